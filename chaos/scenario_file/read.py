@@ -234,11 +234,12 @@ def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Itera
             folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",
             reads=tuple(table.reads),
             writes=tuple(table.writes),
+            exactly_once=table.exactly_once,
         )
         _placed(reader, (*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
         if kind == COMMAND:
             _placed(reader, at, partial(command.check, spec))
-        elif given := [name for name in ("command", "folder", "reads", "writes") if getattr(table, name)]:
+        elif given := [name for name in ("command", "folder", "reads", "writes", "exactly_once") if getattr(table, name)]:
             reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
         yield spec
 

@@ -60,6 +60,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 
     `library` is whose clients they are, where it is another than the file's `clients`. `command` is a list of words, run without
     a shell in `folder` (from this file's); `reads` and `writes` are its topics.
+    `exactly_once`: it promises one output for each input that its group has passed.
     """
 
     home: Name
@@ -71,6 +72,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     folder: str = ""
     reads: list[Name] = []
     writes: list[Name] = []
+    exactly_once: bool = False
 
 
 class FaultTable(Table, frozen=True, kw_only=True):

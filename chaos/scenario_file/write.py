@@ -46,6 +46,7 @@ def render(scenario: Scenario) -> str:
                 folder=w.folder,
                 reads=list(w.reads),
                 writes=list(w.writes),
+                exactly_once=w.exactly_once,
             )
             for w in scenario.workloads
         ],

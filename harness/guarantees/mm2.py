@@ -59,6 +59,22 @@ ALLOWED: Final = (
         citation=_CHECKPOINTS,
         because="partitions and group offsets are mirrored apart",
     ),
+    Allowance(
+        kind="copy-repeated-by-failover",
+        rule="within-bound",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation=_CHECKPOINTS,
+        because="group offsets are synced apart from records, and outputs were made again",
+    ),
+    Allowance(
+        kind="copy-lost-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation=_CHECKPOINTS,
+        because="partitions and group offsets are mirrored apart",
+    ),
 )
 
 

@@ -52,6 +52,22 @@ ALLOWED: Final = (
         because="partitions and group offsets are mirrored apart",
     ),
     Allowance(
+        kind="copy-repeated-by-failover",
+        rule="within-bound",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation=_SYNC,
+        because="group offsets are synced apart from records, and outputs were made again",
+    ),
+    Allowance(
+        kind="copy-lost-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation=_SYNC,
+        because="partitions and group offsets are mirrored apart",
+    ),
+    Allowance(
         kind="skipped-by-cut",
         rule="below-truncation",
         window="a log is truncated under a reader: its cluster follows the one that took over, or a promotion truncates",

@@ -40,7 +40,7 @@ class WorkloadSpec:
     `library` is whose they are (harness.model.clients).
 
     Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the home that it reads and
-    writes.
+    writes. `exactly_once`: it promises one output for each input that its group (option `group`) has passed.
     """
 
     kind: str
@@ -52,6 +52,7 @@ class WorkloadSpec:
     folder: str = ""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    exactly_once: bool = False
 
 
 def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:

@@ -55,6 +55,13 @@ def check(spec: WorkloadSpec) -> None:
     for topic in (*spec.reads, *spec.writes):
         if not _TOPIC.fullmatch(topic):
             raise InputError(f"workload command cannot have the topic {topic!r}; name it without its home, in Kafka's characters")
+    lacking = [
+        name
+        for name, given in (("reads", spec.reads), ("writes", spec.writes), ("group", spec.options.get("group")))
+        if not given
+    ]
+    if spec.exactly_once and lacking:
+        raise InputError(f"workload command with exactly_once lacks {' and '.join(lacking)}; outputs are held against those")
     if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
         raise InputError(f"workload command: there is no program {spec.command[0]!r} to run; give its path, or install it")
 

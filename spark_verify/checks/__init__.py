@@ -24,6 +24,7 @@ from linkflap.spark_verify.checks import (
     order_equality,
     poll_continuity,
     producer_id_uniqueness,
+    program_copies,
     provenance,
     read_committed_visibility,
     record_equality,
@@ -70,6 +71,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             truncation_accounting.CHECK,
             group_offsets.CHECK,
             exactly_once.CHECK,
+            program_copies.CHECK,
             internal_topics.CHECK,
             failover.CHECK,
         )

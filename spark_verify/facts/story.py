@@ -81,12 +81,24 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """A program of the user's that promises one output for each input its group has passed: its name, home, group and topics."""
+
+    name: str
+    home: str
+    group: str
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What holds of a whole run.
 
     `ended` is when the run ended; of a run whose harness was killed, when its last event was. `homes`: of topics that do not say
     themselves whose they are. `recorded` says that clients' history was written down. `deaths`: clusters of which in the end
-    every broker was dead, some by themselves, and when. `programs`: topics that programs of the user's write, without a history.
+    every broker was dead, some by themselves, and when. `programs`: topics that programs of the user's write, without a history;
+    `copying`: those that say that they do so exactly once.
     `refusals` are failovers that never took place.
     """
 
@@ -101,6 +113,7 @@ class RunFacts:
     deaths: Mapping[str, int] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
     refusals: Sequence[Refusal] = ()
+    copying: tuple[Copying, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -106,7 +106,8 @@ class Replica:
 
     `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
     bytes, has with other bytes (`spark_verify.read.differing_batches`).
-    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and canonical.
+    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and canonical. `made_from`, of topics
+    that programs of the user's write alone, are per record the payload id whose header it carries on, -1 where it carries none.
     `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
     offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the leader of a running cluster
     answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
@@ -129,6 +130,7 @@ class Replica:
     last_stable: int = -1
     stable_above: int = -1
     entries: Sequence[TransactionState | GroupCommit] = ()
+    made_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def end(self) -> int:

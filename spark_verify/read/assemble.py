@@ -78,7 +78,7 @@ def _nameless(seen: PartitionView) -> PartitionView:
 
     def replica(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
-        return replace(of, records=replace(of.records, uid=unknown, operation=unknown))
+        return replace(of, records=replace(of.records, uid=unknown, operation=unknown), made_from=of.records.uid)
 
     return replace(
         seen,

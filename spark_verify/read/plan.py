@@ -17,10 +17,11 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from linkflap.harness.log import batches, segments
 from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.scenario import WorkloadSpec, clients
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
-from linkflap.spark_verify.facts.story import Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.read.missing_parts import (
     absent_captures,
     absent_ends,
@@ -124,6 +125,7 @@ def plan(root: Path) -> RunPlan:
         deaths=_deaths(events, [c.bounds for c in replicas]),
         refusals=tuple(_refusals(events)),
         programs=frozenset(topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes),
+        copying=tuple(_copying(reader.run.scenario.workloads)),
     )
     stories = _stories(facts, events, [c.bounds for c in (*replicas, *earlier)], damage)
     return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)
@@ -141,6 +143,14 @@ def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
                 code=code if isinstance(code, int) else -1,
                 seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
             )
+
+
+def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
+    for name, workload in clients(workloads):
+        if workload.exactly_once:
+            reads, writes = (frozenset(topic_name(workload.home, t) for t in some) for some in (workload.reads, workload.writes))
+            group = str(workload.options.get("group", ""))
+            yield Copying(name=name, home=workload.home, group=group, reads=reads, writes=writes)
 
 
 def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], damage: list[Damage]) -> Mapping[Key, Story]:

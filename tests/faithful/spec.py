@@ -35,7 +35,7 @@ class Spec:
     transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
     `deaths`: producers and relays are killed with work in flight, and come back. `outlives`: two producers of A are there before
     and after a failback, and what the first did last was truncated where the mirror resets producer states. `late_commit`: what
-    was `open_at_death` A committed as it died.
+    was `open_at_death` A committed as it died. `program`: the relay is a program of the user's, which writes no history.
     """
 
     seed: int
@@ -66,6 +66,7 @@ class Spec:
     deaths: bool = False
     outlives: bool = False
     late_commit: bool = False
+    program: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:

@@ -40,6 +40,7 @@ folder = "{EXAMPLES / "application"}"
 home = "A"
 reads = ["orders"]
 writes = ["payments"]
+exactly_once = true
 [workload.options]
 group = "payments"
 
@@ -84,6 +85,7 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert judged.valid, judged.why
     assert judged.checks["fault-bite"].examined == {"run/faults": 4}
     assert judged.checks["lost-write"].examined["B/native"] > 0
+    assert judged.checks["program-copies"].examined["B/mirrored"] > 0
     events, _ = RunReader(tmp_path / "run").events()
     assert [e.data["cluster"] for e in events if e.kind == "program-started"] == ["A", "A", "B"]
     pids = [e.data["pid"] for e in events if e.kind == "program-started"]

@@ -15,6 +15,7 @@ from tests.oracles import checks as references
 from tests.oracles.agreement import disagreement, findings, reference_of
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
+from tests.oracles.programs import with_program
 from tests.oracles.worlds import views, with_own
 
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
@@ -53,7 +54,7 @@ def test_a_disagreement_is_reported():
 def agrees(name: str, random, changes: int) -> None:
     made = world(random)
     done = change(made, changes)
-    seen = with_own(made)
+    seen = with_program(made, random) if name == "program-copies" else with_own(made)
     assert not disagreement(name, findings(REGISTRY[name], seen), seen), done
 
 

@@ -1,0 +1,70 @@
+"""A program of the user's in a random history: another topic, whose records carry on the headers of their inputs.
+
+The world is played once; what the program wrote is a copy of it that was changed by itself. So outputs are missing, repeated,
+made of what was aborted, and mirrored as far as their own link had come.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.spark_verify.facts.story import Copying
+from linkflap.spark_verify.facts.view import PartitionView, Replica
+from tests.oracles.changes import change
+from tests.oracles.worlds import SECOND, TOPIC, World, views
+
+OUTPUTS = "A.out"
+PROGRAM = Copying(name="command-1", home="A", group="pg", reads=frozenset({TOPIC}), writes=frozenset({OUTPUTS}))
+
+
+def with_program(made: World, random: Random) -> list[PartitionView]:
+    """Both topics, each partition of them."""
+    other = deepcopy(made)
+    if random.random() < 0.7:
+        change(other, random.randint(1, 4))
+    return [
+        *(_story(_sampled(view, made, random)) for view in views(made)),
+        *(_story(_written(view, random)) for view in views(other)),
+    ]
+
+
+def _story(view: PartitionView) -> PartitionView:
+    facts = replace(view.story.facts, copying=(PROGRAM,), programs=frozenset({OUTPUTS}), recorded=True)
+    return replace(view, story=replace(view.story, facts=facts))
+
+
+def _sampled(view: PartitionView, made: World, random: Random) -> PartitionView:
+    """How far the program's group was on each cluster, as somebody sampled it now and then."""
+    ends = {replica.cluster: replica.end for replica in view.replicas}
+    samples = [
+        GroupOffset(
+            cluster=cluster, group=PROGRAM.group, topic=TOPIC, partition=view.partition,
+            offset=random.randint(0, end), time=random.randint(0, made.time + SECOND),
+        )
+        for cluster, end in sorted(ends.items())
+        for _ in range(random.choice([0, 1, 1, 3]))
+    ]  # fmt: skip
+    return replace(view, groups=sorted([*view.groups, *samples], key=lambda g: g.time))
+
+
+def _written(view: PartitionView, random: Random) -> PartitionView:
+    """What the program wrote; now and then from what it had used before, or without saying from what."""
+
+    def foreign(of: Replica) -> Replica:
+        unknown = np.full(len(of.records), FOREIGN, np.int64)
+        made_from = of.records.uid.copy()
+        for row in range(1, len(made_from)):
+            if random.random() < 0.05:
+                made_from[row] = random.choice([FOREIGN, made_from[0], made_from[row - 1]])
+        return replace(of, made_from=made_from, records=replace(of.records, uid=unknown, operation=unknown))
+
+    replicas, earlier = ([foreign(r) for r in some] for some in (view.replicas, view.earlier))
+    return replace(
+        view, story=replace(view.story, topic=OUTPUTS), replicas=replicas, earlier=earlier, sends=(), reads=(), groups=()
+    )

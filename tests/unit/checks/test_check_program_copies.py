@@ -1,0 +1,155 @@
+"""program-copies: the smallest histories. Two topics: what a program reads, A.t, and what it writes, A.out."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from histories import SECOND, Log, but, promoted, view
+
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.story import Copying
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.topologies import parse
+from tests.oracles.agreement import disagreement, findings
+
+NAME = "program-copies"
+PROGRAM = Copying(name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"}))
+
+
+def committed(offset, *, cluster="A", at=300):
+    return GroupOffset(cluster=cluster, group="g", topic="A.t", partition=0, offset=offset, time=at * SECOND)
+
+
+def run(inputs, outputs, groups, *, promotions=(), **rest):
+    """Views of both topics. The payloads of an output are those of the inputs that it was made from."""
+    reads = view(inputs, groups=groups, promotions=promotions, **rest)
+    writes = view(outputs, topic="A.out", promotions=promotions, **rest)
+    writes = replace(
+        writes,
+        replicas=[
+            replace(r, made_from=r.records.uid, records=replace(r.records, uid=np.full(len(r.records), -1, np.int64)))
+            for r in writes.replicas
+        ],
+    )
+    return [but(each, copying=(PROGRAM,), programs=frozenset({"A.out"})) for each in (reads, writes)]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Both topics of a run, and where one thing is wrong: cluster, topic, offset."""
+
+    views: list[PartitionView]
+    at: tuple[str, str, int]
+
+    @property
+    def view(self):
+        return self.views[0]
+
+
+def found(views):
+    rows = findings(REGISTRY[NAME], views)
+    assert disagreement(NAME, rows, views) == ""
+    return sorted((row.kind, row.cluster, row.topic, row.offset) for row in rows if row.finding == "found")
+
+
+def unjudged(views):
+    return [row.data["reason"] for row in findings(REGISTRY[NAME], views) if row.finding == "unjudged"]
+
+
+BOTH = Log("A").data(1, 2)
+ON_B = [Log("A").data(1, 2), Log("B").data(1, 2)]
+AWAY = {"promotions": [promoted(2)], "mirror_kind": "shadow"}
+BEGAN, GOT_ON = committed(0, cluster="B"), committed(2, cluster="B", at=600)
+ACCEPTED = {
+    "each once": run([BOTH], [Log("A").data(2, 1)], [committed(2)]),
+    "not passed yet": run([BOTH], [Log("A").data(1)], [committed(1)]),
+    "aborted, not passed on": run([Log("A").txn(1, pid=7, end="abort").data(2)], [Log("A").data(2)], [committed(3)]),
+    "made again of what was aborted": run(
+        [BOTH], [Log("A").txn(1, 2, pid=7, end="abort").txn(1, 2, pid=7, end="commit")], [committed(2)]
+    ),
+    "deleted outputs": run([BOTH], [Log("A", start=1).data(2)], [committed(2)]),
+    "deleted inputs": run([Log("A", start=1).data(2)], [Log("A").data(1, 2)], [committed(2)]),
+    "goes on after a failover": run(ON_B, [Log("A").data(1), Log("B").data(1, 2)], [committed(1, cluster="B"), GOT_ON],
+                                    promotions=[promoted(1)], mirror_kind="shadow"),
+    "what a mirror repeats": run(
+        [BOTH, Log("B").data(1, 2)], [Log("A").data(1, 2), Log("B").data(1, 1, 2)], [BEGAN, GOT_ON], promotions=[promoted(3)]
+    ),
+}  # fmt: skip
+REJECTS = {
+    "input-not-copied": Rejected(
+        run([BOTH], [Log("A").data(2)], [committed(2)]), ("A", "A.t", 0)),
+    "input-copied-twice": Rejected(
+        run([BOTH], [Log("A").data(1, 1, 2)], [committed(2)]), ("A", "A.out", 1)),
+    "copy-without-input": Rejected(
+        run([Log("A").txn(1, pid=7, end="abort").data(2)], [Log("A").data(1, 2)], [committed(3)]),
+        ("A", "A.out", 0),
+    ),
+    "copy-repeated-by-failover": Rejected(
+        run(ON_B, [Log("A").data(1, 2), Log("B").data(1, 2, 1)], [BEGAN, GOT_ON], **AWAY), ("B", "A.out", 2),
+    ),
+    "copy-lost-by-failover": Rejected(
+        run(ON_B, [Log("A").data(1, 2), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY), ("B", "A.t", 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    assert found(ACCEPTED[case]) == []
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    rejected = REJECTS[kind]
+    assert found(rejected.views) == [(kind, *rejected.at)]
+
+
+def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program():
+    views = run(ON_B, [Log("A").data(1), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY)
+    assert found(views) == [("input-not-copied", "B", "A.t", 1)]
+
+
+def test_outputs_of_other_partitions_count():
+    views = run([BOTH], [Log("A").data(1)], [committed(2)])
+    other = run([], [Log("A").data(2)], [])[1]
+    assert found([*views, replace(other, story=replace(other.story, partition=1))]) == []
+
+
+def test_what_cannot_be_known_is_said():
+    without = run([BOTH], [Log("A").data(1, 2)], [committed(2)])
+    unlabelled = replace(without[1], replicas=[replace(r, made_from=np.array([1, -1])) for r in without[1].replicas])
+    assert unjudged([without[0], unlabelled]) == [
+        "program command-1 wrote A.out-0@1 on A without the header 'linkflap' of what it was made from"
+    ]
+    assert unjudged(run([BOTH], [Log("A").data(1, 2)], [])) == ["no committed offset of group g was ever sampled on A"]
+    torn = run([Log("A").data(1, 2).torn()], [Log("A").data(1)], [committed(2)])
+    assert unjudged(torn) == ["the log of A.t-0 on A is torn, so not all of it could be judged"]
+    assert found(torn) == []
+
+
+@pytest.mark.parametrize("mirror", ["shadow", "mm2"])
+def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror):
+    allowed = {line.kind for line in declared(MirrorSpec(kind=mirror)).guarantee.allowed}
+    assert {kind.name for kind in REGISTRY[NAME].anomalies} & allowed == {"copy-repeated-by-failover", "copy-lost-by-failover"}
+
+
+def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when_it_began():
+    views = REJECTS["copy-repeated-by-failover"].views
+    (row,) = [row for row in findings(REGISTRY[NAME], views) if row.finding == "found"]
+    assert (row.data["records"], row.data["bound"], row.data["failover"]) == (1, 2, "forced")
+
+
+@pytest.mark.parametrize(
+    ("promotions", "due"),
+    [([], {("A", "native"), ("A", "checkpoints")}), ([promoted(1)], {("B", "mirrored"), ("B", "checkpoints")})],
+)
+def test_it_is_due_where_such_a_program_is_in_the_end(promotions, due):
+    program = WorkloadSpec(kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True)
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), workloads=(program,), schedule=()
+    )
+    assert REGISTRY[NAME].due_at(scenario, promotions) == due
+    assert REGISTRY[NAME].due_at(replace(scenario, workloads=(replace(program, exactly_once=False),)), promotions) == set()
