@@ -12,6 +12,8 @@ from linkflap.chaos.faults.broker_kill import BrokerKill
 from linkflap.chaos.faults.broker_memory_limit import BrokerMemoryLimit
 from linkflap.chaos.faults.broker_pause import BrokerPause
 from linkflap.chaos.faults.broker_restart import BrokerRestart
+from linkflap.chaos.faults.certificate_expired import CertificateExpired
+from linkflap.chaos.faults.certificate_untrusted import CertificateUntrusted
 from linkflap.chaos.faults.client_kill import ClientKill
 from linkflap.chaos.faults.controller_loss import ControllerLoss
 from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
@@ -41,6 +43,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "broker-memory-limit": BrokerMemoryLimit,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
+        "certificate-expired": CertificateExpired,
+        "certificate-untrusted": CertificateUntrusted,
         "client-kill": ClientKill,
         "controller-loss": ControllerLoss,
         "coordinator-loss": CoordinatorLoss,
@@ -65,6 +69,8 @@ OF_CLIENTS: Final = frozenset({"client-kill", "program-pause"})
 """Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
 OF_PROGRAMS: Final = frozenset({"program-pause"})
 """Those that are done to programs of the user's, which a scenario has only where somebody wrote them into it."""
+OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
+"""Those that are done to certificates: only clusters with TLS have some."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_PROGRAMS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.security import secured
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.arrows import arrows
@@ -39,7 +40,14 @@ class Bounds:
     def allowed(self) -> tuple[str, ...]:
         """The faults that may be drawn."""
         apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (frozenset() if self.runtime == "docker" else IN_CONTAINERS)
+        apart |= frozenset() if self._all_tls else OF_CERTIFICATES
         return self.faults or tuple(name for name in FAULTS if name not in apart)
+
+    @property
+    def _all_tls(self) -> bool:
+        """Whether every cluster of every topology shows certificates."""
+        every = [cluster for name in self.topologies for cluster in parse(arrows_of(name)).clusters]
+        return all(secured(cluster.security).tls for cluster in every)
 
     def check(self) -> None:
         """Raises InputError for a name that there is not."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
@@ -55,7 +55,7 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
     """What a fault holds and needs, by its family."""
     source, _, destination = target.partition("->")
     cluster = target.partition("/")[0]
-    if fault.startswith("link-"):
+    if fault.startswith("link-") or fault in OF_CERTIFICATES:
         into = destination if source == "*" else source
         return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(into)]))
     if fault in OF_BROKERS:
@@ -79,7 +79,7 @@ def targets(fault: str, draft: Draft) -> list[str]:
     """Where a fault can be done by now: brokers that run, links into them, mirrors that there are, clusters with clients."""
     topology = draft.topology
     names = sorted(draft.up)
-    if fault.startswith("link-"):
+    if fault.startswith("link-") or fault in OF_CERTIFICATES:
         into = {link: link.partition("->")[0] for link in draft.mirrored}
         every = [link for link, source in sorted(into.items()) if source in draft.up]
     elif fault == "leadership-move":

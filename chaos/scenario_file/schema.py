@@ -136,7 +136,14 @@ def json_schema() -> str:
         "after:flap and open-transactions:3",
         "during:failover and mirror-behind:50",
     ]
-    tables["ScenarioFile"]["properties"]["topology"]["examples"] = ["A->B", "A:3->B", "A@3.9.2->B->C", "A<->B", *TOPOLOGIES]
+    tables["ScenarioFile"]["properties"]["topology"]["examples"] = [
+        "A->B",
+        "A:3->B",
+        "A@3.9.2->B->C",
+        "A<->B",
+        "A{tls+scram}->B",
+        *TOPOLOGIES,
+    ]
     _names(tables["ScenarioFile"], "runtime", RUNTIMES)
     tables["ScenarioFile"]["properties"]["clients"]["examples"] = [*LIBRARIES, "java@3.9.2", "java,librdkafka"]
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}

@@ -23,7 +23,7 @@ from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -53,8 +53,6 @@ class Kind:
     without: Mapping[str, str] = field(default_factory=dict)
     asks_source: bool = False
     """Whether a failover may be refused while the source is dead: half of the generated ones stall it instead."""
-    secured: bool = False
-    """Whether it can enter secured clusters."""
 
 
 MIRRORS: Final[Mapping[str, Kind]] = {
@@ -68,13 +66,7 @@ MIRRORS: Final[Mapping[str, Kind]] = {
     ),
     "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
     "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
-    "shadow": Kind(
-        make=shadow.make,
-        options=shadow_settings.options,
-        about=shadow_settings.ABOUT,
-        sound=shadow_settings.SOUND,
-        secured=True,
-    ),
+    "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT, sound=shadow_settings.SOUND),
 }
 
 
@@ -96,14 +88,6 @@ def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
         known = [declared(MirrorSpec(kind=kind)) for kind in MIRRORS if kind in DECLARATIONS]
         able = ", ".join(other.kind for other in known if other.guarantee.reversible)
         raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
-
-
-def check_security(spec: MirrorSpec, topology: Topology) -> None:
-    """Raises InputError for secured clusters where this kind of mirror cannot enter them."""
-    secured = [cluster.name for cluster in topology.clusters if cluster.security]
-    if secured and not MIRRORS[spec.kind].secured:
-        able = ", ".join(name for name, kind in MIRRORS.items() if kind.secured)
-        raise InputError(f"mirror {spec.kind} cannot enter secured clusters, as {secured[0]} is; a mirror that can is {able}")
 
 
 def check_played(scenario: Scenario) -> None:

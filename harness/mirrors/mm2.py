@@ -24,6 +24,7 @@ from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder, Service
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
@@ -60,7 +61,7 @@ class MirrorMaker:
             self._options,
             self.link,
             source=deployment.links[self.link.name].bootstrap,
-            destination=self._destination.inner_bootstrap,
+            destination=entered_by(self._destination.inner_bootstrap, "mirror"),
             topics=topic_pattern(self._homes),
             replicas=min(3, len(self._destination.brokers)),
             port=deployment.free_port() if self._options.delivery == "exactly-once" else 0,

@@ -14,6 +14,7 @@ from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.security import FILE_PROVIDER, security_of
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import LinkSpec
 
@@ -116,6 +117,9 @@ def connectors(chosen: Options) -> tuple[str, ...]:
     return (SOURCE_CONNECTOR, *([CHECKPOINT_CONNECTOR] if chosen.groups else []))
 
 
+_LOGIN: Final = "sasl.jaas.config"
+
+
 def transactional_ids(link: LinkSpec, tasks: int) -> list[str]:
     """The transactional ids of the source connector's tasks in exactly-once mode (KIP-618, ExactlyOnceWorkerSourceTask)."""
     return [f"{link.source}-mm2-{SOURCE_CONNECTOR}-{task}" for task in range(tasks)]
@@ -155,10 +159,22 @@ def properties(
         _internal_topics(replicas),
         _clients(chosen, link),
         _exactly_once(chosen, link, port),
+        _entered(a, source),
+        _entered(b, destination),
     )
     for part in parts:
         result |= part
     return result
+
+
+def _entered(cluster: str, address: str) -> dict[str, str]:
+    """How the worker enters a secured cluster. A password stays in the file where it is (KIP-297, FileConfigProvider)."""
+    security = security_of(address)
+    values = security.java()
+    if _LOGIN in values:
+        values[_LOGIN] = f"${{file:{security.file}:{_LOGIN}}}"
+    found = {f"{cluster}.{name}": value for name, value in values.items()}
+    return found | ({"config.providers": "file", "config.providers.file.class": FILE_PROVIDER} if found else {})
 
 
 def _worker(destination: str) -> dict[str, str]:

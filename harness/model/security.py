@@ -24,6 +24,8 @@ Principal = Literal["harness", "broker", "client", "reader", "mirror", "sampler"
 PRINCIPALS: Final[tuple[Principal, ...]] = ("harness", "broker", "client", "reader", "mirror", "sampler")
 """Who enters a cluster: linkflap itself and the brokers may do everything, the others what their ACLs allow."""
 MECHANISMS: Final = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}
+FILE_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
+"""Reads settings of Kafka's programs from files, so that a secret need not be in their configuration (KIP-297, KIP-421)."""
 LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -84,8 +86,8 @@ class Security:
     """How one principal enters one cluster: the one value that every client's configuration is made from.
 
     `authority` is the file of the certificates (PEM) that brokers are trusted by; `identity`, one with the client's own key and
-    certificates; `file` has `java()`, for programs that must not get secrets in any other way. All are in a folder that only this
-    user can read, and that is removed with the deployment.
+    certificates; `file` has `java()`, for programs that must get secrets in no other way, and `librdkafka_file` the other. All
+    are in a folder that only this user can read, and that is removed with the deployment.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -98,6 +100,11 @@ class Security:
 
     def __repr__(self) -> str:
         return f"Security({self.protocol}, {self.username or 'nobody'})"  # never the password, wherever this is printed
+
+    @property
+    def librdkafka_file(self) -> str:
+        """As `file`, with librdkafka's names (`kcat -F`)."""
+        return self.file.removesuffix(".properties") + ".conf" if self.file else ""
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
         """Settings of a client of librdkafka's; none for plain text."""

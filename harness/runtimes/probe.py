@@ -189,6 +189,15 @@ def reach(address: str, *, within: float) -> float | None:
     return round_trip(parse(address), within=within, access=access_to(address))
 
 
+def refusal(address: str, *, within: float) -> str:
+    """Why no connection to a `host:port` begins, entered as that says; empty where one does."""
+    try:
+        with Path(parse(address), within=within, access=access_to(address)):
+            return ""
+    except Unanswered as error:
+        return str(error)
+
+
 def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
     """Seconds from one ApiVersions request to its complete response, on a new connection (connecting not included)."""
     try:

@@ -23,6 +23,7 @@ from linkflap.harness.machine.foreign import Foreign, program
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -106,9 +107,22 @@ class Command(Producers):
         topics = {name: ",".join(topic_name(self.spec.home, t) for t in getattr(self.spec, name)) for name in ("reads", "writes")}
         return {
             **{f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name) for name in self._addresses.clusters},
+            **self._secured(),
             "LINKFLAP_READS": topics["reads"],
             "LINKFLAP_WRITES": topics["writes"],
             "LINKFLAP_ADDRESS_FILE": str(self._address_file.absolute()),
+        }
+
+    def _secured(self) -> dict[str, str]:
+        """The files that say how secured clusters are entered: with Java's names, and with librdkafka's."""
+        entries = {
+            name: security_of(entered_by(cluster.bootstrap, "client")) for name, cluster in self._addresses.clusters.items()
+        }
+        return {
+            f"LINKFLAP_{kind}_{name}": path
+            for name, entry in entries.items()
+            for kind, path in (("PROPERTIES", entry.file), ("CONFIG", entry.librdkafka_file))
+            if path
         }
 
     def _bootstrap(self, cluster: str) -> str:

@@ -29,6 +29,7 @@ class Consumer(confluent_kafka.Consumer):
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         given = {**(config or {}), **more}
         self._clients, self.cluster = at(given.get("bootstrap.servers"))
+        given = {**self._clients.entry(self.cluster, "reader"), **given}
         self._group = str(given.get("group.id") or "")
         uncommitted = given.get("isolation.level") == "read_uncommitted"
         self._isolation: Isolation = "read_uncommitted" if uncommitted else "read_committed"

@@ -7,13 +7,14 @@ worlds have the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew
@@ -69,6 +70,10 @@ class OwnClients(WorkloadClients):
             if asked & set(link.bootstrap.split(",")):
                 return link.source
         return None
+
+    def entry(self, cluster: str, principal: Principal) -> Mapping[str, str | int | float | bool]:
+        """librdkafka's settings by which a client enters a cluster."""
+        return security_of(entered_by(self._deployment.clusters[cluster].bootstrap, principal)).librdkafka()
 
     def take_in(self, client: OwnClient, kind: str) -> str:
         """The name of a client that is made now."""

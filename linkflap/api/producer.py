@@ -89,6 +89,7 @@ class Producer(confluent_kafka.Producer):
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         given = {**(config or {}), **more}
         self._clients, self.cluster = at(given.get("bootstrap.servers"))
+        given = {**self._clients.entry(self.cluster, "client"), **given}
         self.transactional = bool(given.get("transactional.id"))
         self._transactional_id = str(given.get("transactional.id") or "")
         self._partitioner = str(given.get("partitioner", PARTITIONERS[0]))

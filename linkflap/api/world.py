@@ -27,7 +27,9 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols import Mirror as MirrorProtocol
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.security import PRINCIPALS, Principal, Security, entered_by, security_of
 from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
@@ -98,6 +100,15 @@ class World:
     def cluster(self, name: str) -> Cluster:
         """A cluster. Raises InputError."""
         return self.clusters[self._known("cluster", name, self.clusters)]
+
+    def entry(self, name: str, principal: Principal = "client") -> Security:
+        """How somebody enters a secured cluster (docs/security.md): settings of librdkafka's clients, and of Java's.
+
+        Raises InputError.
+        """
+        if principal not in PRINCIPALS:
+            raise InputError(f"nobody is called {principal!r}{nearest(principal, PRINCIPALS)}; there is {', '.join(PRINCIPALS)}")
+        return security_of(entered_by(self.cluster(name).bootstrap, principal))
 
     def link(self, name: str) -> Link:
         """A link, `A->B`, or the proxied path of clients to a cluster, `*->A`. Raises InputError."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_PROGRAMS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.generator.coverage import position
@@ -104,7 +104,7 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays():
 
 def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
-    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - {"broker-disk-full"}
+    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - {"broker-disk-full"}
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS

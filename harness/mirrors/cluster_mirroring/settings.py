@@ -66,6 +66,8 @@ def refusal(scenario: Scenario) -> str | None:
     for fault in scenario.schedule:
         if fault.fault in WITHOUT:
             return f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror {KIND}: {WITHOUT[fault.fault]}"
+    if secured := [cluster.name for cluster in scenario.topology.clusters if cluster.security]:
+        return f"NOT APPLICABLE: mirror {KIND} has no settings for secured clusters, as {secured[0]} is; leave its braces out"
     for name in _destinations(scenario):
         asked = scenario.topology.cluster(name).kafka
         build = look_for(asked)

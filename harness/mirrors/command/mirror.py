@@ -26,6 +26,7 @@ from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
@@ -62,6 +63,8 @@ class CommandMirror:
             "LINKFLAP_DESTINATION_BOOTSTRAP": self._destination.bootstrap,
             "LINKFLAP_TOPIC_PATTERN": topic_pattern(self._homes),
             "LINKFLAP_FOLDER": str(state.absolute()),
+            **_entered("SOURCE", deployment.links[link.name].bootstrap),
+            **_entered("DESTINATION", entered_by(self._destination.bootstrap, "mirror")),
         }
         self._foreign = Foreign(
             name=f"mirror {self._manifest.name} of {link.name}",
@@ -259,3 +262,11 @@ class CommandMirror:
 
 def _runs(cluster: Cluster) -> bool:
     return any(broker.state == "running" for broker in cluster.brokers.values())
+
+
+def _entered(side: str, address: str) -> dict[str, str]:
+    """The files that say how a secured cluster is entered: with Java's names, and with librdkafka's."""
+    security = security_of(address)
+    if not security.file:
+        return {}
+    return {f"LINKFLAP_{side}_PROPERTIES": security.file, f"LINKFLAP_{side}_CONFIG": security.librdkafka_file}

@@ -5,7 +5,7 @@ Service. Everything here blocks until it is true (a killed broker is dead, a cut
 """
 
 from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload
-from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Cluster, Confines, MemoryUse
+from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certificate, Cluster, Confines, MemoryUse
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
@@ -15,6 +15,7 @@ __all__ = [
     "Bite",
     "Broker",
     "BrokerState",
+    "Certificate",
     "ClientDeath",
     "Clients",
     "Cluster",

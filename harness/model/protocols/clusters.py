@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 BrokerState = Literal["running", "paused", "stopped"]
+Certificate = Literal["valid", "expired", "untrusted"]
+"""The last is of an authority that nobody trusts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,10 @@ class Cluster(Protocol):
         All replicas but one have to be in sync for acknowledged writes, unless `config` says otherwise. Raises InputError or
         SetupError.
         """
+
+    def show_certificate(self, path: str, which: Certificate) -> None:
+        """Has running brokers show this one to whoever comes in by a path (`A->B`, `*->A`) from now on, and the others when they
+        are started. Raises FaultError where that cannot be done. Only a cluster with TLS has certificates."""
 
     @property
     def inner_bootstrap(self) -> str:

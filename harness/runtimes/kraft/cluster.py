@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.machine import class_archives
-from linkflap.harness.model.errors import DeadlineExceeded, SetupError
-from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from linkflap.harness.model.protocols import Certificate, Spawn
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.kraft import first_records, jvm, readiness, storage, topics
+from linkflap.harness.runtimes.kraft import first_records, jvm, key_stores, readiness, storage, topics
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
-from linkflap.harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
+from linkflap.harness.runtimes.kraft.configuration import ACCESS, INTERNAL, BrokerPorts, link_listener, server_properties
 from linkflap.harness.runtimes.kraft.installation import Installation
 
 if TYPE_CHECKING:
@@ -161,6 +161,16 @@ class KraftCluster:
             replicas=replicas,
             config=config or {},
         )
+
+    def show_certificate(self, path: str, which: Certificate) -> None:
+        """See the protocol."""
+        if self._secrets is None:
+            raise FaultError(f"cluster {self._name} is not secured, and shows no certificate; secure it: {self._name}{{tls}}")
+        listener = ACCESS if path.startswith("*") else link_listener(path.partition("->")[2])
+        for node, broker in self._brokers.items():
+            store = self._secrets.shown(node, listener, which)
+            if broker.state == "running":
+                key_stores.show(self.bootstrap, broker.name, node, listener, store)
 
     def kill(self) -> None:
         """Ends every broker at once: what they hold is not needed any more."""

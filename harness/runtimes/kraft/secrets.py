@@ -15,7 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.security import LOGIN_MODULES, PRINCIPALS, Address, Principal, Secured, Security, secured
+from linkflap.harness.model.protocols import Certificate
+from linkflap.harness.model.security import (
+    FILE_PROVIDER,
+    LOGIN_MODULES,
+    PRINCIPALS,
+    Address,
+    Principal,
+    Secured,
+    Security,
+    secured,
+)
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes.kraft import first_records as first
 from linkflap.harness.runtimes.kraft.certificates import Authority, write_secret
@@ -24,7 +34,6 @@ from linkflap.harness.runtimes.kraft.first_records import Acl
 _SUPER: Final[tuple[Principal, ...]] = ("harness", "broker")
 _SECRETS: Final = "broker.secrets"
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
 class ClusterSecrets:
@@ -33,7 +42,7 @@ class ClusterSecrets:
     def __init__(self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]) -> None:
         """`hosts`: node -> the names and addresses that its certificate has to hold for."""
         self.asked: Secured = secured(topology.cluster(name).security)
-        self._folder = folder / name
+        self._folder, self._hosts = folder / name, hosts
         self._folder.mkdir(mode=0o700)
         self._authority = Authority(self._folder, f"{name} authority")
         self._passwords = {principal: secrets.token_urlsafe(24) for principal in PRINCIPALS}
@@ -63,15 +72,29 @@ class ClusterSecrets:
         )
 
     def _written(self, principal: Principal, entry: Security) -> Security:
-        """With its file of properties of Java clients."""
-        path = self._folder / f"{principal}.properties"
-        write_secret(path, "".join(f"{name}={value}\n" for name, value in entry.java().items()).encode())
-        return replace(entry, file=str(path))
+        """With its files of clients' settings."""
+        entry = replace(entry, file=str(self._folder / f"{principal}.properties"))
+        for path, values in ((entry.file, entry.java()), (entry.librdkafka_file, entry.librdkafka())):
+            write_secret(Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode())
+        return entry
 
     def _mutual(self, principal: Principal) -> Security:
         """How brokers and controllers are entered, whatever the annotation says of clients."""
         file = self._entries[principal].file
         return Security(protocol="SSL", authority=str(self._authority.file), identity=self._identities[principal], file=file)
+
+    def shown(self, node: int, listener: str, which: Certificate) -> Path | None:
+        """The key store by which a node shows something else than its own certificate on a listener; None for its own.
+
+        What it has shown so far is made valid then: a node that is down reads it at its next start.
+        """
+        name, hosts = f"node-{node}-{listener.lower()}", self._hosts[node]
+        if which == "valid":
+            for path in self._folder.glob(f"{name}-*.pem"):
+                self._authority.issue(path.name, "broker", hosts)
+            return None
+        signer = self._authority if which == "expired" else Authority(self._folder, "stranger")
+        return signer.issue(f"{name}-{which}.pem", "broker", hosts, expired=which == "expired")
 
     def entry(self, address: str, principal: Principal = "harness") -> Address:
         """An address of clients' listeners."""
@@ -94,7 +117,7 @@ class ClusterSecrets:
         found = {
             "listener.security.protocol.map": ",".join(f"{n}:{'SSL' if n in inner else asked.protocol}" for n in listeners),
             "config.providers": "file",
-            "config.providers.file.class": _PROVIDER,
+            "config.providers.file.class": FILE_PROVIDER,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._nodes[node]),
             "ssl.truststore.type": "PEM",
@@ -122,20 +145,39 @@ class ClusterSecrets:
         return f"{LOGIN_MODULES[self.asked.mechanism]} required;"
 
 
+_READS: Final = (first.READ, first.DESCRIBE)
+_WRITES: Final = (first.WRITE, first.DESCRIBE)
+_COPIES: Final = (first.READ, first.DESCRIBE, first.DESCRIBE_CONFIGS)
+_MAKES: Final = (first.WRITE, first.CREATE, first.ALTER, first.ALTER_CONFIGS)
+_MM2_TOPICS: Final = "mm2-"
+
+
 def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
-    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name of their home."""
-    homes = [f"{home.name}." for home in topology.clusters]
-    rights: dict[Principal, tuple[int, ...]] = {
-        "client": (first.READ, first.WRITE, first.DESCRIBE),
-        "reader": (first.READ, first.DESCRIBE),
-        "sampler": (first.DESCRIBE,),
-        "mirror": (first.READ, first.DESCRIBE, first.DESCRIBE_CONFIGS),
-    }
-    for principal, operations in rights.items():
-        for home in homes:
-            for operation in operations:
-                yield Acl(user=principal, resource=first.TOPIC, name=home, operation=operation, pattern=first.PREFIXED)
-        group = first.READ if first.READ in operations else first.DESCRIBE
-        yield Acl(user=principal, resource=first.GROUP, name="*", operation=group)
-    for operation in (first.WRITE, first.DESCRIBE):
-        yield Acl(user="client", resource=first.TRANSACTIONAL_ID, name="*", operation=operation)
+    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name of their home.
+
+    The shadow mirror reads the source as `mirror`, and is a broker at the destination; MirrorMaker is `mirror` on both sides.
+    """
+    own = tuple((first.PREFIXED, f"{home.name}.") for home in topology.clusters)
+    every = ((first.LITERAL, "*"),)
+    yield from _rights("client", first.TOPIC, own, (*_READS, first.WRITE))
+    yield from _rights("client", first.GROUP, every, (first.READ,))
+    yield from _rights("client", first.TRANSACTIONAL_ID, every, _WRITES)
+    yield from _rights("reader", first.TOPIC, own, _READS)
+    yield from _rights("reader", first.GROUP, every, (first.READ,))
+    yield from _rights("sampler", first.TOPIC, own, (first.DESCRIBE,))
+    yield from _rights("sampler", first.GROUP, every, (first.DESCRIBE,))
+    yield from _rights("mirror", first.TOPIC, own, _COPIES)
+    if not any(link.destination == cluster for link in topology.links):
+        yield from _rights("mirror", first.GROUP, every, (first.DESCRIBE,))
+        return
+    yield from _rights("mirror", first.TOPIC, own, _MAKES)
+    yield from _rights("mirror", first.TOPIC, ((first.PREFIXED, _MM2_TOPICS),), (*_COPIES, *_MAKES))
+    yield from _rights("mirror", first.GROUP, every, _READS)
+    yield from _rights("mirror", first.TRANSACTIONAL_ID, every, _WRITES)
+
+
+def _rights(user: Principal, resource: int, names: tuple[tuple[int, str], ...], operations: tuple[int, ...]) -> Iterator[Acl]:
+    """`names` are (pattern, name)."""
+    for pattern, name in names:
+        for operation in operations:
+            yield Acl(user=user, resource=resource, name=name, operation=operation, pattern=pattern)

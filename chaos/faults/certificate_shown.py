@@ -1,0 +1,73 @@
+"""A listener that shows another certificate than it should, and what the faults share that have it do so.
+
+Brokers take a new key store while they run (KIP-226), for new connections only: so the connections that there are get reset,
+and whoever used them has to come in anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from linkflap.chaos.faults.bites import BITES_WITHIN
+from linkflap.chaos.faults.link_path import LinkPath, link_reason
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Bite, Certificate, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.security import beside, secured
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
+
+_ANSWERS_WITHIN = 5.0
+
+
+class CertificateShown:
+    """A fault on the certificate of one path into a cluster."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    shown: ClassVar[Certificate]
+    refused_for: ClassVar[str]
+    """Part of what a client says that refuses it (OpenSSL's words)."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        self._path = LinkPath(spec, world)
+        self._cluster = world.deployment.clusters[self._path.link.source]
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        if reason := link_reason(target, topology):
+            return reason
+        source, _, destination = target.partition("->")
+        entered = destination if source == "*" else source
+        if secured(topology.cluster(entered).security).tls:
+            return None
+        return f"{target} leads into {entered}, which shows no certificate; secure it: {entered}{{tls}}"
+
+    def inject(self) -> None:
+        self._path.look()
+        self._cluster.show_certificate(self._path.link.name, self.shown)
+        with contextlib.suppress(DeadlineExceeded):
+            until(lambda: self.refused_for in self._refusal(), within=BITES_WITHIN, what="the other certificate to be shown")
+        self._path.cut()
+        self._path.restore()
+
+    def _refusal(self) -> str:
+        """Why the first broker refuses, or a client, to begin a new connection; empty for one that is taken."""
+        bootstrap = self._path.link.bootstrap
+        return probe.refusal(beside(bootstrap, bootstrap.split(",")[0]), within=_ANSWERS_WITHIN)
+
+    def bite(self) -> Bite:
+        return self._path.bite("a new connection over the link", f"refused: {self.refused_for}", self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        said = self._refusal()
+        return self.refused_for in said, said or "taken"
+
+    def heal(self) -> Sequence[str]:
+        self._cluster.show_certificate(self._path.link.name, "valid")
+        return [f"the valid certificate is shown on {self._path.link.name} again", *self._path.heal()]

@@ -1,0 +1,31 @@
+"""Another key store for one listener of a broker that runs (KIP-226): new connections see its certificate, open ones stay.
+
+The name of the store is in the cluster's metadata until it is taken back, also for a broker that is started meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from linkflap.harness.model.errors import FaultError
+from linkflap.harness.wire.offsets import quiet
+
+_WITHIN: Final = 30.0
+
+
+def show(bootstrap: str, broker: str, node: int, listener: str, store: Path | None) -> None:
+    """Has a broker use this store on a listener; None: its own again. Raises FaultError."""
+    name = f"listener.name.{listener.lower()}.ssl.keystore.location"
+    operation = AlterConfigOpType.DELETE if store is None else AlterConfigOpType.SET
+    entry = ConfigEntry(name, None if store is None else str(store), incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+    try:
+        admin = AdminClient(quiet(bootstrap))
+        admin.incremental_alter_configs([resource], request_timeout=_WITHIN)[resource].result(_WITHIN)
+    except (KafkaException, TimeoutError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+        raise FaultError(f"broker {broker} did not take another certificate ({why}); see its log") from error

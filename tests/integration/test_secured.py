@@ -1,0 +1,125 @@
+"""Secured clusters with real brokers: who gets in, what each may do, what a bad certificate does, and that no secret stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+import linkflap
+from linkflap.harness.model.security import PRINCIPALS, Security
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.access import access
+
+pytestmark = pytest.mark.integration
+WITHIN = 60
+
+
+def delivered(world: linkflap.World, cluster: str, entry: Security) -> KafkaError | None:
+    """What became of one record to A.orders, written as somebody."""
+    said: list[KafkaError | None] = []
+    producer = Producer(
+        {"bootstrap.servers": world.cluster(cluster).bootstrap, **entry.librdkafka(), "log_level": 0, "message.timeout.ms": 60000}
+    )
+    producer.produce("A.orders", b"x", partition=0, on_delivery=lambda error, _: said.append(error))
+    producer.flush(WITHIN)
+    (error,) = said
+    return error
+
+
+def readable(world: linkflap.World, entry: Security) -> KafkaError | None:
+    """Whether a record of A.orders can be fetched as somebody: the error, or None."""
+    settings = {
+        "bootstrap.servers": world.cluster("A").bootstrap,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+    consumer = Consumer({**settings, **entry.librdkafka()})
+    try:
+        consumer.assign([TopicPartition("A.orders", 0, 0)])
+        message = until(lambda: consumer.poll(0.5), within=WITHIN, what="a record, or a refusal")
+        return message.error()
+    except KafkaException as error:
+        return error.args[0]
+    finally:
+        consumer.close()
+
+
+def refusal(world: linkflap.World, entry: Security) -> str:
+    """Why no connection to A begins; empty for one that does."""
+    try:
+        with probe.Path(probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)) as path:
+            path.send(probe.API_VERSIONS)
+            path.receive()
+    except probe.Unanswered as error:
+        return str(error)
+    return ""
+
+
+def leaks(folder: Path, passwords: set[str]) -> list[str]:
+    """Files that hold a password or a key."""
+    found = []
+    for path in folder.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        if b"PRIVATE KEY-----" in content or any(password.encode() in content for password in passwords):
+            found.append(str(path.relative_to(folder)))
+    return found
+
+
+def test_who_is_known_gets_in_and_does_what_it_may(tmp_path):
+    topology, folder = "A{tls+scram}->B{mtls}", tmp_path / "run"
+    with linkflap.deploy(topology, topics=["A.orders"], mirror="shadow", readers=False, folder=folder) as world:
+        producer = linkflap.Producer({"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("A.orders", b"one", partition=0)
+        producer.commit_transaction()
+        world.mirror("A->B").wait()
+
+        client = world.entry("A")
+        assert "does not agree on TLS" not in refusal(world, client)
+        assert "ended" in refusal(world, Security()) or "announces" in refusal(world, Security())
+        wrong = Security(
+            protocol="SASL_SSL", authority=client.authority, mechanism=client.mechanism, username="client", password="wrong"
+        )
+        assert "refuses client" in refusal(world, wrong)
+        for principal in ("reader", "sampler", "mirror"):
+            error = delivered(world, "A", world.entry("A", principal))
+            assert error is not None, principal
+            assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, principal
+        assert readable(world, world.entry("A", "reader")) is None
+        error = readable(world, world.entry("A", "sampler"))
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        certificate = world.entry("B", "reader")
+        assert (certificate.protocol, certificate.password) == ("SSL", "")
+
+        for fault, words in (
+            ("certificate-expired", "certificate has expired"),
+            ("certificate-untrusted", "unable to get local issuer certificate"),
+        ):
+            with world.fault(fault, "A->B") as window:
+                assert words in str(window.bite.measured)
+                producer.begin_transaction()
+                producer.produce("A.orders", b"while the mirror is shut out", partition=0)
+                producer.commit_transaction()
+            world.mirror("A->B").wait()
+        passwords = {world.entry("A", principal).password for principal in PRINCIPALS}
+        private = Path(client.file).parent.parent
+        assert private.is_dir()
+    assert len(passwords) == len(PRINCIPALS)
+    assert leaks(folder, passwords) == []
+    assert not private.exists()
+
+
+def test_a_fault_of_certificates_needs_some():
+    from linkflap.chaos.faults import FAULTS
+    from linkflap.topologies import parse
+
+    half = parse("A{tls}->B{scram}")
+    for name in ("certificate-expired", "certificate-untrusted"):
+        assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [None, None]
+        assert FAULTS[name].applies_to("*->B", half) == "*->B leads into B, which shows no certificate; secure it: B{tls}"
