@@ -12,6 +12,7 @@ from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.security import WORDS
 from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts import run_guarantees
@@ -23,6 +24,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
     return {
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
+        "security": dict(WORDS),
         "mirrors": {name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()},
         "workloads": {name: kind.about for name, kind in KINDS.items()}
         | {COMMAND: "a program of your own (docs/own-application.md)"},

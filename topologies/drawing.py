@@ -37,7 +37,8 @@ def label(cluster: ClusterSpec) -> tuple[str, str, str]:
     """What stands in a cluster's box: name, brokers, Kafka."""
     plural = "broker" if cluster.brokers == 1 else "brokers"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
-    return cluster.name, f"{cluster.brokers} {plural}", f"Kafka {kafka}" if kafka[0].isdigit() else kafka
+    secured = f", {cluster.security}" if cluster.security else ""
+    return cluster.name, f"{cluster.brokers} {plural}{secured}", f"Kafka {kafka}" if kafka[0].isdigit() else kafka
 
 
 def _rows(topology: Topology) -> str:

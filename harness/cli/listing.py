@@ -23,7 +23,7 @@ OPTIONS: Final = "options"
 @click.argument("what", metavar="[WHAT]", required=False, shell_complete=completion.titles)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def list_(what: str | None, as_json: bool) -> int:
-    """Lists scenarios, topologies, mirrors, workloads, clients, faults, triggers and checks.
+    """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults, triggers and checks.
 
     WHAT: one of them. With `mirrors` or `options`, every option is there with its values and its default.
     """

@@ -1,24 +1,25 @@
 """How clusters are secured, and how clients enter them. Pure values, of the standard library.
 
-The words of a topology (`A{tls+scram}`), joined by plus signs:
-
-    tls     clients and brokers speak TLS; clients check the broker's certificate
-    mtls    as tls, and brokers ask for the client's certificate, which says who it is
-    plain   clients log in by SASL/PLAIN
-    scram   clients log in by SASL/SCRAM-SHA-512
-
-A client that says who it is has the rights that its ACLs give it (`mtls`, `plain`, `scram`); `tls` alone asks nobody.
+In a topology they are `WORDS`, joined by plus signs: `A{tls+scram}`. A client that says who it is has the rights that its ACLs
+give it (`mtls`, `plain`, `scram`); `tls` alone asks nobody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.spelling import nearest
 
-WORDS: Final = ("tls", "mtls", "plain", "scram")
+WORDS: Final[Mapping[str, str]] = {
+    "tls": "A{tls}: clients speak TLS, and check the certificates of brokers; everybody may do everything",
+    "mtls": "A{mtls}: as tls, and brokers ask for the client's certificate; ACLs",
+    "plain": "A{plain}, A{tls+plain}: clients log in by SASL/PLAIN; ACLs",
+    "scram": "A{scram}, A{tls+scram}: clients log in by SASL/SCRAM-SHA-512; ACLs",
+}
+"""How listeners can be secured, each with what it means."""
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Principal = Literal["harness", "broker", "client", "reader", "mirror", "sampler"]
 PRINCIPALS: Final[tuple[Principal, ...]] = ("harness", "broker", "client", "reader", "mirror", "sampler")

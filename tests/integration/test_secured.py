@@ -115,6 +115,30 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path):
     assert not private.exists()
 
 
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize(
+    ("scenario", "topology", "mirror"),
+    [
+        pytest.param(*each, marks=pytest.mark.linkflap(scenario=each[0], topology=each[1], mirror=each[2]), id="-".join(each))
+        for each in (
+            ("link-flap", "A{tls+scram}->B{tls+scram}", "shadow"),
+            ("link-flap", "A{tls+scram}->B{tls+scram}", "mm2"),
+            ("link-flap", "A{tls}->B{tls}", "mm2"),
+            ("planned-failover", "A{mtls}->B{plain}", "shadow"),
+            ("round-trip", "A{tls+scram}->B{tls+scram}", "shadow"),
+            ("chain-flap", "A{tls+scram}->B{tls+scram}->C{tls+scram}", "shadow"),
+            ("half-open", "A{tls+scram}->B{mtls+plain}", "shadow"),
+        )
+    ],
+)
+def test_scenarios_on_secured_clusters_are_valid(linkflap_run, scenario, topology, mirror):
+    assert linkflap_run.document["scenario"] == scenario
+    assert linkflap_run.document["mirror"] == mirror
+    assert linkflap_run.verdict == "valid", (topology, linkflap_run.why)
+
+
 def test_a_fault_of_certificates_needs_some():
     from linkflap.chaos.faults import FAULTS
     from linkflap.topologies import parse

@@ -7,6 +7,7 @@ import pytest
 from linkflap.harness.mirrors import make_mirror, mm2_config
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.security import Address, Security
 from linkflap.harness.model.topology import LinkSpec, topic_pattern
 
 LINK = LinkSpec(source="A", destination="B")
@@ -138,3 +139,30 @@ def test_properties_are_one_line_each():
     values = properties(delivery="exactly-once")
     lines = mm2_config.render(values).splitlines()
     assert [line.partition("=")[::2] for line in lines] == list(values.items())
+
+
+def test_a_worker_enters_secured_clusters_and_its_password_stays_in_a_file():
+    entry = Security(
+        protocol="SASL_SSL",
+        authority="/private/ca.pem",
+        mechanism="SCRAM-SHA-512",
+        username="mirror",
+        password="hidden",
+        file="/private/mirror.properties",
+    )
+    inner = Security(protocol="SSL", authority="/private/b.pem", identity="/private/mirror.pem")
+    found = mm2_config.properties(
+        mm2_config.options({}),
+        LINK,
+        source=Address("a:1", entry),
+        destination=Address("b:1", inner),
+        topics=".*",
+        replicas=1,
+        port=0,
+    )
+    assert "hidden" not in mm2_config.render(found)
+    assert found["A.security.protocol"] == "SASL_SSL"
+    assert found["A.sasl.jaas.config"] == "${file:/private/mirror.properties:sasl.jaas.config}"
+    assert found["config.providers"] == "file"
+    assert found["B.ssl.keystore.location"] == "/private/mirror.pem"
+    assert "security.protocol" not in {name.partition(".")[2] for name in properties()}
