@@ -137,13 +137,3 @@ def test_scenarios_on_secured_clusters_are_valid(linkflap_run, scenario, topolog
     assert linkflap_run.document["scenario"] == scenario
     assert linkflap_run.document["mirror"] == mirror
     assert linkflap_run.verdict == "valid", (topology, linkflap_run.why)
-
-
-def test_a_fault_of_certificates_needs_some():
-    from linkflap.chaos.faults import FAULTS
-    from linkflap.topologies import parse
-
-    half = parse("A{tls}->B{scram}")
-    for name in ("certificate-expired", "certificate-untrusted"):
-        assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [None, None]
-        assert FAULTS[name].applies_to("*->B", half) == "*->B leads into B, which shows no certificate; secure it: B{tls}"

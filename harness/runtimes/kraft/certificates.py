@@ -43,8 +43,11 @@ class Authority:
         self._certificate = builder.sign(self._key, hashes.SHA256())
         self.file = self._write(f"{name}.pem", self._certificate.public_bytes(Encoding.PEM))
 
-    def issue(self, file: str, name: str, hosts: Iterable[str] = (), *, expired: bool = False) -> Path:
-        """A new key and a certificate for `name`, which also holds for `hosts` (names and addresses), in one file."""
+    def issue(self, file: str, name: str, hosts: Iterable[str] = (), *, expired: bool = False, alone: bool = False) -> Path:
+        """A new key and a certificate for `name`, which also holds for `hosts` (names and addresses), in one file.
+
+        `alone`: without the authority's own, so that whoever does not know that authority finds nobody who vouches for it.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begin, end = (now - _LONG_AGO, now - _SKEW) if expired else (now - _SKEW, now + _VALID)
@@ -60,7 +63,9 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        chain = certificate.public_bytes(Encoding.PEM) + self._certificate.public_bytes(Encoding.PEM)
+        chain = certificate.public_bytes(Encoding.PEM)
+        if not alone:
+            chain += self._certificate.public_bytes(Encoding.PEM)
         return self._write(file, secret + chain)
 
     def _write(self, name: str, content: bytes) -> Path:

@@ -93,8 +93,9 @@ class ClusterSecrets:
             for path in self._folder.glob(f"{name}-*.pem"):
                 self._authority.issue(path.name, "broker", hosts)
             return None
-        signer = self._authority if which == "expired" else Authority(self._folder, "stranger")
-        return signer.issue(f"{name}-{which}.pem", "broker", hosts, expired=which == "expired")
+        if which == "untrusted":
+            return Authority(self._folder, "stranger").issue(f"{name}-{which}.pem", "broker", hosts, alone=True)
+        return self._authority.issue(f"{name}-{which}.pem", "broker", hosts, expired=True)
 
     def entry(self, address: str, principal: Principal = "harness") -> Address:
         """An address of clients' listeners."""
