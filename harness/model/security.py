@@ -154,6 +154,10 @@ class Address(str):
         made.security, made._others = security, others or {}
         return made
 
+    def __getnewargs__(self) -> tuple[str, Security, dict[Principal, Security]]:
+        """What a copy is made from."""
+        return str(self), self.security, self._others
+
     def entered_by(self, principal: Principal) -> Address:
         """The same brokers, entered by somebody else."""
         return Address(self, self._others.get(principal, self.security), self._others)

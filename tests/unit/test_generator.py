@@ -110,6 +110,15 @@ def test_every_fault_that_the_runtime_can_do_is_drawn():
     assert drawn >= IN_CONTAINERS
 
 
+def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates():
+    bounds = Bounds(topologies=("A{tls+scram}->B{mtls}",))
+    bounds.check()
+    made = [generate(7, n, Coverage(), bounds, guided=False) for n in range(60)]
+    assert {tuple(cluster.security for cluster in one.topology.clusters) for one in made} == {("tls+scram", "mtls")}
+    assert {f.fault for one in made for f in one.schedule} >= OF_CERTIFICATES
+    assert not set(Bounds(topologies=("A{tls}->B{scram}",)).allowed) & OF_CERTIFICATES
+
+
 def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch):
     class Strange(FAULTS["broker-kill"]):  # type: ignore[misc, name-defined]
         """A fault that the generator has never heard of."""
