@@ -154,9 +154,9 @@ class Address(str):
         made.security, made._others = security, others or {}
         return made
 
-    def __getnewargs__(self) -> tuple[str, Security, dict[Principal, Security]]:
+    def __reduce__(self) -> tuple[type[Address], tuple[str, Security, dict[Principal, Security]]]:
         """What a copy is made from."""
-        return str(self), self.security, self._others
+        return Address, (str(self), self.security, self._others)
 
     def entered_by(self, principal: Principal) -> Address:
         """The same brokers, entered by somebody else."""
