@@ -29,6 +29,7 @@ class CertificateShown:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
     shown: ClassVar[Certificate]
     refused_for: ClassVar[str]
     """Part of what a client says that refuses it (OpenSSL's words)."""

@@ -60,23 +60,23 @@ def listener(tmp_path: Path) -> Iterator[tuple[Listener, World, list[str]]]:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.load_cert_chain(store)
         contexts[cast(Certificate, which)] = made
-    cuts: list[str] = []
+    outages: list[str] = []
 
     @dataclass
-    class Cuttable(IdleLink):
+    class Link(IdleLink):
         bootstrap: str = ""
 
         def cut(self, *, owner: str = "") -> None:
-            cuts.append(owner)
+            outages.append(owner)
 
     shows = Listener(contexts)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=shows.serve, args=(listening,), daemon=True)
         thread.start()
         entry = Security(protocol="SSL", authority=str(authority.file))
-        link = Cuttable(bootstrap=Address(f"127.0.0.1:{listening.getsockname()[1]}", entry))
+        link = Link(bootstrap=Address(f"127.0.0.1:{listening.getsockname()[1]}", entry))
         deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": shows}, topology=parse("A{tls}->B"))
-        yield shows, cast(World, SimpleNamespace(deployment=deployment, stopping=True)), cuts
+        yield shows, cast(World, SimpleNamespace(deployment=deployment, stopping=True)), outages
         listening.shutdown(socket.SHUT_RDWR)
     thread.join(60)
 
@@ -93,10 +93,10 @@ def fault(name: str) -> FaultSpec:
     ],
 )
 def test_new_connections_are_refused_and_then_taken_again(name, words, listener):
-    shows, world, cuts = listener
+    shows, world, outages = listener
     made = FAULTS[name](fault(name), world)
     made.inject()
-    assert cuts == ["f"]  # whoever was connected has to come in anew
+    assert outages == ["f"]  # whoever was connected has to come in anew
     bite = made.bite()
     assert (bite.bit, words in str(bite.measured)) == (True, True)
     healed = made.heal()
