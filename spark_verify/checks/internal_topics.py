@@ -27,7 +27,7 @@ from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
 from linkflap.spark_verify.checks.parts.replicas import between, falls, missing, within
 from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
 
@@ -164,7 +164,7 @@ def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Partia
     """`exact`: all markers that were ever written there are there. `known`: the last ones are."""
     batches = replica.batches
     rows = np.flatnonzero(own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT)))
-    columns = (batches.producer_id, batches.producer_epoch, batches.control, batches.base_offset)
+    columns = (batches.producer_id, batches.producer_epoch, batches.control, batches.base_offset, _written_again(batches))
     data = {
         "what": "markers",
         "exact": exact,
@@ -172,6 +172,21 @@ def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Partia
         "markers": np.stack([c[rows] for c in columns], axis=1).reshape(-1),
     }
     return PartialFinding(cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster)
+
+
+def _written_again(batches: Batches) -> Ints:
+    """Per batch 1 where it may be a marker that its coordinator wrote once more: the same as the one before it of its producer,
+    without data in between. So it is when a leader moves, or an answer is lost, while a marker is being written.
+    """
+    of_producers = np.flatnonzero(batches.transactional & batches.crc_ok)
+    order = of_producers[np.argsort(batches.producer_id[of_producers], kind="stable")]
+    marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    columns = (batches.producer_id, batches.producer_epoch, batches.control)
+    again = np.zeros(len(batches), np.int64)
+    if len(order):
+        same = marker[order[1:]] & np.logical_and.reduce([c[order[1:]] == c[order[:-1]] for c in columns])
+        again[order[1:]] = same
+    return again
 
 
 def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:

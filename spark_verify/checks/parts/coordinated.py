@@ -3,7 +3,8 @@
 A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with the partitions that it touched; then every one of
 them gets a marker of the producer id and epoch that were written down with that; then it is complete. One producer id and epoch
 may decide many transactions (before KIP-890), so that outcomes are compared in order. Where the beginning of either log is gone
-the last ones are compared: of those at the very end the markers may not be there yet, unless they are complete.
+the last ones are compared: of those at the very end the markers may not be there yet, unless they are complete. A coordinator
+that gets no answer writes a marker again, so one that repeats another may be of the same decision, or of the next.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ class _Decided:
     offset: int
     partitions: Sequence[TopicPartition]
     complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marker:
+    """A marker of one producer in one partition; `again`: it may be the one before it, written once more."""
+
+    commit: bool
+    offset: int
+    again: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +82,9 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     decisions = _decisions(states)
     for partial in _of(partials, "markers"):
         tp = partial.topic, partial.partition
-        actual: dict[Producer, list[tuple[bool, int]]] = defaultdict(list)
-        for pid, epoch, control, offset in _rows(partial.data["markers"], 4):
-            actual[pid, epoch].append((control == 1, offset))
+        actual: dict[Producer, list[_Marker]] = defaultdict(list)
+        for pid, epoch, control, offset, again in _rows(partial.data["markers"], 5):
+            actual[pid, epoch].append(_Marker(commit=control == 1, offset=offset, again=again == 1))
         expected = decisions.decided.get(tp, {})
         exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
@@ -131,31 +141,60 @@ One = tuple[str, int, _Decided | None]
 """Kind, offset, and what was decided."""
 
 
-def _in_order(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
+def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
     """The first place at which markers are not what was decided; of what is not complete they may be missing."""
+    if any(marker.again for marker in markers) and _explained(wanted, markers):
+        return None
     complete = sum(decided.complete for decided in wanted)
     index = 0
     for decided in wanted:
-        if index < len(markers) and markers[index][0] == decided.commit:
+        if index < len(markers) and markers[index].commit == decided.commit:
             index += 1
         elif decided.complete and (len(markers) < complete or index == len(markers)):
             return "marker-missing", -1, decided
         elif index < len(markers):
             kind = "marker-unexplained" if len(markers) > len(wanted) else "outcome-disagreement"
-            return kind, markers[index][1], decided
-    return ("marker-unexplained", markers[index][1], None) if index < len(markers) else None
+            return kind, markers[index].offset, decided
+    return ("marker-unexplained", markers[index].offset, None) if index < len(markers) else None
 
 
-def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
+def _explained(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
+    """Whether each marker is of the next decision, or of the same one again, and none that is complete lacks its own."""
+    reached = _skipping(wanted, {0})
+    for marker in markers:
+        matched = {n + 1 for n in reached if n < len(wanted) and wanted[n].commit == marker.commit}
+        reached = _skipping(wanted, matched | (reached if marker.again else set()))
+    return len(wanted) in reached
+
+
+def _skipping(wanted: Sequence[_Decided], reached: set[int]) -> set[int]:
+    """With what is not complete skipped, from each of these on."""
+    found = set(reached)
+    for number in sorted(reached):
+        while number < len(wanted) and not wanted[number].complete and number + 1 not in found:
+            number += 1
+            found.add(number)
+    return found
+
+
+def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
     """Of logs that lost their beginning: the last marker that is not what was decided."""
-    open_ = next((n for n, decided in enumerate(reversed(wanted)) if decided.complete), len(wanted))
-    ends = [[d.commit for d in wanted[: len(wanted) - n]] for n in range(open_ + 1)]
-    kinds = [kind for kind, _ in markers]
-    sizes = [(end, min(len(end), len(kinds))) for end in ends]
-    if not markers or not wanted or any(end[len(end) - n :] == kinds[len(kinds) - n :] for end, n in sizes):
+    if not markers or not wanted or _ends_alike(wanted, markers):
         return None
     last = next((d for d in reversed(wanted) if d.complete), wanted[-1])
-    return "outcome-disagreement", markers[-1][1], last
+    return "outcome-disagreement", markers[-1].offset, last
+
+
+def _ends_alike(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
+    """Whether the last markers are the last decisions, as far back as both are known."""
+    open_ = next((n for n, decided in enumerate(reversed(wanted)) if decided.complete), len(wanted))
+    left = {len(wanted) - n for n in range(open_ + 1)}
+    for marker in reversed(markers):
+        if 0 in left:
+            return True
+        matched = {n - 1 for n in left if wanted[n - 1].commit == marker.commit}
+        left = matched | (left if marker.again else set())
+    return bool(left)
 
 
 def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:

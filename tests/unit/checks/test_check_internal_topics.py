@@ -67,6 +67,14 @@ def data(*ends, **rest):
     return view([log], **rest)
 
 
+def twice(end, then=(), start=0):
+    """A's partition with one transaction whose marker its coordinator wrote twice, and others behind it."""
+    log = Log("A", start=start).txn(1, pid=7, end=end).marker(end, pid=7, leader_epoch=1)
+    for number, other in enumerate(then, start=2):
+        log.txn(number, pid=7, end=other)
+    return view([log])
+
+
 def cleaned(last):
     """A's partition of three transactions, of which a cleaner took the second."""
     return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
@@ -127,6 +135,14 @@ ACCEPTED = {
     "committed, and so the partition says": [coordinator(*DONE), data("commit")],
     "aborted, and so the partition says": [coordinator(*UNDONE), data("abort")],
     "many of one epoch, in their order": [coordinator(*DONE, *UNDONE, *DONE), data("commit", "abort", "commit")],
+    "a marker written again by a coordinator that got no answer": [coordinator(*DONE), twice("commit")],
+    "a marker written again, and then other outcomes": [
+        coordinator(*DONE, *DONE, *UNDONE), twice("commit", then=("commit", "abort")),
+    ],
+    "two markers alike, the second of a transaction without data here": [coordinator(*DONE, *DONE), twice("commit")],
+    "a marker written again behind a deleted beginning": [
+        coordinator(*UNDONE, *DONE, *DONE), twice("commit", then=("commit",), start=5),
+    ],
     "killed before the markers were written": [coordinator(ONGOING, PREPARE_COMMIT), data(None)],
     "killed before that was written down": [coordinator(ONGOING, PREPARE_COMMIT), data("commit")],
     "killed while it was open": [coordinator(ONGOING), data(None)],
@@ -192,10 +208,16 @@ NEIGHBOURS = {
         [coordinator(*DONE, *UNDONE, *DONE), cleaned("abort")], "outcome-disagreement", 5,
     ),
     "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")], "marker-unexplained", 3),
-    "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained",
-    1), "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4), "written in another order":
-    ([groups(5, 3), sampled(3, 5)], "commit-missing", 5), "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3,
-    5, 3)], "commit-missing", 3), "an earlier commit again, of the leader that wrote the later one": (
+    "the other marker again": (
+        [coordinator(*DONE), view([Log("A").txn(1, pid=7).marker("abort", pid=7)])], "marker-unexplained", 2,
+    ),
+    "a marker of an epoch that nobody had": (
+        [coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained", 1,
+    ),
+    "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
+    "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
+    "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)], "commit-missing", 3),
+    "an earlier commit again, of the leader that wrote the later one": (
         [groups(3, 5, log=led_again(0, 2)), sampled(3, 5, 3)], "commit-missing", 3,
     ),
     "an earlier commit again, before the fault": (
