@@ -40,7 +40,6 @@ folder = "{EXAMPLES / "application"}"
 home = "A"
 reads = ["orders"]
 writes = ["payments"]
-exactly_once = true
 [workload.options]
 group = "payments"
 
@@ -85,11 +84,17 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert judged.valid, judged.why
     assert judged.checks["fault-bite"].examined == {"run/faults": 4}
     assert judged.checks["lost-write"].examined["B/native"] > 0
-    assert judged.checks["program-copies"].examined["B/mirrored"] > 0
     events, _ = RunReader(tmp_path / "run").events()
     assert [e.data["cluster"] for e in events if e.kind == "program-started"] == ["A", "A", "B"]
     pids = [e.data["pid"] for e in events if e.kind == "program-started"]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+@pytest.mark.nightly
+def test_an_application_that_is_killed_and_fails_over_copies_exactly_once(tmp_path):
+    judged = linkflap.run(EXAMPLES / "application" / "failover.toml", folder=tmp_path / "run")
+    assert judged.valid, judged.why
+    assert judged.checks["program-copies"].examined["B/mirrored"] > 0
 
 
 @pytest.mark.nightly

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-NO_RELAY = {"write-cycles", "exactly-once"}
+NO_RELAY = {"write-cycles", "exactly-once", "program-copies"}
 """Checks of workloads that read inside of their transactions, which these scenarios have none of."""
 
 
