@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import Option
 
@@ -40,22 +41,7 @@ ALLOWED: Final = (
         citation="KIP-1279, stop: what is open is aborted on the destination, even if the source commits it later",
         because="markers are mirrored as data, and what is open when the mirror ends is aborted",
     ),
-    Allowance(
-        kind="output-repeated-by-failover",
-        rule="within-bound",
-        window="a failover",
-        bound="mirrored inputs from the offset on that the group had on the destination",
-        citation=_SYNC,
-        because="group offsets are synced apart from records, and outputs were made again",
-    ),
-    Allowance(
-        kind="output-lost-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
-        citation=_SYNC,
-        because="partitions and group offsets are mirrored apart",
-    ),
+    *over_a_failover(_SYNC),
 )
 
 
@@ -71,5 +57,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         group_offsets="exact" if options.get("groups", ".*") else "none",
         appended_at_promotion=("abort-markers", "producer-id-reset"),
         reversible=True,
+        keeps_journal=True,
         allowed=ALLOWED,
     )

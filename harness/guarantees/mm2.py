@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import Option
 
@@ -43,38 +44,7 @@ ALLOWED: Final = (
         citation="KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously",
         because="partitions are mirrored independently",
     ),
-    Allowance(
-        kind="output-repeated-by-failover",
-        rule="within-bound",
-        window="a failover",
-        bound="mirrored inputs from the offset on that the group had on the destination",
-        citation=_CHECKPOINTS,
-        because="group offsets are synced apart from records, and outputs were made again",
-    ),
-    Allowance(
-        kind="output-lost-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
-        citation=_CHECKPOINTS,
-        because="partitions and group offsets are mirrored apart",
-    ),
-    Allowance(
-        kind="copy-repeated-by-failover",
-        rule="within-bound",
-        window="a failover",
-        bound="mirrored inputs from the offset on that the group had on the destination",
-        citation=_CHECKPOINTS,
-        because="group offsets are synced apart from records, and outputs were made again",
-    ),
-    Allowance(
-        kind="copy-lost-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
-        citation=_CHECKPOINTS,
-        because="partitions and group offsets are mirrored apart",
-    ),
+    *over_a_failover(_CHECKPOINTS),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
 from linkflap.harness.model.scenario import Option
 
@@ -35,38 +36,7 @@ ALLOWED: Final = (
         citation="KIP-1279: what is open when a mirror stops is aborted on the destination, even if the source commits it later",
         because="markers are mirrored as data, and what is open when the mirror ends is aborted",
     ),
-    Allowance(
-        kind="output-repeated-by-failover",
-        rule="within-bound",
-        window="a failover",
-        bound="mirrored inputs from the offset on that the group had on the destination",
-        citation=_SYNC,
-        because="group offsets are synced apart from records, and outputs were made again",
-    ),
-    Allowance(
-        kind="output-lost-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
-        citation=_SYNC,
-        because="partitions and group offsets are mirrored apart",
-    ),
-    Allowance(
-        kind="copy-repeated-by-failover",
-        rule="within-bound",
-        window="a failover",
-        bound="mirrored inputs from the offset on that the group had on the destination",
-        citation=_SYNC,
-        because="group offsets are synced apart from records, and outputs were made again",
-    ),
-    Allowance(
-        kind="copy-lost-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
-        citation=_SYNC,
-        because="partitions and group offsets are mirrored apart",
-    ),
+    *over_a_failover(_SYNC),
     Allowance(
         kind="skipped-by-cut",
         rule="below-truncation",

@@ -27,6 +27,13 @@ from linkflap.topologies import parse
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "cluster-mirroring"
+JOURNAL = {
+    "mirrored": 21,
+    "promoted": 23,
+    "truncated": [],
+    "appended": [[21, "ABORT of producer 2, epoch 0"], [22, "producer-id reset"]],
+    "epochs": [[0, 0], [2, 5]],
+}
 ADMIN = "org/apache/kafka/clients/admin/"
 FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
 
@@ -189,6 +196,8 @@ def test_a_promotion_begins_with_the_markers_right_before_the_reset():
     assert from_bytes.promoted(headers("1-before-stop", "B")) is None
     assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, "an ABORT of the open transaction, then the reset at 22"
     assert from_bytes.resets(headers("2-after-stop", "B")) == 1
+    assert from_bytes.journal(headers("1-before-stop", "B")) is None
+    assert from_bytes.journal(headers("2-after-stop", "B")) == JOURNAL
     assert from_bytes.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
 
 

@@ -49,6 +49,34 @@ def end_of(headers: batches.Headers) -> int:
     return int(headers.last_offset[-1]) + 1 if len(headers) else 0
 
 
+def journal(headers: batches.Headers) -> Mapping[str, object] | None:
+    """What a stop left in a log, as the event `mirror-stopped` has it of each partition; None where there is no reset.
+
+    `mirrored` is where the destination's own part begins, `promoted` where its clients may, `appended` the records in between
+    (offset, what), `epochs` the leader epochs of what was mirrored (epoch, first offset).
+    """
+    mirrored = promoted(headers)
+    if mirrored is None:
+        return None
+    rows = np.flatnonzero(headers.base_offset >= mirrored)
+    reset = int(np.flatnonzero(headers.control == layout.OTHER_CONTROL)[-1])
+    epochs = headers.leader_epoch[: int(rows[0])]
+    begins = np.flatnonzero(np.diff(epochs, prepend=-1))
+    return {
+        "mirrored": mirrored,
+        "promoted": int(headers.last_offset[reset]) + 1,
+        "truncated": [],
+        "appended": [[int(headers.base_offset[row]), _named(headers, row)] for row in rows[rows <= reset].tolist()],
+        "epochs": [[int(epochs[row]), int(headers.base_offset[row])] for row in begins.tolist()],
+    }
+
+
+def _named(headers: batches.Headers, row: int) -> str:
+    if headers.control[row] != layout.ABORT:
+        return "producer-id reset"
+    return f"ABORT of producer {headers.producer_id[row]}, epoch {headers.producer_epoch[row]}"
+
+
 def promoted(headers: batches.Headers) -> int | None:
     """Where the destination's own part begins: the ABORT markers right before the last reset, in its leader epoch, or that reset.
 

@@ -207,7 +207,12 @@ class ClusterMirror:
             answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))
             self._await_stopped(wanted)
             self._running, self._promoted = False, True
-            self._recorder.event("mirror-stopped", self.link.name, drained=drained, stopped=answer)
+            rows = [
+                {"topic": topic, "partition": number, **found}
+                for (topic, number), headers in from_bytes.every(self._destination, wanted).items()
+                if (found := from_bytes.journal(headers)) is not None
+            ]
+            self._recorder.event("mirror-stopped", self.link.name, drained=drained, stopped=answer, partitions=rows)
 
     def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> Mapping[str, object]:
         try:

@@ -130,7 +130,7 @@ def test_what_cannot_be_known_is_said():
     assert found(torn) == []
 
 
-@pytest.mark.parametrize("mirror", ["shadow", "mm2"])
+@pytest.mark.parametrize("mirror", ["shadow", "mm2", "cluster-mirroring"])
 def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror):
     allowed = {line.kind for line in declared(MirrorSpec(kind=mirror)).guarantee.allowed}
     assert {kind.name for kind in REGISTRY[NAME].anomalies} & allowed == {"copy-repeated-by-failover", "copy-lost-by-failover"}

@@ -1,0 +1,34 @@
+"""What a failover may cost those who make records of others: linkflap's relays, and programs of the user's that copy.
+
+Inputs, outputs and the offsets of the group cross a link each on its own, so that no mirror promises more (KIP-382, KIP-1279).
+"""
+
+from __future__ import annotations
+
+from linkflap.harness.model.guarantee import Allowance
+
+
+def over_a_failover(citation: str) -> tuple[Allowance, ...]:
+    """Outputs that are made again, and outputs that did not arrive; `citation` says why the mirror promises no more."""
+    return tuple(
+        line
+        for what in ("output", "copy")
+        for line in (
+            Allowance(
+                kind=f"{what}-repeated-by-failover",
+                rule="within-bound",
+                window="a failover",
+                bound="mirrored inputs from the offset on that the group had on the destination",
+                citation=citation,
+                because="group offsets are synced apart from records, and outputs were made again",
+            ),
+            Allowance(
+                kind=f"{what}-lost-by-failover",
+                rule="forced-failover",
+                window="a forced failover",
+                bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+                citation=citation,
+                because="partitions and group offsets are mirrored apart",
+            ),
+        )
+    )
