@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.faithful.coordinators import STATES, decided_in
-from tests.faithful.entries import COMMIT, Entry
+from tests.faithful.entries import COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     COPIED_RESET,
@@ -228,3 +228,22 @@ def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
     if not later:
         raise NothingToChange("no producer of B's own has two markers")
     made.change("B", 0, put(later[-1], coordinator=later[-1].coordinator - 1))
+
+
+@mutation(COPIED_RESET, unknown="byte-equality", verdict="unknown")
+def promotion_mark_deleted(made: Made, rng: Random) -> None:
+    """Retention took B's beginning, and with it the mark of its promotion; nobody says where that was."""
+    log = made.log("B")
+    reset = next((e for e in log if e.ends == RESET), None)
+    left = [e for e in log if reset is not None and e.offset > reset.offset + 1]
+    if not left:
+        raise NothingToChange("nothing is behind the reset")
+    start = left[0].offset
+    for replica in made.log_keys("B", 0):
+        captured = made.logs[replica]
+        made.rewrite(replica, lambda entries: [e for e in entries if e.offset >= start])
+        captured.bounds = replace(captured.bounds, log_start=start)
+    number = next(n for n, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
+    known = made.events[number]
+    event = replace(known, data={**known.data, "offset": start})
+    made.events[number : number + 1] = [event, replace(event, kind="promotion-unknown")]
