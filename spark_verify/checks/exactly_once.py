@@ -4,7 +4,8 @@ A relay (consume, transform, produce, offsets in the transaction) says of every 
 cluster, each input between where the group began there and how far it got has exactly one committed output. How far it got say
 the transactions that were committed there, by their own word or by the bytes, and the group's sampled offsets. A sampled offset
 is below no transaction that the same producer has followed by another: the next cannot begin before the markers of the one
-before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS). Without one sample of the group there is
+before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS); but once a fault has reached brokers of the
+cluster it may be where the group had been (KAFKA-15910). Without one sample of the group there is
 nothing to hold what the relays say of their own offsets against: that is unknown.
 
 Over a failover no mirror promises as much, because outputs, inputs and group offsets cross the link each on its own. By payload
@@ -25,7 +26,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, reads_in, sends_of
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
-from linkflap.spark_verify.checks.parts.sampled import never_sampled
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion
@@ -97,6 +98,7 @@ def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str
     data = {
         "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
+        "disturbed": disturbed_from(view.windows, generation.cluster),
         "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
         "promoted": promotion.offset if promotion else 0,
     }  # fmt: skip
@@ -241,7 +243,11 @@ def _behind(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Fou
     over, settled = np.sort(over), np.maximum.accumulate(settled[np.argsort(over)])
     before = np.searchsorted(over, input_log["times"])
     least = np.concatenate(([-1], settled))[before]
-    for row in np.flatnonzero((before > 0) & (input_log["sampled"] < least)).tolist():
+    sampled, disturbed = input_log["sampled"], input_log["times"] >= input_log["disturbed"]
+    left = np.concatenate((position, sampled[~disturbed], [input_log["start"]]))
+    # A coordinator that loads its partition anew may answer with a commit that the group had left (KAFKA-15910).
+    behind = (before > 0) & (sampled < least) & ~(disturbed & among(sampled, left))
+    for row in np.flatnonzero(behind).tolist():
         yield _found(
             key, "offset-behind", int(input_log["sampled"][row]), committed=int(least[row]), time=int(input_log["times"][row])
         )

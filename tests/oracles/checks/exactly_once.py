@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from tests.oracles.checks.internal_topics import _disturbed
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import PlainGeneration, Story
 
@@ -29,6 +31,7 @@ class Inputs:
     visible: list[tuple[int, int]]
     samples: list[tuple[int, int]]
     promotion: Any
+    disturbed: Callable[[int], bool]
 
 
 @dataclass(slots=True)
@@ -93,6 +96,7 @@ def _look(
                 visible,
                 samples,
                 promotion,
+                partial(_disturbed, plain, generation.cluster),
             )
     numbers = {s.number for s in story.sends(generation)}
     for send in (s for s in plain.sends if s.group and s.input_topic):
@@ -137,8 +141,11 @@ def _here(input_log: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
     for process in {claim[1] for claim in mine.claims}:
         settled = sorted((c for c in mine.claims if c[1] == process and c[3] >= 0), key=lambda c: c[2])
         over += [(following[3], claim[0]) for claim, following in pairwise(settled)]
+    left = {input_log.start, *(claim[0] for claim in mine.claims)}
+    left |= {offset for time, offset in input_log.samples if not input_log.disturbed(time)}
     for time, offset in input_log.samples:
-        if any(returned < time and offset < position for returned, position in over):
+        again = input_log.disturbed(time) and offset in left
+        if any(returned < time and offset < position for returned, position in over) and not again:
             yield "offset-behind", offset
 
 

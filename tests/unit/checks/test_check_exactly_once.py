@@ -27,8 +27,10 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
+from tests.oracles import agreement
 
 NAME = "exactly-once"
 INPUTS = 4
@@ -239,6 +241,19 @@ def test_a_torn_log_proves_nothing_and_says_so():
 
 def test_an_impossible_sample_before_any_transaction_is_behind_nothing():
     assert findings(NAME, view([BOTH], sends=ACKED, reads=READ, groups=[sampled(-2, seconds=5)])) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "struck_at", "found"),
+    [(0, 45, []), (1, 45, ["offset-behind"]), (0, 55, ["offset-behind"])],
+    ids=["where it began", "no commit of the group", "before the fault"],
+)
+def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset, struck_at, found):
+    kill = Window(id="f", fault="broker-kill", target="A/1", start=struck_at * SECOND, end=struck_at * SECOND)
+    seen = view([BOTH], sends=ACKED, reads=READ, groups=[sampled(offset, seconds=50)], windows=[kill])
+    rows = agreement.findings(REGISTRY[NAME], [seen])
+    assert [row.kind for row in rows if row.finding == "found"] == found
+    assert agreement.disagreement(NAME, rows, [seen]) == ""
 
 
 def test_it_is_due_where_relays_begin_and_nowhere_else():
