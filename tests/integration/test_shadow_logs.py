@@ -50,7 +50,7 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_d
     assert longest[BATCHES[0]] < 20_000 < 500_000 < longest[BATCHES[1]]
     assert min(headers(here, ("A.huge", 0))["length"]) > WINDOW_BYTES
     mirror.stop()
-    assert {tp: mirror.promotion()[tp] for tp in topic_partitions} == ends(up, "A", topic_partitions=topic_partitions)
+    assert {tp: mirror.promotion()[tp] for tp in topic_partitions} == ends(up, "A", partitions=topic_partitions)
 
 
 @pytest.mark.nightly
@@ -72,7 +72,7 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment):
             mirror.restart()
     until(lambda: producer.flush(1) == 0, within=60, what="200 partitions to be written")
     drained(mirror)
-    assert ends(up, "B", topic_partitions=topic_partitions) == dict.fromkeys(topic_partitions, 20)
+    assert ends(up, "B", partitions=topic_partitions) == dict.fromkeys(topic_partitions, 20)
     mirror.stop()
     assert_equal(up, "A", "B", topic_partitions)
     assert own_write(up.clusters["B"].bootstrap, "A.wide3", 49) == 20

@@ -21,7 +21,7 @@ from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.unit.browser import LIGHT_AND_DARK, PHONE, WIDE, Seen, chromium
 
-INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", "tail-not-cut", "commit-became-abort")
+INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", "tail-not-truncated", "commit-became-abort")
 VALID = {"chain": {"shape": "chain"}, "round-trip": {"shape": "round-trip"}, "failover": {"shape": "failover"}}
 HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&quot;\u2028'
 """As what a run calls its topics, clients and errors."""
