@@ -50,7 +50,7 @@ class _Task:
 
 
 class Service:
-    """Accepts users until nobody has needed it for a while. Each has a thread; one more judges, batch after batch."""
+    """Accepts users until it has had none for a while. Each has a thread; one more judges, batch after batch."""
 
     def __init__(self, listener: socket.socket, hello: Hello, verdicts: Verdicts, *, lingers: float = LINGERS) -> None:
         self._listener, self._hello, self._verdicts, self._lingers = listener, hello, verdicts, lingers

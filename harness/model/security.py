@@ -1,7 +1,7 @@
 """How clusters are secured, and how clients enter them. Pure values, of the standard library.
 
 In a topology they are `WORDS`, joined by plus signs: `A{tls+scram}`. A client that says who it is has the rights that its ACLs
-give it (`mtls`, `plain`, `scram`); `tls` alone asks nobody.
+give it (`mtls`, `plain`, `scram`); `tls` alone asks for no client's identity.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Security:
     file: str = ""
 
     def __repr__(self) -> str:
-        return f"Security({self.protocol}, {self.username or 'nobody'})"  # never the password, wherever this is printed
+        return f"Security({self.protocol}, {self.username or 'no user'})"  # never the password, wherever this is printed
 
     @property
     def librdkafka_file(self) -> str:

@@ -105,7 +105,7 @@ class Stream:
             return got == len(room)
 
         def receive_all() -> bool:
-            while not receive():  # OpenSSL may hold what came in already: the socket is readable for nobody then
+            while not receive():  # OpenSSL may hold what came in already: the socket never becomes readable then
                 pass
             return True
 

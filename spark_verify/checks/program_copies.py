@@ -101,14 +101,19 @@ def _outputs(
     kept = log.visible if last else log.visible | (log.record_state == OPEN)
     offsets, uids = replica.records.offset[kept], replica.made_from[kept] if len(replica.made_from) else _NONE
     here = native(generation, offsets)
-    unknown = np.flatnonzero(here & (uids < 0)) if len(uids) else _NONE
+    unknown, start = np.flatnonzero(uids < 0), max(replica.log_start, view.compacted.get(generation.cluster, 0))
     if last and len(unknown):
         where = f"{view.topic}-{view.partition}@{int(offsets[unknown[0]])} on {generation.cluster}"
         yield Unjudged(reason=f"program {program.name} wrote {where} without the header {HEADER!r} of what it was made from")
+    if last and start > 0:
+        where = f"{view.topic}-{view.partition} on {generation.cluster}"
+        yield Unjudged(
+            reason=f"outputs of program {program.name} below {start} of {where} are deleted, so what has none is unknown"
+        )
     data = {
         "outputs": f"{view.topic}-{view.partition}", "last": last, "offsets": offsets, "uids": uids,
         "native": here.astype(np.int64), "once": view.mirror.guarantee.delivery == "exactly-once",
-        "shortened": replica.log_start > 0 or view.compacted.get(generation.cluster, 0) > 0,
+        "shortened": start > 0,
     }  # fmt: skip
     yield _partial(program, generation, moves, data)
 

@@ -2,7 +2,7 @@
 
 Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
 again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was cut. Of its replicas
-the leader's bytes speak for the cluster; of a partition whose leader nobody knew, those of the replica that holds the highest
+the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the highest
 leader epoch and then the most offsets, as an unclean election would want it.
 """
 
@@ -42,7 +42,7 @@ class Captured:
     """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
 
     `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
-    its cluster was done, 0 where nobody wrote that down; `last` says that its cluster was not captured again. `records` says
+    its cluster was done, 0 where that is not recorded; `last` says that its cluster was not captured again. `records` says
     which logs are decoded beyond their headers if they are canonical: every one, those with any record that is ours, or none.
     A big one is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
     """
@@ -211,7 +211,7 @@ def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """When clusters of which a broker died by itself were dead, and sources that a failover killed in vain; not of those of which
+    """When clusters of which a broker died by itself were dead, and sources that a refused failover killed; not of those of which
     the last capture found one alive."""
     living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.subject.partition("/")[0]: e.time for e in events if e.kind == "broker-died"}
@@ -263,7 +263,7 @@ def _replicas(
             latest[cluster] = moment, [b for b in found if b.cluster == cluster]
     newest = {cluster: moment for (cluster, moment), _ in sorted(times.items(), key=lambda t: t[1])}
     for cluster in [c for c in latest if (c, newest.get(c, "")) in absent]:
-        # It shows what was there before, and nobody knows what was there in the end.
+        # It shows what was there before, and what was there in the end is unknown.
         before.append(latest.pop(cluster))
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
@@ -434,7 +434,7 @@ def _failover_kind(data: Mapping[str, Any]) -> Literal["planned", "forced"]:
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
-    """Fault windows by start; one whose end nobody wrote down ended with its heal, else it is open until the run's end."""
+    """Fault windows by start; one without a recorded end ended with its heal, else it is open until the run's end."""
     ends = {str(e.data.get("id")): e.time for kind in ("fault-heal", "fault-end") for e in events if e.kind == kind}
     return [
         Window(

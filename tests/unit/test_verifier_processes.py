@@ -33,6 +33,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture(autouse=True)
 def ledger_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
+    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this folder.
+    monkeypatch.setattr(ledger, "_own", None)
     monkeypatch.setattr(messages, "key", lambda: KEY)
 
 

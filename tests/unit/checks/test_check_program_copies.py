@@ -125,6 +125,13 @@ def test_what_cannot_be_known_is_said():
         "program command-1 wrote A.out-0@1 on A without the header 'linkflap' of what it was made from"
     ]
     assert unjudged(run([BOTH], [Log("A").data(1, 2)], [])) == ["no committed offset of group g was ever sampled on A"]
+    deleted = "outputs of program command-1 below 1 of A.out-0 on A are deleted, so what has none is unknown"
+    assert unjudged(ACCEPTED["deleted outputs"]) == [deleted]
+    moved = run(ON_B, [Log("A").data(1), Log("B").data(1)], [committed(1, cluster="B"), GOT_ON], **AWAY)
+    mirrored = replace(moved[1], replicas=[replace(r, made_from=np.array([-1])) for r in moved[1].replicas])
+    assert unjudged([moved[0], mirrored]) == [
+        "program command-1 wrote A.out-0@0 on B without the header 'linkflap' of what it was made from"
+    ]
     torn = run([Log("A").data(1, 2).torn()], [Log("A").data(1)], [committed(2)])
     assert unjudged(torn) == ["the log of A.t-0 on A is torn, so not all of it could be judged"]
     assert found(torn) == []
