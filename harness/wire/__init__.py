@@ -1,1 +1,13 @@
 """Kafka's protocol over sockets: what the harness asks brokers."""
+
+import sys
+
+# kio registers its types with hypothesis where that is installed, and importing that takes longer than all of the rest.
+_UNUSED = "hypothesis" not in sys.modules
+if _UNUSED:
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]  # an import of it fails
+try:
+    import kio.static._phantom  # noqa: F401
+finally:
+    if _UNUSED:
+        del sys.modules["hypothesis"]

@@ -83,7 +83,9 @@ class ClientLibrary(Protocol):
         """Whether that is done."""
 
     def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer: ...
-    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer: ...
+    def consumer(
+        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+    ) -> ClientConsumer: ...
     def discard(self, consumer: ClientConsumer) -> None:
         """Ends the use of a consumer, without waiting for anything."""
 
@@ -118,9 +120,11 @@ class Librdkafka:
         own = {"statistics.interval.ms": STATISTICS_MS, "logger": QUIET, "stats_cb": statistics, "error_cb": noticed}
         return cast("ClientProducer", Producer({**config, **own}))
 
-    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer:
+    def consumer(
+        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+    ) -> ClientConsumer:
         del batch  # given with each poll
-        return cast("ClientConsumer", Consumer({**config, "on_commit": on_commit}))
+        return cast("ClientConsumer", Consumer({**config, "on_commit": on_commit, "error_cb": noticed}))
 
     def discard(self, consumer: ClientConsumer) -> None:
         """Destroyed without being closed, when nobody refers to it: close waits, with no deadline, for a coordinator that may be
@@ -173,7 +177,10 @@ class JavaLibrary:
         del noticed  # Java's log has them
         return JavaProducer(self._started(), of_producer(config), identified)
 
-    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer:
+    def consumer(
+        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+    ) -> ClientConsumer:
+        del noticed  # Java's log has them
         from linkflap.harness.workloads.java.configuration import of_consumer
         from linkflap.harness.workloads.java.consumer import JavaConsumer
 

@@ -66,7 +66,7 @@ class ReaderClient(Client):
         self._consumer: ClientConsumer | None = None
         self._process = 0
         self._committed_at = self._looked_at = 0
-        self._committing = False
+        self._committing = self._down = False
         self._committed: dict[Partition, int] = {}
         self._errors: dict[str, int] = {}
         self._out_of_range: set[Partition] = set()
@@ -119,8 +119,11 @@ class ReaderClient(Client):
     def _join(self) -> ClientConsumer:
         self._process = self.context.numbers.next()
         self.positions, self._committed, self._committing = {}, {}, False
+        self._down = False
         self._out_of_range.clear()
-        consumer = self._consumer = self.context.library.consumer(self._config(), on_commit=self._on_commit, batch=self._batch)
+        consumer = self._consumer = self.context.library.consumer(
+            self._config(), on_commit=self._on_commit, noticed=self._noticed, batch=self._batch
+        )
         if self.group:
             consumer.subscribe(
                 sorted(self.context.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -244,17 +247,35 @@ class ReaderClient(Client):
         self._write(now(), "revoke", _at(gone), error=error)
 
     def _commit(self, consumer: ClientConsumer) -> None:
-        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead."""
+        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead.
+
+        And none while the cluster is known to be dead: librdkafka keeps it for as long as a session, and whoever discards the
+        consumer meanwhile waits for that, with a thread that never rests (librdkafka issue 3740).
+        """
         due = {tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)}
         if self._committing or not due or now() < self._committed_at + self._commit_every:
             return
         self._committed_at = now()
+        if self._down and not self._reached(consumer):
+            return
         try:
             consumer.commit(offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True)
         except KafkaException as error:
             self._error(self._committed_at, describe(error))
             return
         self._committing = True
+
+    def _noticed(self, error: KafkaError) -> None:
+        self._down = self._down or error.code() == KafkaError._ALL_BROKERS_DOWN
+
+    def _reached(self, consumer: ClientConsumer) -> bool:
+        """Whether a broker answers again."""
+        try:
+            consumer.list_topics(timeout=SLICE)
+        except KafkaException:
+            return False
+        self._down = False
+        return True
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._committing = False

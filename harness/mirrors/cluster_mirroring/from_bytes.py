@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from linkflap.harness.log import batches, layout
-from linkflap.harness.log.segments import offset_in
+from linkflap.harness.log import layout
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
+
+if TYPE_CHECKING:
+    from linkflap.harness.log import batches
 
 _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
 """What batches of two logs have to have in common to be one batch."""
@@ -32,6 +34,8 @@ class Parted:
 
 def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
     """The headers of the replica that has most of a partition; None where no broker has it."""
+    from linkflap.harness.log import batches  # not above: numba takes a second to import, also where no log is read
+
     found = [
         batches.scan(segments, sums=False).headers
         for broker in cluster.brokers.values()
@@ -41,6 +45,8 @@ def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
 
 
 def _segments(folder: Path) -> Iterable[Path]:
+    from linkflap.harness.log.segments import offset_in  # not above, as there
+
     return (path for path in folder.glob("*.log") if offset_in(path.name) >= 0)
 
 

@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.log import batches
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings
@@ -39,6 +38,9 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import bounds, quiet
+
+if TYPE_CHECKING:
+    from linkflap.harness.log import batches
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0

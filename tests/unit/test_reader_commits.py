@@ -1,0 +1,53 @@
+"""A reader whose cluster is dead, with librdkafka's own consumer: it has no commit pending when it is discarded."""
+
+import socket
+
+import pytest
+
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.workloads import context, readers
+
+
+class Rows:
+    """What the reader writes."""
+
+    def __init__(self) -> None:
+        self.written = []
+
+    def polls(self, name):
+        return self
+
+    def write(self, row):
+        self.written.append(row)
+
+
+class Numbers:
+    def next(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def refused():
+    """An address on which nothing listens, held for as long as it is needed."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield "127.0.0.1:{}".format(held.getsockname()[1])
+
+
+def test_a_dead_cluster_is_asked_for_no_commit(refused):
+    spec = WorkloadSpec(kind="readers", home="A", options={"group": "followers"})
+    beside = {"clusters": {"A": refused}, "links": {}, "topics": {"A.t": 1}, "writer": Rows(), "seed": 1, "numbers": Numbers()}
+    reader = readers.ReaderClient(context(spec, **beside), "readers-1", "A")
+
+    def stepped() -> bool:
+        reader.step()
+        return reader._down
+
+    until(stepped, within=60, what="librdkafka to notice that no broker answers")
+    reader.positions["A.t", 0] = 5
+    reader._committed_at = 0
+    reader.step()
+    assert reader._committed_at > 0, "a commit was due"
+    assert not reader._committing, "and none is pending"
+    reader.leave(clean=False)
