@@ -32,7 +32,7 @@ def refused():
     """An address on which nothing listens, held for as long as it is needed."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        yield "127.0.0.1:{}".format(held.getsockname()[1])
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def test_a_dead_cluster_is_asked_for_no_commit(refused):
