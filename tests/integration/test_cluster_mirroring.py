@@ -101,7 +101,8 @@ def test_there_and_back_with_what_was_never_mirrored_truncated(pair):
     back = pair.mirror.reversed()
     back.start()
     until(lambda: back.lag() == 0, within=90, what="the mirror back to catch up")
-    assert [(cut["partition"], cut["offset"], cut["end"]) for cut in of_kind(pair, "truncation")] == [(0, 1, 2)]
+    noted = sorted((found["partition"], found["offset"], found["end"]) for found in of_kind(pair, "truncation"))
+    assert noted == [(0, 1, 2), (1, 0, 0), (2, 0, 0)]
     assert ends(pair.a)[TOPIC, 0] == ends(pair.b)[TOPIC, 0] == 3, "a record, the reset, and B's record"
     back.fail_over("planned")
     assert write(pair.a, 0) == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +19,10 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
 from linkflap.harness.log import batches
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import look_for
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
@@ -206,3 +209,72 @@ def test_logs_part_where_the_source_has_what_was_never_mirrored():
     assert from_bytes.parted(ours, theirs) == from_bytes.Parted(offset=21, end=from_bytes.end_of(ours))
     assert from_bytes.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
     assert from_bytes.parted(headers("1-before-stop", "A"), theirs) is None, "a log that has nothing of its own loses nothing"
+
+
+def copied(folder, brokers=1, moment="3-diverged"):
+    """Cluster A with the log of tx-0 on each of its brokers; it parts from B's at 21."""
+    found = {}
+    for number in range(1, brokers + 1):
+        shutil.copytree(LOGS / moment / "A" / "tx-0", folder / str(number) / "tx-0")
+        found[number] = SimpleNamespace(log_dir=folder / str(number), state="running")
+    return SimpleNamespace(brokers=found)
+
+
+def log_file(cluster, number=1):
+    return max((cluster.brokers[number].log_dir / "tx-0").glob("*.log"))
+
+
+def truncate_at(cluster, offset, number=1):
+    """Truncates a log's file, and gives it B's bytes from there on at once."""
+    mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
+    position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
+    tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
+    with log_file(cluster, number).open("r+b") as file:
+        file.truncate(position)
+        file.seek(position)
+        file.write(tail)
+
+
+def watched(cluster, source):
+    noted = []
+    logs = truncations.logs_of(cluster, [("tx", 0)])
+    tails = {tp: truncations.expected(log, source) for tp, log in logs.items()}
+    return truncations.Watch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))), noted
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(tmp_path, brokers):
+    cluster = copied(tmp_path, brokers)
+    end = from_bytes.end_of(headers("3-diverged", "A"))
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    assert noted == []
+    truncate_at(cluster, 21)
+    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    watch.close()
+    assert noted == [("tx", 0, 21, end)]
+
+
+def test_a_log_that_was_not_truncated_is_not_noted(tmp_path):
+    watch, noted = watched(copied(tmp_path), headers("3-diverged", "B"))
+    watch.close()
+    assert noted == []
+
+
+def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path):
+    cluster = copied(tmp_path, moment="1-before-stop")
+    end = from_bytes.end_of(headers("1-before-stop", "A"))
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    with log_file(cluster).open("ab") as file:
+        file.write(b"the source's next batch")
+    watch.close()
+    assert noted == [("tx", 0, end, end)]
+
+
+def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation(tmp_path):
+    cluster = copied(tmp_path, 2)
+    whole = log_file(cluster, 2).read_bytes()
+    log_file(cluster, 2).write_bytes(whole[: int(headers("3-diverged", "A").position[5])])
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    log_file(cluster, 2).write_bytes(whole)
+    watch.close()
+    assert noted == []

@@ -39,15 +39,16 @@ def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
     found = [
         batches.scan(segments, sums=False).headers
         for broker in cluster.brokers.values()
-        if (segments := sorted(_segments(broker.log_dir / f"{tp[0]}-{tp[1]}")))
+        if (segments := segments_of(broker.log_dir, tp))
     ]
     return max(found, key=end_of, default=None)
 
 
-def _segments(folder: Path) -> Iterable[Path]:
+def segments_of(log_dir: Path, tp: TopicPartition) -> list[Path]:
+    """The segment files of a replica, in offset order."""
     from linkflap.harness.log.segments import offset_in  # not above, as there
 
-    return (path for path in folder.glob("*.log") if offset_in(path.name) >= 0)
+    return sorted(path for path in (log_dir / f"{tp[0]}-{tp[1]}").glob("*.log") if offset_in(path.name) >= 0)
 
 
 def end_of(headers: batches.Headers) -> int:

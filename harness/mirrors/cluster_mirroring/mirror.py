@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.canary import Canary
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
@@ -38,9 +38,6 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import bounds, quiet
-
-if TYPE_CHECKING:
-    from linkflap.harness.log import batches
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
@@ -97,13 +94,15 @@ class ClusterMirror:
         began = time.monotonic()
         canary = topic_name(self.link.source, CANARY)
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
-        before = from_bytes.every(self._destination, self._partitions()) if self._reverses is not None else {}
         self._create()
         topics = [*self._topics(), canary]
-        self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
-        self._record_truncations(before)
-        self._running = True
-        self._await_mirroring(began)
+        watch = self._watch()
+        try:
+            self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
+            self._running = True
+            self._await_mirroring(began)
+        finally:
+            watch.close()
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
         self._recorder.event("mirror-started", self.link.name, mirror=self.spec.kind, options=options, seconds=seconds)
@@ -162,15 +161,16 @@ class ClusterMirror:
 
         return until_accepted(verb, ask, within=within, never=never, note=note).data
 
-    def _record_truncations(self, before: Mapping[TopicPartition, batches.Headers]) -> None:
-        """Events `truncation`, of a mirror that takes topics over: where the log that clients come back to leaves its source."""
-        there = from_bytes.every(self._source, before)
-        for (topic, number), headers in sorted(before.items()):
-            other = there.get((topic, number))
-            parts = from_bytes.parted(headers, other) if other is not None else None
-            if parts is not None:
-                where = {"cluster": self._destination.name, "topic": topic, "partition": number}
-                self._recorder.event("truncation", self.link.name, **where, offset=parts.offset, end=parts.end)
+    def _watch(self) -> truncations.Watch:
+        """Events `truncation`, of a mirror that takes topics over: where and when each log that follows again is truncated."""
+        before = truncations.logs_of(self._destination, self._partitions()) if self._reverses is not None else {}
+        source = from_bytes.every(self._source, before)
+
+        def note(tp: TopicPartition, where: from_bytes.Parted) -> None:
+            data = {"cluster": self._destination.name, "topic": tp[0], "partition": tp[1]}
+            self._recorder.event("truncation", self.link.name, **data, offset=where.offset, end=where.end)
+
+        return truncations.Watch({tp: truncations.expected(before[tp], source[tp]) for tp in before if tp in source}, note)
 
     def crash(self) -> None:
         """There is nothing to kill: the destination's brokers go on. From now on it counts as one that is left alone."""
