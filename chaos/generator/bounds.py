@@ -57,7 +57,7 @@ class Bounds:
             if kind not in mirrors.MIRRORS:
                 raise InputError(f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}")
             for release in self.kafka:
-                mirrors.check_played(_smallest(kind, release))
+                mirrors.check_played(_smallest(kind, release), self.runtime)
         for fault in self.faults:
             if fault not in FAULTS:
                 raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")

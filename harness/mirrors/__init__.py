@@ -42,7 +42,7 @@ class Kind:
     """What a kind of mirror is made of. `options` reads its options, and raises InputError for one that it does not have;
     `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
     generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a scenario, None where it can; `without`
-    are faults that have no object with it, and why.
+    are faults that have no object with it, and why; `not_in` runtimes that it cannot be played in, and why.
     """
 
     make: MirrorFactory
@@ -51,6 +51,7 @@ class Kind:
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
     refusal: Callable[[Scenario], str | None] = _plays_all
     without: Mapping[str, str] = field(default_factory=dict)
+    not_in: Mapping[str, str] = field(default_factory=dict)
     asks_source: bool = False
     """Whether a failover may be refused while the source is dead: half of the generated ones stall it instead."""
 
@@ -62,6 +63,7 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         about=cluster_mirroring_settings.ABOUT,
         refusal=cluster_mirroring_settings.refusal,
         without=cluster_mirroring_settings.WITHOUT,
+        not_in=cluster_mirroring_settings.NOT_IN,
         asks_source=True,
     ),
     "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
@@ -90,8 +92,11 @@ def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
         raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
 
 
-def check_played(scenario: Scenario) -> None:
-    """Raises InputError where the mirror of a scenario cannot play it: on these clusters, or with these faults."""
+def check_played(scenario: Scenario, runtime: str = "process") -> None:
+    """Raises InputError where the mirror of a scenario cannot play it: in this runtime, on these clusters, with these faults."""
+    kind = scenario.mirror.kind
+    if runtime in MIRRORS[kind].not_in:
+        raise InputError(f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: {MIRRORS[kind].not_in[runtime]}")
     if reason := MIRRORS[scenario.mirror.kind].refusal(scenario):
         raise InputError(reason)
 

@@ -60,7 +60,7 @@ def check(scenario: Scenario, runtime: str) -> None:
     check_all(scenario.workloads)
     mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
-    mirrors.check_played(scenario)
+    mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
 
 

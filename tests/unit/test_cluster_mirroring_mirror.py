@@ -91,6 +91,16 @@ def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_pat
         mirrors.check_played(made)
 
 
+def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_path):
+    libs = build(tmp_path / "libs", FIRST)
+    made = SCENARIOS["baseline"](Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}")))
+    mirrors.check_played(made, "process")
+    with pytest.raises(InputError, match=r"NOT APPLICABLE: .*cannot be played in runtime docker.*leave --runtime out"):
+        mirrors.check_played(made, "docker")
+    with pytest.raises(InputError, match="runtime docker"):
+        Bounds(mirrors=("cluster-mirroring",), kafka=(str(libs),), runtime="docker").check()
+
+
 def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is_to_take_topics_back(tmp_path):
     libs = build(tmp_path / "libs", FIRST)
 
@@ -103,7 +113,7 @@ def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is
     assert refusal("failback-divergence", f"A@{libs}->B@{libs}") is None
 
 
-@pytest.mark.parametrize("name", ["stalled", "round-trip"])
+@pytest.mark.parametrize("name", ["stalled", "round-trip", "third-promotion"])
 def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path, name):
     libs = build(tmp_path / "libs", FIRST)
     text = (EXAMPLES / f"{name}.toml").read_text().replace("./build/libs", str(libs))

@@ -23,6 +23,11 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
 }
 """Its options, as they are listed."""
 NO_PROCESS: Final = "the brokers of the destination are the mirror, so it has no process of its own; kill or pause one of them"
+NOT_IN: Final[Mapping[str, str]] = {
+    "docker": "the build's own Java Admin runs beside linkflap, and brokers' files are read there, neither of which reaches into "
+    "containers; leave --runtime out"
+}
+"""Runtimes that it cannot be played in, and why."""
 WITHOUT: Final[Mapping[str, str]] = {"mirror-kill": NO_PROCESS}
 """Faults that have no object with this mirror, and why."""
 
@@ -57,7 +62,7 @@ def patterns(homes: tuple[str, ...]) -> list[str]:
 def without_feature(cluster: str, version: str) -> str:
     return (
         f"cluster {cluster} runs Kafka {version}, which has no Cluster Mirroring; name the jars of a build that has it: "
-        f"--topology 'A@DIRECTORY->B@DIRECTORY' (docs/cluster-mirroring.md)"
+        f"--topology 'A@DIRECTORY->B@DIRECTORY', in a suite --kafka DIRECTORY (docs/cluster-mirroring.md)"
     )
 
 
