@@ -1,9 +1,9 @@
 """chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop is failed over.
 
 Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B and A per offset whatever a hop
-did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it cut
-reaches C. Any topology will do: each cluster that nothing is mirrored to, or every one of a ring, has clients and topics of its
-own. A violation is a byte that differs, or a record on C that B does not have below its end.
+did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it
+truncates reaches C. Any topology will do: each cluster that nothing is mirrored to, or every one of a ring, has clients and
+topics of its own. A violation is a byte that differs, or a record on C that B does not have below its end.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Guarantee at stake: the failback cuts A's log exactly where the two part, no more and no less (KIP-1279, failback: the last
 mirrored offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then,
-as its capture before the cut shows, and on neither cluster afterwards. A violation looks like a record of that tail behind the
-cut, or like a record before it that is gone.
+as its capture before the truncation shows, and on neither cluster afterwards. A violation looks like a record of that tail behind
+the cut, or like a record before it that is gone.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Observers are the bytes, the acknowledgements of producers, and every reader of either isolation: what one of them saw at an
 offset, no other may have seen differently, nor the same one another time. Offsets have a meaning within one generation of a log
-(`spark_verify.facts.eras`): behind a cut there are other records, also behind one that a mirror made when its destination was
-promoted and wrote down. What was seen below every cut since then still holds.
+(`spark_verify.facts.eras`): behind a truncation there are other records, also behind one that a mirror made when its destination
+was promoted and wrote down. What was seen below every truncation since then still holds.
 
 ghost-ack and read-committed-visibility hold observers against the bytes; here they are held against each other too, so
 that a log which was not captured, or was changed after it was read, still shows.
@@ -98,7 +98,7 @@ def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Ob
     if log is not None:
         yield LOG, log.replica.records.offset, log.replica.records.uid
     for before in generations(view)[generation.cluster][: generation.number + 1]:
-        # Of an earlier generation only what no cut since then has taken away.
+        # Of an earlier generation only what no truncation since then has taken away.
         end = min(generation.earlier[before.number :], default=FOREVER)
         sends = sends_of(view, before)
         clients, names = sends.codes("client")

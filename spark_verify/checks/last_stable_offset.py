@@ -1,13 +1,13 @@
 """last-stable-offset: the LSO that brokers tell is the one the bytes give (KIP-98, KIP-447).
 
-LSO(h) = the first offset of the earliest transaction with records below high watermark h and no marker below h; else h. It is
-a pure function of the log and h, so every sample can be recomputed. A sample is two requests, LSO and high watermark, at two
-unknown moments of [time, returned]; the high watermark at the LSO's moment lies between the samples before and after. A
-sample is wrong only if no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch, because
-a new leader may begin with an older high watermark; those that carry no epoch, unless brokers were broken or a mirror ended or
-began between them. What a mirror cut off its destination when it began or ended is in no capture
-any more: a sample from before that, which a high watermark above the cut may have given, is not recomputed. Nor is an LSO below
-the log start, or below what a cleaner has compacted: the transaction that began there may be gone.
+LSO(h) = the first offset of the earliest transaction with records below high watermark h and no marker below h; else h. It is a
+pure function of the log and h, so every sample can be recomputed. A sample is two requests, LSO and high watermark, at two
+unknown moments of [time, returned]; the high watermark at the LSO's moment lies between the samples before and after. A sample is
+wrong only if no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch, because a new
+leader may begin with an older high watermark; those that carry no epoch, unless brokers were broken or a mirror ended or began
+between them. What a mirror truncated of its destination's log, when it began or ended, is in no capture any more: a sample from
+before that, which a high watermark above the truncation may have given, is not recomputed. Nor is an LSO below the log start, or
+below what a cleaner has compacted: the transaction that began there may be gone.
 
 A log start only rises, and the LSO, which is asked for after it, rises with it. A new leader may have deleted less than the old.
 
@@ -175,7 +175,7 @@ def _recomputed(
     first, last = attained(log, lso)
     wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
     for time, offset in since:
-        # A marker above the cut may have ended what now is open.
+        # A marker above the truncation may have ended what now is open.
         wrong &= (marks.time[sampled] > time) | (highest <= offset)
     for i in np.flatnonzero(wrong).tolist():
         between = [int(lowest[i]), int(highest[i])]

@@ -1,7 +1,7 @@
 """leader-epochs: an epoch and an offset name one batch, on a cluster, for ever (KIP-101, KIP-279, KIP-320).
 
 Within a log the leader epoch of batches never falls with the offset. Over all replicas of a cluster, and over all captures of
-it, batches with the same (epoch, base offset) are the same bytes: else followers and consumers take a log that was cut and
+it, batches with the same (epoch, base offset) are the same bytes: else followers and consumers take a log that was truncated and
 written again for the one they know. A leader's epoch is never below those in the bytes it serves (KIP-1279: DLE >= SLE), or
 consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
 that was mirrored, since the hand-over raised it: else one epoch has two writers.
@@ -14,8 +14,8 @@ source's epoch in every batch. The CRC does not cover it, so that byte-equality 
 
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
 against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
-kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch. No earlier sample
-has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
+kept, since what they saw may have been truncated (KIP-101: an unclean election) and written again in a higher epoch. No earlier
+sample has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
 
 
 def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
-    """Per sample up to where the log is still what it saw: a mirror that ends may cut open transactions off."""
+    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open transactions."""
     ends = marks.high_watermark
     for stop in view.stops:
         if stop.cluster == generation.cluster and stop.truncated:
@@ -212,7 +212,7 @@ CHECK = Check(
             name="epoch-reuse",
             meaning="Two batches of one cluster, in one log or in two, have one epoch and offset and other bytes.",
             sentence="two replicas of {cluster} have different batches of leader epoch {epoch} at {at}",
-            smallest="A had 1 at offset 0 in epoch 0 before it was cut, and has 2 there in epoch 0: at offset 0.",
+            smallest="A had 1 at offset 0 in epoch 0 before it was truncated, and has 2 there in epoch 0: at offset 0.",
             despite_torn=True,
         ),
         AnomalyKind(

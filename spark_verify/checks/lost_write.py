@@ -78,7 +78,7 @@ def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
 
 
 def _lost(what: Outcomes, rows: Ints, cluster: str, how: str, truncated_to: int, **evidence: object) -> Sequence[Finding]:
-    """One anomaly per run of neighbouring records, on one side of a cut, at the offset that was acknowledged."""
+    """One anomaly per run of neighbouring records, on one side of a truncation, at the offset that was acknowledged."""
     found: list[Finding] = []
     for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= truncated_to)):
         first = rows[start]

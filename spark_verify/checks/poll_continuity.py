@@ -3,11 +3,11 @@
 Between a record and the next that one consumer gets of a partition, in the same poll or in the one after it, lies nothing that
 its isolation level can see, and the next is not behind the first. What it can see is counted in the bytes (a dense index):
 markers and, when it reads committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and a log
-that is cut begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
+that is truncated begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
 
-Who stood beyond a cut and does not learn of it (KIP-320) goes on where it stood, in a log that has other records from the cut on:
-what of those lies before the next that it gets, it has skipped. What came of a poll while the log was being cut may be of either
-log, so what it got by payload is taken out.
+Who stood beyond a truncation and does not learn of it (KIP-320) goes on where it stood, in a log that has other records from the
+truncation on: what of those lies before the next that it gets, it has skipped. What came of a poll while the log was being
+truncated may be of either log, so what it got by payload is taken out.
 
 A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
 uncommitted; here everyone is by himself. So it is with positions: what a consumer, or its group, passed by its own account, from
@@ -119,7 +119,7 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
-    """What consumers skipped because the log was cut under them, at the beginning of this generation or in it."""
+    """What consumers skipped because the log was truncated under them, at the beginning of this generation or in it."""
     known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
@@ -224,7 +224,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=SKIPPED_BY_TRUNCATION,
-            meaning="A consumer stood beyond where the log was cut and went on there, without what took the place of the tail.",
+            meaning="A consumer stood beyond where the log was truncated and went on there, without what replaced the tail.",
             sentence="{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to {cut}, and skipped {n}",
             counted="record was skipped by a reader|records were skipped by readers",
             smallest="A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset of 4.",

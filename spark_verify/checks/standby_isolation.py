@@ -2,7 +2,7 @@
 
 Two witnesses: a client that got an acknowledgement, by the time at which it asked, and the bytes, where a mirrored era holds a
 record that a client handed to that very cluster. The time between the end of an era and the next promotion is the mirror's; from
-a failover until its log is cut the cluster that was given up is nobody's, and what it takes then is counted as lost by
+a failover until its log is truncated the cluster that was given up is nobody's, and what it takes then is counted as lost by
 truncation-accounting. A write to where nothing was promoted, though a failover led there: a promotion was not written down.
 
 The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to follow one that follows it

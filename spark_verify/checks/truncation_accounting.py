@@ -1,15 +1,16 @@
-"""truncation-accounting: what a failback cuts off, and what a failover appends, is what the mirror says, and no more than it may.
+"""truncation-accounting: what a failback truncates, and what a failover appends, is what the mirror says, and no more than it
+may.
 
-A cluster that follows again loses what it has behind the place where its history and the new owner's part, and nothing below
-it (KIP-1279, last mirrored offset; KIP-101). Judged by the capture from right before the cut: below the cut the log is what it
-was, byte for byte; of the tail nothing is left; and no client had been promised what was in it, but what the forced failover
-before has lost already, and counts (`failover`). A planned one leaves nothing.
+A cluster that follows again loses what it has behind the place where its history and the new owner's part, and nothing below it
+(KIP-1279, last mirrored offset; KIP-101). Judged by the capture from right before the truncation: below the truncation the log is
+what it was, byte for byte; of the tail nothing is left; and no client had been promised what was in it, but what the forced
+failover before has lost already, and counts (`failover`). A planned one leaves nothing.
 
 A failover ends open transactions: between the last mirrored offset and the promoted one lie the markers that the mirror wrote
-down, at the offsets that it wrote down, and nothing else; or the log was cut, and then the cuts that it wrote down lead from the
-one to the other. Where a mirror says that it cut a log, at a failover or because its source was cut, a batch begins there, in
-a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches). What was mirrored has the leader
-epochs that the mirror wrote down, the last one among them: a failback by epoch rests on that.
+down, at the offsets that it wrote down, and nothing else; or the log was truncated, and then the truncations that it wrote down
+lead from the one to the other. Where a mirror says that it truncated a log, at a failover or because its source was truncated, a
+batch begins there, in a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches). What was
+mirrored has the leader epochs that the mirror wrote down, the last one among them: a failback by epoch rests on that.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks at every cut, and at the end of every mirror that was failed over."""
+    """Looks at every truncation, and at the end of every mirror that was failed over."""
     findings: list[Finding] = []
     for name, mine in sorted(generations(view).items()):
         for generation, following in pairwise(mine):
@@ -142,7 +143,7 @@ def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _changed(generation: LogGeneration, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
-    """Batches below the cut that are not there any more as they were; one finding per range."""
+    """Batches below the truncation that are not there any more as they were; one finding per range."""
     wrong = rows[~_has(after.batches, before.batches, rows)]
     for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
         base = int(before.batches.base_offset[row])
@@ -179,7 +180,7 @@ def _left(
 
 
 def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
-    """Acknowledged records behind the cut that no forced failover had given up: asked for later, or there was none."""
+    """Acknowledged records behind the truncation that no forced failover had given up: asked for later, or there was none."""
     what = outcomes(view, generation, earlier=False)
     if not len(what):
         return
@@ -227,10 +228,10 @@ def _kept(stop: Stop) -> int:
 
 
 def _adds_up(stop: Stop) -> bool:
-    """Whether the cuts of the failover lead from the last mirrored offset to where its markers begin.
+    """Whether the truncations of the failover lead from the last mirrored offset to where its markers begin.
 
-    Cuts that came before, because the source was cut, are written down in the same list. A failover that was killed in the
-    middle cuts again: what it began with may come twice.
+    Truncations that came before, because the source was truncated, are written down in the same list. A failover that was killed
+    in the middle cuts again: what it began with may come twice.
     """
     # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
     wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)
@@ -248,7 +249,7 @@ def _adds_up(stop: Stop) -> bool:
 
 
 def _uncut(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
-    """Cuts that the bytes do not show; those that a later and deeper one hides are left out."""
+    """Truncations that the bytes do not show; those that a later and deeper one hides are left out."""
     batches = replica.batches
     for index, (end, at) in enumerate(stop.truncated):
         if at >= end or any(later < at for _, later in stop.truncated[index + 1 :]):
@@ -308,20 +309,20 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 
 CHECK = Check(
     name="truncation-accounting",
-    guarantee="A failback cuts off what the new owner never had, and nothing else; a failover appends what the mirror says.",
+    guarantee="A failback truncates what the new owner never had, and nothing else; a failover appends what the mirror says.",
     source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="truncation-too-deep",
-            meaning="A log was cut below the offset at which its history and the new owner's part.",
+            meaning="A log was truncated below the offset at which its history and the new owner's part.",
             sentence="{cluster} truncated {tp} to {offset}, although both logs agree up to {parted_at}",
-            smallest="A has 1 2, B was promoted at 2, A was cut at 1: at offset 1.",
+            smallest="A has 1 2, B was promoted at 2, A was truncated at 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncation-unrecorded",
-            meaning="A log had a tail that the new owner never had, and no cut of it was written down.",
+            meaning="A log had a tail that the new owner never had, and no truncation of it was written down.",
             sentence="{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no truncation",
             smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is reported: at offset 1.",
         ),
@@ -334,9 +335,9 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="history-changed",
-            meaning="A batch below the cut is gone, or has other bytes or another leader epoch than before, or was not there.",
+            meaning="A batch below the truncation is gone, has other bytes or another leader epoch, or was not there before.",
             sentence="{cluster} has other bytes at {at} than before the truncation: {how}",
-            smallest="A had 1 2 and was cut at 1, now it has only what came from offset 1 on: at offset 0.",
+            smallest="A had 1 2 and was truncated at 1, now it has only what came from offset 1 on: at offset 0.",
         ),
         AnomalyKind(
             name="tail-not-cut",
@@ -347,10 +348,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="truncated-write",
-            meaning="An acknowledged record was cut off that no forced failover had lost before.",
+            meaning="An acknowledged record was truncated that no forced failover had lost before.",
             sentence="{cluster} acknowledged {who} at {at}, and the truncation removed it although the failover had drained",
             counted="acknowledged write was truncated|acknowledged writes were truncated",
-            smallest="A acknowledged 2 at offset 1, after a planned failover at 1 it was cut there: at offset 1.",
+            smallest="A acknowledged 2 at offset 1, after a planned failover at 1 it was truncated there: at offset 1.",
         ),
         AnomalyKind(
             name="marker-not-appended",
@@ -375,10 +376,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="promotion-unaccounted",
-            meaning="The cuts and markers that a mirror wrote down do not lead from its last mirrored offset to the promoted.",
+            meaning="The truncations and markers of a mirror do not lead from its last mirrored to the promoted offset.",
             sentence="the mirror {link} says that it mirrored {tp} on {cluster} to {mirrored} and promoted it at {promoted}, and "
             "its truncations and markers do not lead from the one to the other",
-            smallest="the mirror says mirrored 2, promoted 1, and of no cut: at offset 1.",
+            smallest="the mirror says mirrored 2, promoted 1, and mentions no truncation: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
@@ -390,10 +391,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="cut-not-made",
-            meaning="Where a mirror says that it cut the log, a batch lies across, or goes on in the leader epoch before.",
+            meaning="Where a mirror says that it truncated the log, a batch lies across, or goes on in the leader epoch before.",
             sentence="the mirror {link} says that it truncated {tp} on {cluster} from {end} to {cut}, and the log still has a "
             "batch of before",
-            smallest="the mirror of A->B says that it cut B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
+            smallest="the mirror of A->B says that it truncated B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

@@ -3,8 +3,8 @@
 Two witnesses of time, both of the harness' one clock. The producer: a record that was returned before its commit was asked for
 was read too early on every cluster, also by the transaction itself that sent it. And the broker: a sample that was begun after
 the record was returned, under the same leader in the same epoch as the one before it, still had the last stable offset at or
-below it. A mirror that ends may cut its destination's log, and the LSO goes back with it: samples that may be of after that are
-no witness. What was aborted in the end is aborted-read's to tell.
+below it. A mirror that ends may truncate its destination's log, and the LSO goes back with it: samples that may be of after that
+are no witness. What was aborted in the end is aborted-read's to tell.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What a mirror says that it cut off its destination `cluster` when that began to follow: offsets [offset, end)."""
+    """What a mirror says that it truncated of the log of its destination `cluster` when that began to follow: offsets [offset,
+    end).
+    """
 
     link: str
     cluster: str
@@ -58,7 +60,7 @@ class Stop:
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
-    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
+    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not truncated.
     """
 
     id: str

@@ -1,9 +1,9 @@
 """What of a run directory is judged: which replicas, from which capture, split by which promotions and fault windows.
 
 Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
-again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was cut. Of its replicas
-the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the highest
-leader epoch and then the most offsets, as an unclean election would want it.
+again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was truncated. Of its
+replicas the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the
+highest leader epoch and then the most offsets, as an unclean election would want it.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def is_data(topology: Topology, topic: str) -> bool:
 def _replicas(
     reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
 ) -> tuple[list[Captured], list[Captured]]:
-    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be cut."""
+    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be truncated."""
     times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
     homes = reader.run.homes
     reversed_ = {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}

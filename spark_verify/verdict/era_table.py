@@ -1,7 +1,7 @@
 """The verdict per era: of every era of every log what was compared there, and what was found. For the document and the table.
 
-One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier generation that
-lies behind the cut. The rows are capped, the worst first, and how many are left out is said.
+One row per topic-partition, cluster and era; of a log that was truncated, its tail is a row too: the part of an earlier
+generation that lies behind the truncation. The rows are capped, the worst first, and how many are left out is said.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _partition(
 
 
 def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
-    """What the cluster had in the end, and what was cut off before."""
+    """What the cluster had in the end, and what was truncated before."""
     for generation in generations:
         for era in generation.eras:
             if generation.last:

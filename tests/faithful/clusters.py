@@ -61,7 +61,7 @@ class Log:
         return entry.ends is None and (not entry.transactional or self.ended.get(entry.offset) == COMMIT)
 
     def truncate(self, offset: int) -> None:
-        """Truncates, and takes back what markers behind the cut had ended."""
+        """Truncates, and takes back what markers behind the truncation had ended."""
         kept = [e for e in self.entries if e.end <= offset]
         self.entries, self.ended, self.open = [], {}, {}
         for entry in kept:

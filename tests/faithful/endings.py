@@ -2,8 +2,8 @@
 
 abort              an ABORT marker for each open transaction, behind the last mirrored offset
 write-txn-markers  the same of the brokers that lead then, behind the promoted offset
-truncate-once      the log is cut at its last stable offset; what had ended behind that is open again, for ever
-truncate-stable    the log is cut until nothing is open
+truncate-once      the log is truncated at its last stable offset; what had ended behind that is open again, for ever
+truncate-stable    the log is truncated until nothing is open
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def truncated_back(log: Log, rule: str) -> list[list[int]]:
 
 
 def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
-    """Ends what is open, once the log was cut, in a new leader epoch. Returns what the journal says of the log as it is then."""
+    """Ends what is open, once the log was truncated, in a new leader epoch. Returns what the journal says of the log as it is
+    then.
+    """
     appended = _aborted(log, ms) if rule == "abort" else []
     if reset:
         appended.append((log.reset().offset, "reset"))

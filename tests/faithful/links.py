@@ -65,7 +65,7 @@ class Shadow:
             ours.take(replace(entry, leader_epoch=epoch, pid=self.mapped(entry.pid)))
 
     def diverged(self, spot: Spot) -> None:
-        """Where its source's log was cut, so is its destination's, in a new leader epoch."""
+        """Where its source's log was truncated, so is its destination's, in a new leader epoch."""
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
         if ours.end > theirs.end:
             self.truncations.setdefault(spot, []).append([ours.end, theirs.end])

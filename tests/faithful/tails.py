@@ -79,7 +79,7 @@ def _at_home(world: World) -> None:
 
 
 def after_the_truncation(world: World, link: Link) -> None:
-    """Readers that stood beyond the cut are set back to it, or do not learn of it, and wait there."""
+    """Readers that stood beyond the truncation are set back to it, or do not learn of it, and wait there."""
     destinations = {link.destination.name, *(one.destination.name for one in world.links)}
     for reader in world.readers:
         cluster = reader.cluster

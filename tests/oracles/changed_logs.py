@@ -128,7 +128,7 @@ def overlap(made: World) -> bool:
 
 
 def keep_tail(made: World) -> bool:
-    """What was to be cut off is there again, in place of what came since."""
+    """What was to be truncated is there again, in place of what came since."""
     row = made.random.choice(made.earlier) if made.earlier else None
     truncations = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
     if row is None or not truncations:

@@ -262,7 +262,7 @@ def _skip(made: World) -> bool:
 
 
 def _write_late(made: World) -> bool:
-    """A client wrote to a cluster that was given up, after that, what was cut off later."""
+    """A client wrote to a cluster that was given up, after that, what was truncated later."""
     reversals = [w["start"] for w in made.windows if w["fault"] == "mirror-reverse"]
     if not made.promotions:
         return False

@@ -241,7 +241,7 @@ def _end_transactions(made: World, cluster: str) -> None:
 
 
 def _fail_back(made: World) -> None:
-    """A follows B: what it had behind the promotion is cut off, in the middle of what readers and samplers of A see meanwhile."""
+    """A follows B: what it had behind the promotion is truncated, amid what readers and samplers of A see."""
     start = made.tick()
     window: Row = {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "took_effect": True}
     _look_at(made, "A")

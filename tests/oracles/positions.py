@@ -67,7 +67,7 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
 
 
 def _left_at(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> int:
-    """Where nothing has moved a consumer from since before this log was cut, if that is below every cut; or -1."""
+    """Where nothing has moved a consumer from since before this log was truncated, if that is below every truncation; or -1."""
     at, moved = -1, False
     everything = [
         r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)

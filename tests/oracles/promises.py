@@ -27,7 +27,9 @@ def read_uids(story: Story, generation: PlainGeneration, isolation: str | None =
 
 
 def promises(plain: Plain, story: Story, generation: PlainGeneration, *, earlier: bool = True) -> list[Promise]:
-    """Of this generation; and of earlier ones what lies below every cut since, if what became of it was decided below it too."""
+    """Of this generation; and of earlier ones what lies below every truncation since, if what became of it was decided below it
+    too.
+    """
     found: list[Promise] = []
     seen = read_uids(story, generation, "read_committed")
     for send in plain.sends:

@@ -1,4 +1,4 @@
-"""Who wrote what of a partition, and when which cluster's log was cut: with one list entry per offset.
+"""Who wrote what of a partition, and when which cluster's log was truncated: with one list entry per offset.
 
 `owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster the rest of its list; who
 follows another has that one's list; a reversal cuts where two lists differ first. The last entry stands for all behind it.
@@ -188,7 +188,7 @@ class Story:
         return max((generation.number for generation in self.generations[cluster] if generation.began <= time), default=0)
 
     def log(self, generation: PlainGeneration) -> PlainLog | None:
-        """The log that shows a generation: of one that was cut, what was captured of it, next to when it was lost."""
+        """The log that shows a generation: of one that was truncated, what was captured of it, next to when it was lost."""
         if generation.last:
             return self._plain.final(generation.cluster)
         mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
@@ -282,5 +282,5 @@ def _size(plain: Plain) -> int:
 
 
 def kept(generation: PlainGeneration, offset: int) -> bool:
-    """Whether this generation answers for an offset: one that was cut only for what was behind the cut, or nowhere."""
+    """Whether this generation answers for an offset: one that was truncated only behind the truncation, or nowhere."""
     return generation.last or not 0 <= offset < generation.truncated_to

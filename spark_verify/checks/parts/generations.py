@@ -55,7 +55,7 @@ def replica_of(view: PartitionView, generation: LogGeneration) -> Replica | None
 
 
 def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica | None:
-    """The last that was captured of a generation before it was cut."""
+    """The last that was captured of a generation before it was truncated."""
     named = [r for r in view.earlier if r.cluster == generation.cluster and r.moment == generation.before]
     taken = named or [
         r for r in view.earlier if r.cluster == generation.cluster and generation.began <= r.captured <= generation.ended
@@ -126,7 +126,9 @@ def apart(generation: LogGeneration, offsets: Ints) -> Ints:
 
 
 def examined(generation: LogGeneration, offsets: Ints, *, whole: bool = False) -> Sequence[Examined]:
-    """One count per era that holds any of these offsets; of a generation that was cut, of what is behind the cut, or `whole`."""
+    """One count per era that holds any of these offsets; of a generation that was truncated, of what is behind the truncation, or
+    `whole`.
+    """
     floor = 0 if generation.last or whole else generation.truncated_to
     found = []
     for era in generation.eras:
@@ -217,7 +219,8 @@ def compacted(view: PartitionView, replica: Replica) -> int:
 
 
 def kept_since(view: PartitionView, read: Read) -> int:
-    """The offset below which what a poll saw is still there when a mirror, ending after that, cut its destination and said so.
+    """The offset below which what a poll saw is still there when a mirror, ending after that, truncated its destination and said
+    so.
 
     What lies above was of another era, which no generation of the log shows.
     """
@@ -226,9 +229,9 @@ def kept_since(view: PartitionView, read: Read) -> int:
 
 
 def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
-    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they cut its log back to.
+    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they truncated its log back to.
 
-    What was asked for up to that time may be of what was cut off, which no capture of this generation shows.
+    What was asked for up to that time may be of what was truncated, which no capture of this generation shows.
     """
     reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
     reported += [(stop.time, at) for stop in view.stops if stop.cluster == generation.cluster for _, at in stop.truncated]
@@ -242,9 +245,9 @@ def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | Non
 
 
 def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
-    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had cut the log.
+    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had truncated the log.
 
-    When it cut is not written down, only when it had ended. A high watermark above the cut is of before it.
+    When it truncated is not written down, only when it had ended. A high watermark above the truncation is of before it.
     """
     late = np.zeros(len(marks.time), np.bool_)
     for stop in view.stops:

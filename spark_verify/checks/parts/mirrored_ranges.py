@@ -104,7 +104,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
         if source is None:
             yield mirrored_range.source
             continue
-        # What arrived is below every later cut of the destination: what it had in the end speaks.
+        # What arrived is below every later truncation of the destination: what it had in the end speaks.
         generation = past.generations[mirrored_range.destination][-1]
         yield hop(view, mirrored_range, generation, source, read(finals[mirrored_range.destination]))
 

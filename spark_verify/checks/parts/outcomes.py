@@ -73,7 +73,7 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
 
 
 def _settled(log: Log | None, uids: Ints, truncated_to: int) -> Bools:
-    """Per record, whether what became of it in an earlier generation was decided below the cut."""
+    """Per record, whether what became of it in an earlier generation was decided below the truncation."""
     if log is None or not len(log.replica.records):
         return np.ones(len(uids), np.bool_)
     at = locate(log.replica.records.uid, uids)

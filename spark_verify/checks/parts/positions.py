@@ -44,7 +44,7 @@ class Passed:
 
 @dataclass(slots=True, kw_only=True)
 class _Going:
-    """A consumer that nothing has moved so far. `reached` is the position as it was reported, `end` without what was cut off."""
+    """A consumer that nothing has moved so far. `reached` is the position as reported, `end` without what was truncated."""
 
     first: Read
     start: int

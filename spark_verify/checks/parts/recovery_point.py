@@ -27,7 +27,7 @@ def shown_tail(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
     behind = compared.behind
     uids = compared.source.replica.records.uid[compared.sequence[behind]]
-    # What was open there, and was aborted or cut off, had been shown to those who read uncommitted, which promises nothing.
+    # What was open there, and was aborted or truncated, had been shown to those who read uncommitted, which promises nothing.
     ended = among(uids, compared.destination.replica.records.uid) | _truncated_while_open(view, compared, behind)
     got = among(uids, _read_there(view, compared, "read_committed")) | (among(uids, _read_there(view, compared)) & ~ended)
     got[np.flatnonzero(behind > compared.front)[: covered(view, compared)]] = True

@@ -1,4 +1,4 @@
-"""What a log that is cut does to readers that nobody tells of it."""
+"""What a log that is truncated does to readers that do not learn of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READER = "A-uncommitted"
 
 @mutation(ROUND_TRIP, must="poll-continuity/skipped-by-cut", verdict="valid")
 def stayed_beyond_the_truncation(made: Made, rng: Random) -> None:
-    """A reader of everything had got A's tail before that was cut off, and went on where it stood, in what came from B."""
+    """A reader of everything had got A's tail before that was truncated, and went on where it stood, in what came from B."""
     truncated_to, since = (
         promotion(made),
         next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse"),
@@ -40,7 +40,7 @@ def stayed_beyond_the_truncation(made: Made, rng: Random) -> None:
 
 
 def _not_moved(made: Made, since: int) -> None:
-    """Nobody set the reader back, in the first partition, to where the log was cut."""
+    """Nobody set the reader back, in the first partition, to where the log was truncated."""
     for poll in [p for p in made.polls if p.reader == READER and p.kind == "assign" and p.time > since]:
         others = tuple(f for f in poll.fetched if f.partition != 0)
         made.polls[made.polls.index(poll)] = replace(poll, fetched=others)

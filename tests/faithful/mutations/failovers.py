@@ -71,7 +71,7 @@ def destination_behind_its_source(made: Made, rng: Random) -> None:
 
 @mutation(ROUND_TRIP, must="leader-epochs/epoch-reuse", may="truncation-accounting/epoch-mismatch")
 def epoch_used_again(made: Made, rng: Random) -> None:
-    """A has, where its tail was cut off, other batches in the leader epoch of that tail."""
+    """A has, where its tail was truncated, other batches in the leader epoch of that tail."""
     parted = promotion(made, "B")
     epoch = made.log("A", moment="1-reverse")[-1].leader_epoch
     home = promotion(made, "A")
@@ -115,7 +115,7 @@ def promotion_recorded_too_late(made: Made, rng: Random) -> None:
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
 def truncated_too_deep(made: Made, rng: Random) -> None:
-    """A was cut below where its history and B's part, as the mirror says itself."""
+    """A was truncated below where its history and B's part, as the mirror says itself."""
     event(made, "truncation", offset=made.log("A")[1].offset)
 
 
@@ -125,13 +125,13 @@ def truncated_too_deep(made: Made, rng: Random) -> None:
     may="last-stable-offset/lso-mismatch poll-continuity/passed-unread",
 )
 def truncation_not_recorded(made: Made, rng: Random) -> None:
-    """A had a tail that B never had, and nobody wrote down that it was cut off."""
+    """A had a tail that B never had, and nobody wrote down that it was truncated."""
     drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/history-changed", may="truncation-accounting/epoch-mismatch")
 def history_rewritten(made: Made, rng: Random) -> None:
-    """A batch of A from below the cut has another leader epoch than before."""
+    """A batch of A from below the truncation has another leader epoch than before."""
     batch = next(e for e in made.log("A")[::-1] if e.end <= promotion(made, "B"))
     made.change("A", 0, put(batch, leader_epoch=batch.leader_epoch + 1))
 
@@ -207,7 +207,7 @@ def journal_does_not_add_up(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="truncation-accounting/cut-not-made")
 def truncation_only_announced(made: Made, rng: Random) -> None:
-    """The mirror says that it cut B's log at its failover, and what was mirrored there is there still."""
+    """The mirror says that it truncated B's log at its failover, and what was mirrored there is there still."""
     log = made.log("B")
     truncated_to = log[len(log) // 4].offset
     journal(made, truncated=[[promotion(made, "B"), truncated_to]])

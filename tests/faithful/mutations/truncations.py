@@ -29,7 +29,7 @@ READER = "B-uncommitted"
 
 
 def _lost(made: Made) -> list[Entry]:
-    """What A had acknowledged behind where B was cut."""
+    """What A had acknowledged behind where B was truncated."""
     truncated_to, log = promotion(made), made.log("A")
     outcome = states(log).state
     behind = [e for e in log if e.offset >= truncated_to and e.ends is None and outcome[e.offset] in ("plain", "committed")]
@@ -37,7 +37,7 @@ def _lost(made: Made) -> list[Entry]:
 
 
 def _promoted_at(made: Made, offset: int) -> None:
-    """Promotion and journal say that the first partition was cut to another offset than it was."""
+    """Promotion and journal say that the first partition was truncated at another offset than it was."""
     mirrored = _said(made, "mirrored")
     index = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
     old = made.events[index]
@@ -52,24 +52,24 @@ def _said(made: Made, name: str) -> int:
 
 @mutation(TRUNCATING, must="failover/rpo-over-budget")
 def acknowledged_above_the_truncation(made: Made, rng: Random) -> None:
-    """What A had acknowledged behind an open transaction was cut off B with it: the failover lost it, and may lose none."""
+    """What A had acknowledged behind an open transaction was truncated on B with it: the failover lost it, and may lose none."""
     made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
 
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_by_a_planned_failover(made: Made, rng: Random) -> None:
-    """The failover was planned, and what A had acknowledged behind an open transaction was cut off B all the same."""
+    """The failover was planned, and what A had acknowledged behind an open transaction was truncated on B all the same."""
     if not _lost(made):
-        raise NothingToChange("nothing that A had acknowledged was cut off the first partition")
+        raise NothingToChange("nothing that A had acknowledged was truncated in the first partition")
     event(made, "failover", 0, kind="planned")
 
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_after_it_was_read(made: Made, rng: Random) -> None:
-    """A reader of everything had got on B, before that was cut, what A had acknowledged and what is on neither since."""
+    """A reader of everything had got on B, before that was truncated, what A had acknowledged and what is on neither since."""
     lost = _lost(made)
     if not lost or lost[-1].end > _said(made, "mirrored"):
-        raise NothingToChange("nothing that A had acknowledged, and B had, was cut off")
+        raise NothingToChange("nothing that A had acknowledged, and B had, was truncated")
     stopped = next(e.time for e in made.events if e.kind == "mirror-stopped")
     before = [p for p in made.polls if p.reader == READER and p.kind == "poll" and p.time < stopped][-1]
     runs = tuple((uid, entry.offset_of(uid), 1) for entry in lost for uid in entry.uids)
@@ -80,16 +80,18 @@ def truncated_after_it_was_read(made: Made, rng: Random) -> None:
 
 @mutation(mapped(OVERLAPPING_TRUNCATION, open_transactions="truncate-once"), must="last-stable-offset/hanging-transaction")
 def truncated_only_once(made: Made, rng: Random) -> None:
-    """The mirror cut B once, and with that took the markers of transactions that had begun before: nobody on B can end them."""
+    """The mirror truncated B once, and with that took the markers of transactions that had begun before: nobody on B can end
+    them.
+    """
 
 
 @mutation(TRUNCATING, must="last-stable-offset/high-watermark-regression")
 def sampled_after_the_truncation(made: Made, rng: Random) -> None:
-    """B's high watermark was sampled before the mirror cut its log, and after, while the same leader led in the same epoch."""
+    """B's high watermark was sampled before and after the mirror truncated its log; the same leader led in the same epoch."""
     stopped, truncated_to = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
     mark = [m for m in marks(made, "B") if m.returned < stopped][-1]
     if mark.high_watermark <= truncated_to:
-        raise NothingToChange("nobody had sampled what was cut off")
+        raise NothingToChange("nobody had sampled what was truncated")
     at = made.marks.index(mark) + 1
     made.marks.insert(
         at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=truncated_to, last_stable=truncated_to)
@@ -103,7 +105,7 @@ def sampled_after_the_truncation(made: Made, rng: Random) -> None:
     "sequence-continuity truncation-accounting",
 )
 def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
-    """B was cut below the offset that the mirror tells, and its clients wrote from there on."""
+    """B was truncated below the offset that the mirror reports, and its clients wrote from there on."""
     first, second = data(made, "B", native=True)[:2]
     if second.offset > _said(made, "mirrored"):
         raise NothingToChange("nothing was mirrored where B's own records are")
@@ -117,15 +119,15 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )
 def tail_kept_above_the_truncation(made: Made, rng: Random) -> None:
-    """The mirror says that it cut B, and was promoted there; what it had mirrored behind that is there still."""
+    """The mirror says that it truncated B, and was promoted there; what it had mirrored behind that is there still."""
     _promoted_at(made, data(made, "B", native=False)[-1].offset)
 
 
 @mutation(OVERLAPPING_TRUNCATION, must="truncation-accounting/promotion-unaccounted")
 def one_truncation_of_two_was_reported(made: Made, rng: Random) -> None:
-    """The mirror cut B again and again, and says so only of the last time."""
+    """The mirror truncated B again and again, and says so only of the last time."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     truncations = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
     if len(truncations) < 2:
-        raise NothingToChange("it was cut once")
+        raise NothingToChange("it was truncated once")
     journal(made, truncated=truncations[-1:])

@@ -42,6 +42,6 @@ def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterat
 
 
 def truncated_since(plain: Plain, read: Any) -> int:
-    """Where a mirror that ended after this poll said that it cut the log."""
+    """Where a mirror that ended after this poll said that it truncated the log."""
     truncations = [at for s in plain.view.stops if s.cluster == read.cluster and read.time <= s.time for _, at in s.truncated]
     return min(truncations, default=NEVER)

@@ -115,7 +115,7 @@ def _recomputed(
 
 
 def _truncated_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
-    """Down to where a mirror cut this generation's log after a sample was asked for."""
+    """Down to where a mirror truncated this generation's log after a sample was asked for."""
     reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     reported += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
     mine = [

@@ -40,7 +40,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _across(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[int]:
-    """Per consumer that nothing moved, and two of its polls between which the log was cut: what took the tail's place unseen."""
+    """Per consumer that nothing moved, and two of its polls between which the log was truncated: what took the tail's place
+    unseen.
+    """
     older = [r for before in story.generations[generation.cluster][: generation.number] for r in story.reads(before)]
     rows = [(r, False) for r in older] + [(r, True) for r in story.reads(generation)]
     for who in {(r.reader, r.process) for r, _ in rows}:

@@ -1,4 +1,4 @@
-"""A failback cuts off what the new owner never had, and nothing else; a failover appends what the mirror says."""
+"""A failback truncates what the new owner never had, and nothing else; a failover appends what the mirror says."""
 
 from __future__ import annotations
 

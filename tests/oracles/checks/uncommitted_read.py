@@ -53,7 +53,7 @@ def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -
 
 
 def _truncated(story: Story, generation: PlainGeneration, sample: Any) -> bool:
-    """Whether a mirror that ended after a sample may have cut the log before it: no later one shows more than a cut left."""
+    """Whether a mirror that ended after a sample may have truncated before it: no later one shows more than that left."""
     for stop in story.stops(generation):
         truncations = [at for end, at in stop.truncated if at < end]
         if truncations and sample.time <= stop.time:

@@ -97,5 +97,5 @@ def test_an_offset_below_the_truncation_must_hold_its_record_for_ever():
 
 
 def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately():
-    """Below the cut the next generation has the right record; behind it nobody else answers."""
+    """Below the truncation the next generation has the right record; behind it nobody else answers."""
     assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]

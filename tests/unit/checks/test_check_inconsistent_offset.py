@@ -35,7 +35,7 @@ ACCEPTED = {
         {"A/native": 1, "B/mirrored": 1},
     ),
     "not ours, twice": (view([Log("A").data(-1)], reads=[poll((0, -1))]), {"A/native": 1}),
-    "behind a cut": (
+    "behind a truncation": (
         trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
         {"A/native": 4, "A/mirrored": 1, "B/native": 2},
     ),

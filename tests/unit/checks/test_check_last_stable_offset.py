@@ -30,7 +30,7 @@ OPEN = Log("A").txn(1, pid=7, end=None)
 
 
 def truncated_back(truncated, *marks):
-    """B had 1 and 2 when it was sampled; the mirror cut 2 off when it ended, and B's clients wrote 3 there."""
+    """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients wrote 3 there."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
     return view(
         [Log("B").data(1).txn(3, pid=7)],
@@ -67,7 +67,7 @@ ACCEPTED = {
         ),
         {"A/native": 1},
     ),
-    "a high watermark of what a mirror cut off since": (truncated_back([(2, 1)], (2, 2)), {"B/native": 1}),
+    "a high watermark of what a mirror truncated since": (truncated_back([(2, 1)], (2, 2)), {"B/native": 1}),
     "began in what retention has deleted since": (
         view([Log("A", start=2).data(3)], watermarks={"A": samples((0, 2), (3, 3))}),
         {"A/native": 2},
@@ -168,7 +168,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
         ([(3, 2)], [(2, 2), (2, 2)], [("lso-mismatch", "B", 2)]),
         ([(2, 1)], [(0, 1), (0, 1), (1, 1)], [("lso-mismatch", "B", 0)]),
     ],
-    ids=["nothing was cut", "cut above it", "below the cut"],
+    ids=["nothing was truncated", "truncated above it", "below the truncation"],
 )
 def test_what_no_truncation_explains(truncated, marks, found):
     assert anomalies(NAME, truncated_back(truncated, *marks))[:1] == found

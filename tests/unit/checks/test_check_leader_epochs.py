@@ -26,7 +26,7 @@ def promoted_in(epoch, **rest):
 
 
 def truncated_off(*, reported):
-    """B had an open transaction at offset 0 in epoch 3, which the mirror cut off when it ended."""
+    """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it ended."""
     stop = Stop(
         link="A->B", cluster="B", time=5 * SECOND, mirrored=1, promoted=0, truncated=[(1, 0)] if reported else [], appended=[]
     )
@@ -75,7 +75,7 @@ ACCEPTED = {
     "cut and written again between samples": (sampled(3, 5, options=REWRITE), {"B/mirrored": 1}),
     "written after the last sample": (sampled(3, options=REWRITE, high_watermark=0), {"B/mirrored": 1}),
     "the last sample knows no epoch": (sampled(5, -1, options=REWRITE), {"B/mirrored": 1}),
-    "what a sample saw was cut off when the mirror ended": (truncated_off(reported=True), {"B/mirrored": 1}),
+    "what a sample saw was truncated when the mirror ended": (truncated_off(reported=True), {"B/mirrored": 1}),
     "a hand-over that raised the epoch": (promoted_in(3), {"B/mirrored": 1, "B/native": 1}),
     "MirrorMaker writes in the epochs of the leader": (promoted_in(2, mirror_kind="mm2"), {"B/mirrored": 1, "B/native": 1}),
 }
@@ -94,7 +94,7 @@ BEHIND = {
     "kept, in a sample that is not the last": sampled(3, 5),
     "of a mirror that is none of ours": sampled(3, mirror_kind="mm2", options={}),
     "before a last sample without an answer": sampled(3, -1, options=REWRITE),
-    "and nothing was cut": truncated_off(reported=False),
+    "and nothing was truncated": truncated_off(reported=False),
 }
 
 

@@ -38,7 +38,7 @@ def assigned(position, at=50, **rest):
 
 
 BEYOND = poll((3, 5), at=650 * SECOND)
-"""A has been cut at offset 2, and followed B."""
+"""A has been truncated at offset 2, and followed B."""
 STOOD = [poll((2, 3), at=400 * SECOND), BEYOND]
 
 
@@ -65,7 +65,7 @@ ACCEPTED = {
         view([A, Log("B").data(1, 2, 3)], reads=[poll((2, 3)), later((0, 1), cluster="B")]),
         {"A/native": 1, "B/mirrored": 1},
     ),
-    "a log that was cut": (
+    "a log that was truncated": (
         trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
         {"A/native": 1, "A/mirrored": 1},
     ),
@@ -79,7 +79,7 @@ ACCEPTED = {
         ),
         {"A/native": 1, "A/mirrored": 1},
     ),
-    "what was got while the log was being cut": (
+    "what was got while the log was being truncated": (
         trip(reads=[poll((2, 3), at=400 * SECOND), replace(poll((2, 4)), time=600 * SECOND, returned=602 * SECOND), BEYOND]),
         {"A/native": 1, "A/mirrored": 2},
     ),

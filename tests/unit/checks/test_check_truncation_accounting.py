@@ -39,7 +39,7 @@ def in_epochs(*epochs):
 
 
 def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=(), reset=False):
-    """B had 1 2 3 of A, was cut down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
+    """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
     log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
     return view(
         [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow", promotions=[promoted(promoted_at)],
@@ -82,7 +82,7 @@ ACCEPTED = {
     "cut once": (shortened((3, 1)), {"B/native": 2}),
     "cut twice": (shortened((3, 2), (2, 1)), {"B/native": 3}),
     "cut again after a kill": (shortened((3, 2), (2, 1), (2, 1)), {"B/native": 4}),
-    "nothing was open, nothing was cut": (
+    "nothing was open, nothing was truncated": (
         shortened((1, 1), mirrored=1, log=Log("B").data(1).data(8, leader_epoch=1)), {"B/native": 2},
     ),
     "cut because the source was, and then failed over": (
@@ -95,7 +95,7 @@ ACCEPTED = {
         shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")], log=Log("B").txn(1, pid=7, end="abort")),
         {"B/native": 2},
     ),
-    "a reset behind a cut": (
+    "a reset behind a truncation": (
         shortened(
             (3, 1), reset=True, log=Log("B").data(1).marker("reset", pid=-1, leader_epoch=1).data(8, leader_epoch=2)
         ),
@@ -196,7 +196,7 @@ def test_truncations_that_do_not_lead_to_the_promotion(seen, where):
 
 
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
-    """What A's failover back had appended at 4 was cut when A followed B again, and B has other things there now."""
+    """What A's failover back had appended at 4 was truncated when A followed B again, and B has other things there now."""
     home = Stop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
         appended=((4, "ABORT of producer 7, epoch 0"),),

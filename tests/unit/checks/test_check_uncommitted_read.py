@@ -113,10 +113,10 @@ def test_before_a_truncation_too():
 @pytest.mark.parametrize(
     ("later", "found"),
     [([], []), ([(0, 2)], [("uncommitted-read", "B", 0)])],
-    ids=["the LSO went back with a cut", "the LSO was below before the cut"],
+    ids=["the LSO went back with a truncation", "the LSO was below before the truncation"],
 )
 def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(later, found):
-    """B had 1 and its marker, a reader got 1; then the mirror cut B to offset 0, where its transaction began, and ended."""
+    """B had 1 and its marker, a reader got 1; then the mirror truncated B to offset 0, where its transaction began, and ended."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
     marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
     seen = view(

@@ -99,7 +99,7 @@ async def _open(failover: Settling, mirrored: MirroredLog, destination: Destinat
 
 
 async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
-    """Cuts every partition at its last stable offset, once, also when a kill came between."""
+    """Truncates every partition at its last stable offset, once, also when a kill came between."""
     stable = await _stable(failover, mirrored, destination)
     for tp, partition in mirrored.partitions.items():
         if not partition.note.truncated or partition.note.truncated[-1][0] != partition.note.mirrored:
@@ -111,7 +111,7 @@ async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: 
 
 
 async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
-    """Cuts at the last stable offset until that is the end."""
+    """Truncates at the last stable offset until that is the end."""
     while True:
         stable = await _stable(failover, mirrored, destination)
         open_ = {partition: stable[tp] for tp, partition in mirrored.partitions.items() if stable[tp] < partition.end}
