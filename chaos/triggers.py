@@ -136,6 +136,11 @@ def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
     return mirror is not None and (mirror.lag() or 0) >= least
 
 
+def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """A program of the user's at the target's source has stopped itself (SIGSTOP): a moment at which it wants to be killed."""
+    return sum(program.stands_still for program in world.clients.programs(_source(spec))) >= least
+
+
 TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
     {
         _ALWAYS: _always,
@@ -145,6 +150,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "commit-in-flight": _commit_in_flight,
         "mirror-behind": _mirror_behind,
         "mirrored": _mirrored,
+        "program-stopped": _program_stopped,
         SEEN_ON_BOTH_SIDES: _seen_on_both_sides,
         "segments-deleted": _segments_deleted,
         "transactions-ended": _transactions_ended,

@@ -1,8 +1,8 @@
 """link-flap: a link is cut and restored again and again until the window ends: down, up, down, up.
 
 Breaks    reconnecting, over and over: back-off, metadata refresh, and fetch sessions that never get old.
-Bite      round trips go from answered to unanswered twice in the window with an answer between (once, if the window is too
-          short for two).
+Bite      new connections go from answered to refused or ended twice in the window with an answer between (once, if the window
+          is too short for two). What is answered is the first bytes that a client sends: of TLS, where there is TLS.
 Heal      the flapping has stopped, the proxies are enabled and without toxics of ours, a round trip is as quick as before.
 """
 
@@ -13,11 +13,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.link_path import ENDED_WITHIN, LinkFault
 from linkflap.chaos.faults.settings import number
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.wait import patient
 
 STOPS_WITHIN = 60.0
 
@@ -66,12 +67,12 @@ class LinkFlap(LinkFault):
         watched = _Interruptions()
 
         def measure() -> tuple[bool, object]:
-            watched.see(answered=self._path.link.round_trip(within=self._down) is not None)
+            watched.see(answered=self._path.answers(within=ENDED_WITHIN))
             return watched.count >= self._times, {"interruptions": watched.count}
 
         expected = {"interruptions": self._times}
         within = 5 * (self._times + 1) * (self._down + self._up) + 5.0
-        return self._path.bite("answered and unanswered round trips", expected, measure, within=within)
+        return self._path.bite("answered and ended connections", expected, measure, within=patient(within))
 
     def heal(self) -> Sequence[str]:
         self._healing.set()
@@ -93,7 +94,8 @@ class _Interruptions:
     def __init__(self) -> None:
         self.count, self._answered = 0, True
 
-    def see(self, *, answered: bool) -> None:
-        if self._answered and not answered:
+    def see(self, *, answered: bool | None) -> None:
+        """None says nothing: neither an answer nor an end was seen."""
+        if self._answered and answered is False:
             self.count += 1
-        self._answered = answered
+        self._answered = self._answered if answered is None else answered

@@ -2,8 +2,9 @@
 
 Breaks    what a client believes. stalled=responses: requests arrive and take effect, and nobody hears of it (the classic
           origin of duplicates and of commits whose outcome nobody knows). stalled=requests: nothing arrives, nothing says so.
-Bite      a round trip stays silent to its deadline (an ended connection would be a cut), and a request sent into the path
-          takes effect (stalled=responses) or does not (stalled=requests) as seen from behind the proxy.
+Bite      a new connection stays open and silent for longer than its first answer took before (an ended one would be a cut; of TLS
+          that answer is the server's greeting), and a request sent into the path takes effect (stalled=responses) or does not
+          (stalled=requests) as seen from behind the proxy.
 Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before. Toxiproxy swallows what was
           sent into the silence: connections are reset by the heal, never resumed.
 """
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import ClassVar
 
-from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.link_path import ANSWERS_WITHIN, LinkFault
 from linkflap.chaos.faults.settings import direction
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -22,6 +23,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0
 NO_EFFECT_WITHIN = 1.0
+SLOWER = 5
+"""How many times longer than before the fault something must take to count as not happening: a busy machine is slow too."""
 
 
 class LinkHalfOpen(LinkFault):
@@ -36,10 +39,18 @@ class LinkHalfOpen(LinkFault):
         super().__init__(spec, world)
         self._stalled = direction(self._values, "stalled")
         self._delivered_before = False
+        self._answered_in = self._delivered_in = 0.0
+        """Seconds, before the fault: the first answer on a new connection, and the effect of a request."""
 
     def inject(self) -> None:
         self._path.look()
+        self._answered_in = self._path.link.first_answer(within=ANSWERS_WITHIN) or 0.0
+        # Not the first: that one begins a connection, which is kept where it takes a login.
         self._delivered_before = self._path.link.delivers_requests(within=EFFECT_WITHIN)
+        if self._delivered_before:
+            began = time.monotonic()
+            self._delivered_before = self._path.link.delivers_requests(within=EFFECT_WITHIN)
+            self._delivered_in = time.monotonic() - began
         self._path.add("timeout", self._stalled, timeout=0)
 
     @property
@@ -52,10 +63,12 @@ class LinkHalfOpen(LinkFault):
         return self._path.bite("silence, and the effect of a request seen from behind", expected, self._measure)
 
     def _measure(self) -> tuple[bool, object]:
+        silence = max(SILENT_FOR, SLOWER * self._answered_in)
         start = time.monotonic()
-        seconds = self._path.link.round_trip(within=SILENT_FOR)
-        silent = seconds is None and time.monotonic() - start >= 0.9 * SILENT_FOR
-        arrives = self._path.link.delivers_requests(within=EFFECT_WITHIN if self._arrives else NO_EFFECT_WITHIN)
+        seconds = self._path.link.first_answer(within=silence)
+        silent = seconds is None and time.monotonic() - start >= 0.9 * silence
+        no_effect = max(NO_EFFECT_WITHIN, SLOWER * self._delivered_in)
+        arrives = self._path.link.delivers_requests(within=EFFECT_WITHIN if self._arrives else no_effect)
         seen = {
             "took_effect_before": self._delivered_before,
             "answered": seconds is not None,

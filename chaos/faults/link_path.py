@@ -24,7 +24,8 @@ from linkflap.harness.model.wait import until
 ANSWERS_WITHIN: Final = 10.0
 LOOKS: Final = 10
 HEALS_WITHIN: Final = 30.0
-NORMAL_WITHIN: Final = 2.0
+NORMAL_WITHIN: Final = ANSWERS_WITHIN
+"""Of connecting and one round trip: TLS and a login alone may take seconds where processors are short."""
 ENDED_WITHIN: Final = 2.0
 
 
@@ -83,6 +84,17 @@ class LinkPath:
 
     def add(self, kind: str, direction: Direction, **attributes: int) -> None:
         self.link.add_toxic(kind, direction, attributes, owner=self._owner)
+
+    def answers(self, *, within: float) -> bool | None:
+        """Whether bytes come back on a new connection (True), or it is refused or ended at once (False).
+
+        None where neither happened: a starved machine, or a link that stalls. What clients have to say before they are let in
+        (TLS, SASL) is not waited for: it takes as many round trips more, and longer than a link may be up.
+        """
+        began = time.monotonic()
+        if self.link.first_answer(within=within) is not None:
+            return True
+        return False if time.monotonic() - began < within / 2 else None
 
     def ends_at_once(self, *, within: float) -> tuple[bool, object]:
         """Whether a round trip ended without an answer long before the `within` seconds it was given.

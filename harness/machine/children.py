@@ -99,6 +99,15 @@ class Child:
         except psutil.NoSuchProcess:
             return False
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether it, or some process that it started, is stopped (SIGSTOP), whoever did that."""
+        try:
+            own = psutil.Process(self.pid)
+            return self.alive and any(_stopped(each) for each in (own, *own.children(recursive=True)))
+        except psutil.NoSuchProcess:
+            return False
+
     def signal(self, number: int) -> None:
         """Sends a signal to the child and whatever it started; nothing when it has ended."""
         with self._lock:
@@ -141,6 +150,13 @@ class Child:
 
     def _gone(self, *, within: float, what: str) -> None:
         until(lambda: not self.alive, within=within, what=f"{self.name} (pid {self.pid}) to {what}", every=0.01)
+
+
+def _stopped(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _group_of(pid: int) -> int:

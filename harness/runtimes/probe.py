@@ -179,6 +179,10 @@ class Path:
             raise Unanswered(f"{self._named} ended the connection without an answer")
         self._buffer += content
 
+    def hear(self) -> None:
+        """Waits until something has come back, whatever it is. Raises Unanswered."""
+        self._fill()
+
     def ask(self, request: Request) -> bytes:
         self.send(encode(request, 1))
         return self.receive()
@@ -208,6 +212,30 @@ def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> fl
             return time.perf_counter() - start
     except Unanswered:
         return None
+
+
+def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
+    """Seconds from the first bytes sent on a new connection to the first that come back; None where none came.
+
+    What is sent is the TLS greeting where there is TLS, else ApiVersions, which is answered before anybody has logged in: one
+    round trip of bytes, however many more it takes until a client is let in.
+    """
+    try:
+        with Path(address, within=within) as path:
+            start = time.perf_counter()
+            path.send(API_VERSIONS if access.tls is None else _greeting(access.tls, address[0]))
+            path.hear()
+            return time.perf_counter() - start
+    except Unanswered:
+        return None
+
+
+def _greeting(tls: ssl.SSLContext, host: str) -> bytes:
+    """What a client of TLS says first (ClientHello)."""
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.wrap_bio(ssl.MemoryBIO(), out, server_hostname=host).do_handshake()
+    return out.read()
 
 
 def transfer(address: Address, *, size: int, within: float, access: Access = PLAIN) -> float | None:

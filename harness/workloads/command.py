@@ -264,6 +264,12 @@ class Command(Producers):
         child = self._child
         return child is not None and child.paused
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether some process of it does."""
+        child = self._child
+        return child is not None and child.stands_still
+
     def freeze(self) -> None:
         """SIGSTOP of its process group; returns when it stands still. Raises InputError where it does not run."""
         child = self._child

@@ -71,6 +71,9 @@ class IdleLink:
     def round_trip(self, *, within: float) -> float | None:
         return self.answer
 
+    def first_answer(self, *, within: float) -> float | None:
+        return self.answer
+
     def transfer(self, *, size: int, within: float) -> float | None:
         return 5e6 if self.answer else None
 

@@ -1,7 +1,11 @@
-"""A recorded run that several modules damage copies of, each in its own way."""
+"""What several modules share: a recorded run that they damage copies of, and linkflap installed from its wheel."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,35 @@ from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
+
+HERE = Path(__file__).parents[2]
+PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
+
+
+@pytest.fixture(scope="session")
+def elsewhere(tmp_path_factory) -> Path:
+    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it.
+
+    Its users are in xdist_group("spark").
+    """
+    root = tmp_path_factory.mktemp("elsewhere")
+    source = root / "source"
+    for name in PACKAGES:
+        shutil.copytree(HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(HERE / "docker", source / "docker")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(HERE / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600)
+    shutil.rmtree(source)
+    (wheel,) = root.glob("linkflap-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / "python")], check=True, timeout=600)
+    (packages,) = (root / "python").glob("lib/python*/site-packages")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True, timeout=600)
+    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap there is not seen.
+    paths = sysconfig.get_paths()
+    (packages / "needs.pth").write_text("\n".join(dict.fromkeys((paths["purelib"], paths["platlib"]))))
+    return root
 
 
 @pytest.fixture(scope="session")

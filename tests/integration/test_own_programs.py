@@ -1,11 +1,7 @@
-"""An application and a mirror of the user's own, both by command, in one run; the examples, as a project of their own."""
+"""An application and a mirror of the user's own, both by command, in one run."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -88,23 +84,3 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert [e.data["cluster"] for e in events if e.kind == "program-started"] == ["A", "A", "B"]
     pids = [e.data["pid"] for e in events if e.kind == "program-started"]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-
-
-@pytest.mark.nightly
-def test_an_application_that_is_killed_and_fails_over_copies_exactly_once(tmp_path):
-    judged = linkflap.run(EXAMPLES / "application" / "failover.toml", folder=tmp_path / "run")
-    assert judged.valid, judged.why
-    assert judged.checks["program-copies"].examined["B/mirrored"] > 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("example", ["replicator"])
-def test_an_example_is_a_project_of_its_own_whose_tests_pass(tmp_path, example):
-    """Outside of this folder, so that linkflap is what is installed."""
-    shutil.copytree(EXAMPLES / example, tmp_path / example)
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(
-        command, cwd=tmp_path / example, env=environment, capture_output=True, text=True, timeout=1500, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -33,8 +33,8 @@ def test_the_main_job_is_valid(linkflap_run):
     assert idle(linkflap_run) == NO_RELAY
 
 
-@pytest.mark.linkflap(scenario="link-flap", mirror="mm2", seed=1279)
-def test_the_main_job_with_mirrormaker_is_valid(linkflap_run):
+@pytest.mark.linkflap(scenario="link-flap", mirror="mm2", topology="A{tls+scram}->B{tls+scram}", seed=1279)
+def test_the_main_job_with_mirrormaker_on_secured_clusters_is_valid(linkflap_run):
     assert linkflap_run.verdict == "valid", linkflap_run.why
     # MirrorMaker 2 moves offsets: of all checks, only these have nothing to say of it.
     assert idle(linkflap_run) == {"byte-equality", "record-equality", "truncation-accounting"} | NO_RELAY
@@ -114,7 +114,7 @@ def test_kept_ids_collide(linkflap_run):
     assert "producer-id-collision" in {a["kind"] for a in linkflap_run.document["anomalies"]}
 
 
-@pytest.mark.linkflap(scenario="partitions-added", seed=195)
+@pytest.mark.linkflap(scenario="partitions-added", clients="java", seed=195)
 def test_partitions_that_are_added_are_judged_from_their_first_record_on(linkflap_run):
     assert linkflap_run.verdict == "valid", linkflap_run.why
     assert {e["partition"] for e in linkflap_run.document["eras"] if e["cluster"] == "B"} == {0, 1, 2, 3}

@@ -7,10 +7,8 @@ from its wheel. One driver process does all of it, one command after the other, 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +27,6 @@ from tests.kafka_log import batches_in, changed, rewrite
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 HERE = Path(__file__).parents[2]
-PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
 import psutil
@@ -61,28 +58,6 @@ found = spark.sparkContext.parallelize(range(4), 4).map(where).collect()
 session.close()
 print(json.dumps({"answers": answers, "found": found}))
 """
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory) -> Path:
-    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it."""
-    root = tmp_path_factory.mktemp("elsewhere")
-    source = root / "source"
-    for name in PACKAGES:
-        shutil.copytree(HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(HERE / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600)
-    shutil.rmtree(source)
-    (wheel,) = root.glob("linkflap-*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / "python")], check=True, timeout=600)
-    (packages,) = (root / "python").glob("lib/python*/site-packages")
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True, timeout=600)
-    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap there is not seen.
-    paths = sysconfig.get_paths()
-    (packages / "needs.pth").write_text("\n".join(dict.fromkeys((paths["purelib"], paths["platlib"]))))
-    return root
 
 
 def says(said: Path, text: str) -> None:

@@ -72,6 +72,8 @@ def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path):
         ('start = ["python3", "mine.py"]', 'ready = ["true"]', "'start'"),
         ("[commands]", '[environment]\nLINKFLAP_LINK = "x"\n[commands]', "'LINKFLAP_LINK' cannot be set"),
         ("[commands]", "[commands", "it is not TOML"),
+        ('name = "mine"', 'name = "mine"\nkafka = "1.0"', "kafka: no list of jars is kept for Kafka '1.0'"),
+        ('name = "mine"', 'name = "mine"\nkafka = "./libs"', "kafka: there is no directory"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, before, after, said):

@@ -77,6 +77,15 @@ def test_a_stopped_one_can_be_ended(tmp_path):
     assert mine.end(child, within=60)
 
 
+def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path):
+    mine = foreign(tmp_path)
+    child = mine.start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
+    until(lambda: child.stands_still, within=60, what="the program to stop itself")
+    assert not child.paused
+    mine.kill(child)
+    assert not child.stands_still
+
+
 def test_when_the_harness_dies_the_whole_group_does(tmp_path):
     note = tmp_path / "pid"
     harness = f"""

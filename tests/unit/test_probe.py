@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.access import Access
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -84,3 +86,29 @@ def test_where_the_answer_matters_its_lack_is_said(behaviour: Behaviour, said: s
 
 def test_addresses_are_read_from_the_right() -> None:
     assert probe.parse("[::1]:9092") == ("[::1]", 9092)
+
+
+def test_the_first_answer_is_the_first_bytes_whatever_they_are() -> None:
+    with peer(half) as address:
+        assert probe.round_trip(address, within=0.2) is None
+    with peer(half) as address:
+        assert probe.first_answer(address, within=60) is not None
+    for behaviour in (silent, ends):
+        with peer(behaviour) as address:
+            assert probe.first_answer(address, within=0.2) is None
+
+
+def test_where_there_is_tls_its_greeting_is_what_is_answered() -> None:
+    heard: list[bytes] = []
+
+    def greets(connection: socket.socket) -> None:
+        heard.append(connection.recv(1 << 16))
+        connection.sendall(b"\x16")
+        silent(connection)
+
+    tls = Access(tls=ssl.create_default_context())
+    with peer(greets) as address:
+        assert probe.first_answer(address, within=60, access=tls) is not None
+    assert heard[0][:2] == b"\x16\x03"  # a handshake record of TLS: ClientHello
+    with peer(greets) as address:
+        assert probe.round_trip(address, within=0.2, access=tls) is None

@@ -64,6 +64,13 @@ def test_what_clients_say_is_counted(name, asked, value):
     assert not TRIGGERS[name](SPEC, world(**{asked: value}), value + 1)
 
 
+def test_programs_that_have_stopped_themselves_are_counted():
+    programs = [SimpleNamespace(stands_still=True), SimpleNamespace(stands_still=False)]
+    assert TRIGGERS["program-stopped"](SPEC, world(programs=programs))
+    assert not TRIGGERS["program-stopped"](SPEC, world(programs=programs), 2)
+    assert not TRIGGERS["program-stopped"](SPEC, world(programs=[]))
+
+
 def test_a_mirror_is_behind_by_so_much():
     assert TRIGGERS["mirror-behind"](SPEC, world(), 7)
     assert not TRIGGERS["mirror-behind"](SPEC, world(), 8)

@@ -6,6 +6,7 @@ manifest's folder, where commands run), or a name looked up in PATH, in which th
 
 from __future__ import annotations
 
+import os
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from linkflap.harness.machine.foreign import program
+from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.guarantee import (
     Allowance,
@@ -32,6 +34,7 @@ from linkflap.harness.model.guarantee import (
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 
 SCHEMA: Final = 1
 LARGEST: Final = 1 << 20
@@ -110,6 +113,8 @@ class Manifest(Table, frozen=True, kw_only=True):
     commands: CommandsTable
     environment: Mapping[str, str] = {}
     seconds: SecondsTable = SecondsTable()
+    kafka: str = ""
+    """The Kafka whose programs its commands run: a release, or a folder of jars."""
 
     @property
     def every_command(self) -> Mapping[str, Sequence[str]]:
@@ -139,10 +144,32 @@ def read(path: Path) -> Manifest:
         _fail(path, f"{reason[:1].lower()}{reason[1:]}; correct it there (docs/own-mirror.md has every key)")
     for reason in _wrong(manifest):
         _fail(path, reason)
+    if manifest.kafka:
+        _look_for_kafka(manifest, path)
     for name, words in manifest.every_command.items():
         if program(words[0], path.parent) is None:
             _fail(path, f"command {name}: there is no program {words[0]!r} to run; give its path, or install it")
     return manifest
+
+
+def _look_for_kafka(manifest: Manifest, path: Path) -> None:
+    try:
+        look_for(_asked_kafka(manifest, path))
+    except InputError as error:
+        _fail(path, f"kafka: {error}")
+
+
+def _asked_kafka(manifest: Manifest, path: Path) -> str:
+    """A release, or an absolute path."""
+    return str(path.parent / Path(manifest.kafka).expanduser()) if os.sep in manifest.kafka else manifest.kafka
+
+
+def java_of(manifest: Manifest, path: Path) -> Mapping[str, str]:
+    """What its commands find Java and the jars of its `kafka` by; fetches them, once. Raises SetupError."""
+    if not manifest.kafka:
+        return {}
+    found = kafka(_asked_kafka(manifest, path))
+    return {"LINKFLAP_JAVA": str(java_for(found.version).path), "LINKFLAP_CLASSPATH": found.classpath}
 
 
 def _content(path: Path) -> Mapping[str, object]:

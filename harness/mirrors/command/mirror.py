@@ -65,6 +65,8 @@ class CommandMirror:
             "LINKFLAP_FOLDER": str(state.absolute()),
             **_entered("SOURCE", deployment.links[link.name].bootstrap),
             **_entered("DESTINATION", entered_by(self._destination.bootstrap, "mirror")),
+            **_entered("DESTINATION_SAMPLER", entered_by(self._destination.bootstrap, "sampler")),
+            **manifests.java_of(self._manifest, path),
         }
         self._foreign = Foreign(
             name=f"mirror {self._manifest.name} of {link.name}",

@@ -45,6 +45,10 @@ class Program(Protocol):
     def frozen(self) -> bool:
         """Whether it stands still (SIGSTOP)."""
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether some process of it does, because of us or by itself: at a fail point of its own."""
+
     def freeze(self) -> None:
         """Returns when it stands still. Raises InputError where it does not run."""
 

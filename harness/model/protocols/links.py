@@ -51,6 +51,9 @@ class Link(Protocol):
     def round_trip(self, *, within: float) -> float | None:
         """Seconds of one ApiVersions round trip on a new connection through the path, or None if there was no answer."""
 
+    def first_answer(self, *, within: float) -> float | None:
+        """Seconds until the first bytes come back on a new connection, or None: of a secured link before anybody is let in."""
+
     def transfer(self, *, size: int, within: float) -> float | None:
         """Bytes per second of responses over the path, measured over about `size` bytes, or None if it stalled."""
 

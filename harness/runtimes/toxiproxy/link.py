@@ -242,6 +242,10 @@ class ToxiproxyLink:
         """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies, None if none answered."""
         return self._meter.round_trip(within=within)
 
+    def first_answer(self, *, within: float) -> float | None:
+        """Seconds until the first bytes come back on a new connection: the fastest of the proxies, None if none came."""
+        return self._meter.first_answer(within=within)
+
     def transfer(self, *, size: int, within: float) -> float | None:
         """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
         return self._meter.transfer(size=size, within=within)

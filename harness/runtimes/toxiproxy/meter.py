@@ -19,6 +19,7 @@ from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import Access
 
 Answer = TypeVar("Answer")
+_REMOVED_WITHIN = 5.0
 
 
 class LinkMeter:
@@ -50,6 +51,11 @@ class LinkMeter:
         """The fastest of `round_trips`, None if none answered."""
         return min((seconds for seconds in self.round_trips(within=within).values() if seconds is not None), default=None)
 
+    def first_answer(self, *, within: float) -> float | None:
+        """Seconds until the first bytes come back on a new connection: the fastest of the proxies, None if none came."""
+        answers = self._each(lambda address: probe.first_answer(address, within=within, access=self.access)).values()
+        return min((seconds for seconds in answers if seconds is not None), default=None)
+
     def transfer(self, *, size: int, within: float) -> float | None:
         """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
         rates = self._each(lambda address: probe.transfer(address, size=size, within=within, access=self.access)).values()
@@ -73,7 +79,7 @@ class LinkMeter:
                 with contextlib.suppress(probe.Unanswered):
                     self._path(address, within, open_paths).send(probe.set_mark(mark))
             try:
-                until(lambda: self._seen(mark), within=within, what=f"a request through link {self._name} to take effect")
+                until(lambda: self._seen(mark, within), within=within, what=f"a request through link {self._name} to take effect")
             except DeadlineExceeded:
                 return False
         self._forget(mark)
@@ -82,7 +88,7 @@ class LinkMeter:
     def _path(self, address: probe.Address, within: float, open_paths: contextlib.ExitStack) -> probe.Path:
         """A connection to send a request on. One that begins with a dialogue (TLS, SASL) cannot be opened while responses are
         silenced: therefore it is kept, and used again until it ends. Raises Unanswered."""
-        if self.access.tls is None and self.access.login is None:
+        if self._plain:
             return open_paths.enter_context(probe.Path(address, within=within))
         held = self._held.pop(address, None)
         if held is not None and held.ended:
@@ -99,14 +105,23 @@ class LinkMeter:
             path.close()
         self._held.clear()
 
-    def _seen(self, mark: str) -> bool:
+    def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                return probe.has_mark(address, mark, within=1.0, access=self.access)
+                return probe.has_mark(address, mark, within=self._patience(within), access=self.access)
         return False
+
+    def _patience(self, within: float) -> float:
+        """Seconds for one question behind the link: with all that it takes to be let in, where it takes that."""
+        return 1.0 if self._plain else max(1.0, within)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether a connection begins with the first request."""
+        return self.access.tls is None and self.access.login is None
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                probe.remove_mark(address, mark, within=1.0, access=self.access)
+                probe.remove_mark(address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access)
                 return

@@ -1,0 +1,203 @@
+"""MirrorMaker 2's connectors on a Connect cluster of two workers, as an operator of Connect (Strimzi, say) runs them.
+
+linkflap calls it by mirror.toml: `start` runs the workers until it is ended, `crash` kills one of them, `restart` has the first
+call start it again, `promote` waits until the groups of the source are on the destination as far as they will get.
+CHECKPOINTS_AS=SAMPLER_ is the planted bug: the checkpoint connector enters the target as a user who may describe, and not write.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+HERE = os.environ
+FOLDER = Path(HERE["LINKFLAP_FOLDER"])
+SOURCE, TARGET = HERE["LINKFLAP_SOURCE"], HERE["LINKFLAP_DESTINATION"]
+PACKAGE = "org.apache.kafka.connect"
+SYNCED_WITHIN = 20.0
+JVM = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=INFO")
+
+
+def entered(prefix, side, who=""):
+    """A cluster's address and how it is entered; the password stays in the file where it is (FileConfigProvider)."""
+    file = HERE.get(f"LINKFLAP_{side}_{who}PROPERTIES", "")
+    lines = Path(file).read_text().splitlines() if file else []
+    values = dict(line.split("=", 1) for line in lines) | {"bootstrap.servers": HERE[f"LINKFLAP_{side}_BOOTSTRAP"]}
+    if "sasl.jaas.config" in values:
+        values["sasl.jaas.config"] = f"${{file:{file}:sasl.jaas.config}}"
+    return {prefix + name: value for name, value in values.items()}
+
+
+def worker(number, port):
+    """Starts one of them."""
+    topics = {f"{kind}.storage.topic": f"mm2-connect-{kind}" for kind in ("config", "offset", "status")}
+    factors = {f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")}
+    values = topics | factors | {
+        "group.id": "mm2-connect",
+        "key.converter": f"{PACKAGE}.converters.ByteArrayConverter",
+        "value.converter": f"{PACKAGE}.converters.ByteArrayConverter",
+        "header.converter": f"{PACKAGE}.converters.ByteArrayConverter",  # the default one changes headers
+        "listeners": f"http://127.0.0.1:{port}",
+        "plugin.discovery": "service_load",
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "offset.storage.partitions": "1",
+        "status.storage.partitions": "1",
+        "offset.flush.interval.ms": "1000",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "500",
+        "scheduled.rebalance.max.delay.ms": "0",
+    }  # fmt: skip
+    for prefix in ("", "producer.", "consumer.", "admin."):
+        values |= entered(prefix, "DESTINATION")
+    file = FOLDER / f"worker-{number}.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    words = [HERE["LINKFLAP_JAVA"], *JVM, "-cp", HERE["LINKFLAP_CLASSPATH"], f"{PACKAGE}.cli.ConnectDistributed", str(file)]
+    with (FOLDER / f"worker-{number}.log").open("ab") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log)
+
+
+def connectors():
+    both = {
+        "source.cluster.alias": SOURCE,
+        "target.cluster.alias": TARGET,
+        "replication.policy.class": f"{PACKAGE}.mirror.IdentityReplicationPolicy",
+        "offset-syncs.topic.location": "target",
+        "offset-syncs.topic.replication.factor": "1",
+        "offset.lag.max": "0",
+        **entered("source.cluster.", "SOURCE"),
+    }
+    source = {
+        "connector.class": f"{PACKAGE}.mirror.MirrorSourceConnector",
+        "tasks.max": "2",
+        "topics": HERE["LINKFLAP_TOPIC_PATTERN"],
+        "replication.factor": "1",
+        "sync.topic.acls.enabled": "false",
+        "refresh.topics.interval.seconds": "1",
+        "source.consumer.isolation.level": "read_committed",
+        **entered("target.cluster.", "DESTINATION"),
+    }
+    checkpoints = {
+        "connector.class": f"{PACKAGE}.mirror.MirrorCheckpointConnector",
+        "groups": ".*",
+        "checkpoints.topic.replication.factor": "1",
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": "1",
+        "emit.checkpoints.interval.seconds": "1",
+        "refresh.groups.interval.seconds": "1",
+        **entered("target.cluster.", "DESTINATION", HERE.get("CHECKPOINTS_AS", "")),
+    }
+    return {"mirror-source": both | source, "mirror-checkpoint": both | checkpoints}
+
+
+def rest(path, body=None):
+    """Asks one worker, the other where that does not answer; None where neither does."""
+    for port in json.loads((FOLDER / "ports").read_text()):
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+            method="GET" if body is None else "PUT",
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                return json.load(answer)
+        except (OSError, urllib.error.URLError):  # not up yet, or busy with a rebalance (409)
+            continue
+    return None
+
+
+def start():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    (FOLDER / "ports").write_text(json.dumps(ports))
+    asked = {"again": False, "end": False}
+    signal.signal(signal.SIGUSR1, lambda *_: asked.update(again=True))
+    signal.signal(signal.SIGTERM, lambda *_: asked.update(end=True))
+    workers = {number: worker(number, port) for number, port in enumerate(ports, start=1)}
+    waiting = connectors()
+    while not asked["end"]:
+        pids = {number: each.pid for number, each in workers.items() if each.poll() is None}
+        (FOLDER / "pids.new").write_text(json.dumps(pids))
+        (FOLDER / "pids.new").rename(FOLDER / "pids")
+        for name in [name for name, settings in waiting.items() if rest(f"/connectors/{name}/config", settings)]:
+            del waiting[name]
+        if asked["again"]:
+            asked["again"] = False
+            workers |= {number: worker(number, ports[number - 1]) for number in workers if number not in pids}
+        if not pids:
+            sys.exit("both workers have ended")
+        time.sleep(0.2)
+    for each in workers.values():
+        each.terminate()
+    for each in workers.values():
+        each.wait()
+
+
+def ready():
+    """The tasks that copy run. What the other connector does, nobody looks at."""
+    said = rest("/connectors/mirror-source/status")
+    states = [task["state"] for task in said["tasks"]] if said else []
+    sys.exit(0 if states and set(states) == {"RUNNING"} else 1)
+
+
+def crash():
+    pids = json.loads((FOLDER / "pids").read_text())
+    os.kill(min(pids.values()), signal.SIGKILL)
+
+
+def restart():
+    os.kill(int(HERE["LINKFLAP_PID"]), signal.SIGUSR1)
+
+
+def cluster(side):
+    """Settings of a client, and an admin client."""
+    file = HERE.get(f"LINKFLAP_{side}_CONFIG", "")
+    values = dict(line.split("=", 1) for line in Path(file).read_text().splitlines()) if file else {}
+    values |= {"bootstrap.servers": HERE[f"LINKFLAP_{side}_BOOTSTRAP"]}
+    return values, AdminClient(values)
+
+
+def positions(admin, group):
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=10)
+    return {(p.topic, p.partition): p.offset for p in asked[group].result().topic_partitions}
+
+
+def ends(values, partitions):
+    consumer = Consumer(values | {"group.id": "mm2-ends", "enable.auto.commit": False})
+    try:
+        return {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=10)[1] for tp in partitions}
+    finally:
+        consumer.close()
+
+
+def promote():
+    """What the groups of the source have read to the end is committed at the end of the destination too; or time is up."""
+    (_, source), (values, target) = cluster("SOURCE"), cluster("DESTINATION")
+    deadline = time.monotonic() + SYNCED_WITHIN
+    while time.monotonic() < deadline:
+        groups = [group.group_id for group in source.list_consumer_groups(request_timeout=10).result().valid]
+        there = {(group, tp): offset for group in groups for tp, offset in positions(target, group).items()}
+        wanted = {(group, tp) for group in groups for tp in positions(source, group)}
+        last = ends(values, {tp for _, tp in wanted})
+        late = [key for key in wanted if there.get(key, -1) < last[key[1]]]
+        if not late:
+            return
+        time.sleep(0.5)
+    print(f"not synced after {SYNCED_WITHIN:g} s, and promoted all the same: {sorted(late)}")
+
+
+if __name__ == "__main__":
+    {each.__name__: each for each in (start, ready, crash, restart, promote)}[sys.argv[1]]()

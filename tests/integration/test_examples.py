@@ -1,0 +1,36 @@
+"""The example projects, as somebody else has them: outside of the checkout, with linkflap installed from its wheel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+PROJECTS = sorted(folder.parent.name for folder in EXAMPLES.glob("*/tests"))
+
+
+def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
+    """Runs the tests of all projects in one process, so that they share one Spark; what pytest printed."""
+    for name in PROJECTS:
+        shutil.copytree(EXAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    python = elsewhere / "python" / "bin" / "python"
+    words = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-v", "--durations=0", "-m", chosen, *PROJECTS]
+    done = subprocess.run(words, cwd=folder, env=kept, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_example_finds_its_planted_bug_and_nothing_without_it(elsewhere, tmp_path):
+    printed = passes(elsewhere, tmp_path, "not long")
+    assert all(f"{name}/tests/" in printed for name in PROJECTS), printed
+
+
+@pytest.mark.nightly
+def test_the_long_tests_of_every_example(elsewhere, tmp_path):
+    passes(elsewhere, tmp_path, "long")

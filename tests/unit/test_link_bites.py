@@ -1,0 +1,83 @@
+"""What bites of links are seen by where everything is slow: entering a secured cluster takes longer than a link is up."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.protocols import World
+from linkflap.harness.model.scenario import FaultSpec
+
+
+class SlowLink:
+    """Once a fault is there, nobody is let in (a login takes too long); the first bytes are answered as `answers` says."""
+
+    name, source, enabled = "A->B", "A", True
+
+    def __init__(self, answers, *, delivers=True):
+        """`delivers`: whether requests still take effect when the fault is there."""
+        self._answers, self._delivers, self._broken = iter(answers), delivers, False
+
+    def round_trip(self, *, within):
+        return None if self._broken else 0.001
+
+    def first_answer(self, *, within):
+        seconds = next(self._answers)
+        return seconds if seconds is not None and seconds <= within else None
+
+    def delivers_requests(self, *, within):
+        return self._delivers or not self._broken
+
+    def add_toxic(self, *_, **__):
+        self._broken = True
+
+    def cut(self, *, owner):
+        self._broken = True
+
+    def restore(self, *, owner):
+        pass
+
+    def toxics(self, *, owner=None):
+        return []
+
+    def holders(self):
+        return frozenset(["another fault"])
+
+
+def fault(name, link, **options):
+    broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
+    deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
+    world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))
+    return FAULTS[name](FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world)
+
+
+def test_a_flap_is_seen_although_nobody_is_let_in_between():
+    flap = fault("link-flap", SlowLink(itertools.cycle([0.01, None])), down=0.01, up=0.01)
+    flap.inject()
+    assert flap.bite().bit
+    flap.heal()
+
+
+@pytest.mark.parametrize("stalled", ["responses", "requests"])
+def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled):
+    """0.5 s before, 0.9 s with the fault: that is a busy machine."""
+    slow = SlowLink(itertools.chain([0.5], itertools.repeat(0.9)), delivers=stalled == "responses")
+    half_open = fault("link-half-open", slow, stalled=stalled)
+    half_open.inject()
+    bit, seen = half_open._measure()
+    assert not bit
+    assert (seen["answered"], seen["took_effect_before"]) == (True, True)
+
+
+@pytest.mark.parametrize("stalled", ["responses", "requests"])
+def test_a_link_without_any_answer_for_longer_than_that_is_silent(stalled, monkeypatch):
+    silence = SlowLink(itertools.chain([0.01], itertools.repeat(None)), delivers=stalled == "responses")
+    half_open = fault("link-half-open", silence, stalled=stalled)
+    half_open.inject()
+    clock = itertools.count(step=10)
+    monkeypatch.setattr("linkflap.chaos.faults.link_half_open.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert half_open._measure()[0]
