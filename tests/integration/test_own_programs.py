@@ -73,6 +73,7 @@ aborted = 0
 """
 
 
+@pytest.mark.nightly
 def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_path):
     scenario = tmp_path / "both.toml"
     scenario.write_text(BOTH)

@@ -24,6 +24,7 @@ def crashed(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_every_order_is_paid_once_although_the_application_was_killed(crashed):
     judged = crashed()
     assert judged.valid, judged.why

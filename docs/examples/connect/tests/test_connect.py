@@ -22,6 +22,7 @@ def test_a_checkpoint_connector_without_rights_on_the_target_makes_groups_read_a
     assert judged.found("group-replay")
 
 
+@pytest.mark.long
 def test_no_group_reads_anything_again(tmp_path):
     judged = run(tmp_path, "planned.toml")
     assert judged.valid, judged.why
