@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -55,6 +56,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
     "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+@click.option("--allow-commands", is_flag=True, help="Start the programs that FILE names; --dry-run shows them.")
 @click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
 def suite(
     names: Sequence[str],
@@ -75,6 +77,7 @@ def suite(
     out: Path | None,
     resume: Path | None,
     junit: Path | None,
+    allow_commands: bool,
     dry_run: bool,
 ) -> int:
     """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
@@ -97,7 +100,7 @@ def suite(
         return _merge([Path(name) for name in names[1:]], out, junit)
     if len(names) > 1:
         raise InputError(f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {REGRESSION} or one scenario file")
-    kind, given = _kind(names[0] if names else None)
+    kind, given = _kind(names[0] if names else None, allow_commands=allow_commands or dry_run)
     plan = plans.Plan(
         name=kind,
         seed=secrets.randbits(32) if seed is None else seed,
@@ -115,7 +118,7 @@ def suite(
     )
     plan.check()
     if dry_run:
-        return _dry_run(plan)
+        return _dry_run_given(Path(names[0]), plan.runs) if plan.given else _dry_run(plan)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
     return _work(_created(folder, plan), junit)
@@ -159,13 +162,18 @@ def _created(path: Path, plan: Plan) -> SuiteFolder:
     return folder
 
 
-def _kind(name: str | None) -> tuple[str, str]:
+def _kind(name: str | None, *, allow_commands: bool) -> tuple[str, str]:
     """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
     from linkflap.chaos import scenario_file
+    from linkflap.harness.recording.run import commands
 
     if name is not None and scenario_file.is_file(name):
-        scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
-        return OWN, Path(name).read_text()
+        scenario = scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
+        if (started := commands(scenario)) and not allow_commands:
+            first = shlex.join(next(iter(started.values())))
+            raise InputError(f"{name} starts programs of yours ({first}); let the suite do so with --allow-commands")
+        # From another folder, only full paths name the same programs.
+        return OWN, scenario_file.render(scenario) if started else Path(name).read_text()
     if name is None or name not in (SMOKE, NIGHTLY, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
@@ -206,6 +214,21 @@ def _dry_run(plan: Plan) -> int:
         click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}")
         for words in describe(made.schedule).values():
             click.echo(f"    {words}")
+    return 0
+
+
+def _dry_run_given(path: Path, runs: int) -> int:
+    """Shows the one scenario of a file, and the programs that it starts."""
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.schedule import describe
+    from linkflap.harness.recording.run import commands
+
+    made = scenario_file.read(path, seed=0)
+    click.echo(f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} {dict(made.mirror.options)}")
+    for words in describe(made.schedule).values():
+        click.echo(f"    {words}")
+    for name, program in commands(made).items():
+        click.echo(f"    starts {name}: {shlex.join(program)}")
     return 0
 
 

@@ -41,8 +41,9 @@ def elsewhere(tmp_path_factory) -> Path:
     (packages,) = (root / "python").glob("lib/python*/site-packages")
     subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True, timeout=600)
     # Paths that a .pth file adds are not looked through for further ones: an editable linkflap there is not seen.
-    paths = sysconfig.get_paths()
-    (packages / "needs.pth").write_text("\n".join(dict.fromkeys((paths["purelib"], paths["platlib"]))))
+    own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    found = (path for path in sys.path if Path(path).name == "site-packages")
+    (packages / "needs.pth").write_text("\n".join(dict.fromkeys((*own, *found))))
     return root
 
 
