@@ -246,17 +246,37 @@ class Readers(Crew):
     def drain(self, ends: Ends, *, within: float) -> None:
         """Reads on until every partition that `ends` has of the readers' topics and cluster was read to its end: by one
         reader of the group, or by each reader with fixed partitions. Writes a row of kind drained for each reader that got
-        there, and one of kind error for what was not reached in time; raises nothing, because the verdict judges that."""
-        missing: dict[str, str] = {}
+        there, and one of kind error for what was not reached in time; raises nothing, because the verdict judges that. A
+        reader that is killed after it got there and before it wrote that is waited for again, as the one after it."""
         try:
-            until(lambda: self.look() >= 0 and not self._missing(ends), within=within, what="readers to reach the ends")
+            until(lambda: self._concluded(ends), within=within, what="readers to reach the ends and to write that")
         except DeadlineExceeded:
-            missing = self._missing(ends)
+            self._conclude(ends, self._missing(ends))
+
+    def _concluded(self, ends: Ends) -> bool:
+        """Has readers write that they are at the ends, once all are; whether all have."""
+        self.look()
+        if not self._missing(ends):
+            self._conclude(ends, {})
+        return not any(self._undrained(member, ends) for member in self.members)
+
+    def _conclude(self, ends: Ends, missing: Mapping[str, str]) -> None:
         for worker in self.workers:
             for member in worker.members:
-                due = self._due(member, ends)
+                due = self._undrained(member, ends) if member.obeyed else {}
                 reached = [tp for tp, end in due.items() if member.positions.get(tp, -1) >= end]
-                worker.drained(member, reached=reached, missing=missing.get(member.name, ""))
+                if reached or member.name in missing:
+                    worker.drained(member, reached=reached, missing=missing.get(member.name, ""))
+
+    def _peers(self, member: Member) -> Sequence[Member]:
+        """Who reads the partitions of a reader with it: its group's members, or nobody else."""
+        return [m for m in self.members if m.cluster == member.cluster] if self._group else [member]
+
+    def _undrained(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
+        """What is due of it, and neither it nor its group has written yet to have read to the end."""
+        peers = self._peers(member)
+        due = self._due(member, ends).items()
+        return {tp: end for tp, end in due if all(peer.drained.get(tp, -1) < end for peer in peers)}
 
     def _due(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
         return {tp: end for tp, end in ends.get(member.cluster, {}).items() if tp[0] in self.topics}
@@ -265,11 +285,10 @@ class Readers(Crew):
         """Per reader, what it or its group has not reached."""
         missing: dict[str, str] = {}
         for member in self.members:
-            peers = [m for m in self.members if m.cluster == member.cluster] if self._group else [member]
-            positions = [peer.positions for peer in peers]
+            positions = [peer.positions for peer in self._peers(member)]
             short = [
                 f"{topic}-{partition} at {at} of {end}"
-                for (topic, partition), end in self._due(member, ends).items()
+                for (topic, partition), end in self._undrained(member, ends).items()
                 if (at := max(mine.get((topic, partition), -1) for mine in positions)) < end
             ]
             if short:

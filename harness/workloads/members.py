@@ -19,6 +19,8 @@ class Member:
     answered: int = 0
     state: ClientState = field(default_factory=lambda: ClientState(name="", cluster=""))
     before: Counts = field(default_factory=Counts)
+    drained: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where a reader, or one before it of its name, was when it wrote that it is drained."""
 
     @property
     def hosted(self) -> Hosted:
@@ -46,6 +48,12 @@ class Member:
     def positions(self) -> dict[tuple[str, int], int]:
         """Where a reader is."""
         return {(topic, partition): at for topic, partition, at in self.state.positions}
+
+    def said(self, state: ClientState, number: int) -> None:
+        """Takes its answer to a question."""
+        self.state = state
+        self.answered = max(self.answered, number)
+        self.drained.update({(topic, partition): at for topic, partition, at in state.drained})
 
     def died(self, answered: int) -> None:
         """Its process is gone: it holds nothing any more, and another of its name may begin as it was commanded."""

@@ -131,7 +131,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientState(msgspec.Struct, frozen=True, kw_only=True):
-    """One client: where it is, whether it has obeyed, what it has in flight, and how far a reader got."""
+    """One client: where it is, whether it has obeyed, what it has in flight, how far a reader got, and where it was when it
+    wrote that it is drained."""
 
     name: str
     cluster: str
@@ -143,6 +144,7 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
     committing: bool = False
     counts: Counts = Counts()
     positions: tuple[tuple[str, int, int], ...] = ()
+    drained: tuple[tuple[str, int, int], ...] = ()
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):

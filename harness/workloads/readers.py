@@ -70,6 +70,7 @@ class ReaderClient(Client):
         self._committed: dict[Partition, int] = {}
         self._errors: dict[str, int] = {}
         self._out_of_range: set[Partition] = set()
+        self._drained: dict[Partition, int] = {}
 
     def _config(self) -> dict[str, str | int | float | bool]:
         # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
@@ -118,7 +119,7 @@ class ReaderClient(Client):
 
     def _join(self) -> ClientConsumer:
         self._process = self.context.numbers.next()
-        self.positions, self._committed, self._committing = {}, {}, False
+        self.positions, self._committed, self._committing, self._drained = {}, {}, False, {}
         self._down = False
         self._out_of_range.clear()
         consumer = self._consumer = self.context.library.consumer(
@@ -289,11 +290,15 @@ class ReaderClient(Client):
 
     def state(self) -> ClientState:
         positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
-        return msgspec.structs.replace(super().state(), positions=positions)
+        drained = tuple((topic, partition, at) for (topic, partition), at in self._drained.items())
+        return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Writes that these partitions were read to the ends that were asked for."""
-        self._write(now(), "drained", _at({tp: self.positions.get(tp, -1) for tp in partitions}))
+        """Writes that these partitions were read to the ends that were asked for; not of those that it lost since."""
+        held = dict(self.positions)
+        if reached := {tp: held[tp] for tp in partitions if tp in held}:
+            self._write(now(), "drained", _at(reached))
+            self._drained.update(reached)
 
     def not_drained(self, missing: str) -> None:
         """Writes what was not reached in time."""

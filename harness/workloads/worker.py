@@ -130,6 +130,7 @@ class Worker:
         with self._lock:
             for member in members:
                 member.cluster, member.paused, member.commanded = destination, False, self._asked
+                member.drained.clear()
             names = tuple(member.name for member in members)
             self._send(Move(clients=names, destination=destination, drained=drained))
 
@@ -140,8 +141,9 @@ class Worker:
             self._send(Grown(topic=topic, partitions=partitions))
 
     def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
-        """Has a reader write how far it got."""
+        """Has a reader write how far it got; see `Member.drained`."""
         with self._lock:
+            member.commanded = self._asked
             self._send(Drained(client=member.name, reached=tuple(reached), missing=missing))
 
     def stop(self) -> None:
@@ -246,8 +248,7 @@ class Worker:
             self.ready = state.ready
             by_name = {client.name: client for client in state.clients}
             for member in self.members:
-                member.state = by_name.get(member.name, member.state)
-                member.answered = max(member.answered, state.number)
+                member.said(by_name.get(member.name, member.state), state.number)
             waiting = self._waiting.pop(state.number, None)
         if waiting is not None:
             waiting.put(state)

@@ -197,10 +197,11 @@ def replica(
     parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")})
     parts |= {"key": np.array([digested(key_of(r)) for r in records], np.int64), "headers": np.zeros(len(records), np.int64)}
     end = headers[-1]["last"] + 1 if headers else start
+    damage = ("half a batch at the end",) if torn else tuple("a header that no broker writes" for b in headers if _unwritten(b))
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start,
         high_watermark=max(end, noted), high_watermark_from="sampled", moment=moment, captured=captured,
-        damage=("half a batch at the end",) if torn else (), torn_from=_torn_from(headers) if torn else WHOLE,
+        damage=damage, torn_from=_torn_from(headers) if damage else WHOLE,
         last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
@@ -209,9 +210,16 @@ def replica(
 
 
 def _torn_from(headers: list[Row]) -> int:
-    """Behind the last of the batches before the first that rotted, or of all: then half a one follows."""
-    whole = list(takewhile(lambda batch: batch["crc_ok"], headers))
-    return max((batch["last"] + 1 for batch in whole), default=0)
+    """Behind the last of the batches before the first that rotted or cannot be, or of all: then half a one follows."""
+    sound = list(takewhile(lambda batch: batch["crc_ok"] and not _unwritten(batch), headers))
+    return max((batch["last"] + 1 for batch in sound), default=0)
+
+
+def _unwritten(batch: Row) -> bool:
+    """What reading takes for damage, because no broker writes it: transactional data of no producer, a marker of nothing."""
+    if not batch["crc_ok"] or batch["control"] == RESET:
+        return False
+    return bool(batch["txn"] and batch["pid"] == -1) if batch["control"] == DATA else not batch["txn"]
 
 
 def _lasts(batch: Row) -> Row:

@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, Topic
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.topologies import parse
 from tests.kafka_log import Plain, batch, ours, record, segment
-from tests.oracles.worlds import DATA, TOPIC, Row, World, key_of
+from tests.oracles.worlds import ABORT, COMMIT, DATA, TOPIC, Row, World, key_of
 from tests.synthetic import append_events
 
 END = "2-end"
@@ -137,7 +137,9 @@ def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
             torn, compacted = (cluster, partition, broker) in made.torn, made.compacted.get((cluster, partition), 0)
             bounds_of = _capture(writer, END, cluster, broker, partition, log, start=start, torn=torn, compacted=compacted)
             noted = made.noted.get((cluster, partition, broker), -1)
-            bounds_of = replace(bounds_of, high_watermark=max(bounds_of.high_watermark, noted))
+            stable, above = made.stable.get((cluster, partition), (-1, -1)) if broker == 1 else (-1, -1)
+            high = max(bounds_of.high_watermark, noted)
+            bounds_of = replace(bounds_of, high_watermark=high, last_stable=stable, stable_above=above)
             held.setdefault((END, cluster), []).append(bounds_of)
     for (moment, cluster), bounds in held.items():
         if moment == END:
@@ -179,7 +181,7 @@ def _encoded(one: Row) -> bytes:
         records = [_plain(r, r.get("at", i)) for i, r in enumerate(one["records"])]
         data = batch(one["base"], records, leader_epoch=one["epoch"], last_delta=one["size"] - 1, **common)
     else:
-        key, value = struct.pack(">hh", 0, _KEY_TYPE[one["control"]]), struct.pack(">hi", 0, 0)
+        key, value = struct.pack(">hh", 0, _KEY_TYPE[one["control"]]), struct.pack(">hi", 0, one["coordinator"])
         plain = Plain(key=key, value=value, timestamp=one["written"])
         data = batch(one["base"], [plain], leader_epoch=one["epoch"], control=True, **common)
     return data
@@ -195,6 +197,8 @@ def _plain(row: Row, delta: int) -> Plain:
 def _take_over(one: Row, data: bytes) -> None:
     (read,) = reference.batches(data)
     one |= {"crc": read.crc, "length": read.length, "crc_ok": read.crc_ok}
+    if one["control"] not in (COMMIT, ABORT):
+        one["coordinator"] = -1
     if one["control"] == DATA and read.crc_ok:
         for row, found in zip(one["records"], reference.records(read), strict=True):
             row["digest"] = reference.digest(found)

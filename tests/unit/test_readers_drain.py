@@ -1,0 +1,107 @@
+"""What the harness waits for when readers are to read to the end: that each wrote that it did, whoever of them dies meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.workloads.crew import Readers
+from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.protocol import ClientState
+
+ENDS = {"A": {("A.t", 0): 5, ("A.t", 1): 7}}
+
+
+class Process:
+    """A process of one reader, as the harness has it: it answers questions, and is killed `deaths` times when it is asked to
+    write that it is drained, before or after it has. Its reader holds `partitions`; after a death nothing at first, then
+    what `then` says.
+    """
+
+    def __init__(self, name: str, *held: dict[int, int], deaths: int = 0, written: bool = False) -> None:
+        self.members = [Member(name=name, cluster="A")]
+        self.held, self.deaths, self.written = list(held), deaths, written
+        self.rows: list[list[int]] = []
+        self.errors: list[str] = []
+        self._asked, self._silent = 0, False
+        self._drained: dict[tuple[str, int], int] = {}
+
+    def look(self, **_: object) -> int:
+        (member,) = self.members
+        self._asked += 1
+        if self._silent:
+            self._silent = False
+            return 0
+        positions = tuple(("A.t", partition, at) for partition, at in self.held[0].items())
+        drained = tuple((topic, partition, at) for (topic, partition), at in self._drained.items())
+        state = ClientState(name=member.name, cluster="A", positions=positions, drained=drained)
+        member.said(state, self._asked)
+        if len(self.held) > 1 and not self.deaths:
+            del self.held[0]
+        return 0
+
+    def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
+        member.commanded = self._asked
+        self.errors += [missing] if missing else []
+        if self.deaths and not self.written:
+            return self._die(member)
+        kept = [tp for tp in reached if tp[1] in self.held[0]]
+        self.rows += [[partition for _, partition in kept]] if kept else []
+        self._drained.update({tp: self.held[0][tp[1]] for tp in kept})
+        return self._die(member) if self.deaths else None
+
+    def _die(self, member: Member) -> None:
+        self.deaths -= 1
+        self._asked += 1
+        self._silent, self._drained = True, {}
+        member.died(self._asked)
+
+
+def readers(*processes: Process, group: str = "") -> Readers:
+    pattern = SimpleNamespace(follows=False, group=group, isolation="read_committed")
+    return Readers(WorkloadSpec(kind="readers", home="A"), processes, {"A.t": 2}, pattern)  # type: ignore[arg-type]
+
+
+def test_everybody_writes_once_that_it_is_drained() -> None:
+    one, other = Process("readers-1", {0: 1, 1: 7}, {0: 5, 1: 7}), Process("readers-2", {0: 5, 1: 7})
+    readers(one, other).drain(ENDS, within=60)
+    assert (one.rows, other.rows) == ([[0, 1]], [[0, 1]])
+    assert one.errors == other.errors == []
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_one_that_is_killed_before_it_wrote_that_is_waited_for_again(deaths: int) -> None:
+    one, other = Process("readers-1", {0: 5, 1: 7}, deaths=deaths), Process("readers-2", {0: 5, 1: 7})
+    readers(one, other).drain(ENDS, within=60)
+    assert (one.rows, other.rows) == ([[0, 1]], [[0, 1]])
+
+
+def test_one_that_is_killed_after_it_wrote_that_writes_it_again_unless_that_was_heard() -> None:
+    one = Process("readers-1", {0: 5, 1: 7}, deaths=1, written=True)
+    readers(one).drain(ENDS, within=60)
+    assert one.rows == [[0, 1], [0, 1]]
+
+
+def test_of_a_group_one_member_writes_it_of_each_partition_whoever_has_it_in_the_end() -> None:
+    one, other = Process("readers-1", {0: 5}, {0: 5, 1: 7}, deaths=1), Process("readers-2", {1: 7}, {})
+    readers(one, other, group="g").drain(ENDS, within=60)
+    assert sorted(partition for row in [*one.rows, *other.rows] for partition in row) == [0, 1]
+
+
+def test_what_was_not_reached_in_time_is_an_error_and_the_rest_is_written() -> None:
+    one, other = Process("readers-1", {0: 5, 1: 3}), Process("readers-2", {0: 5, 1: 7})
+    readers(one, other).drain(ENDS, within=0.1)
+    assert one.errors == ["A.t-1 at 3 of 7"]
+    assert (one.rows, other.rows, other.errors) == ([[0]], [[0, 1]], [])
+
+
+def test_ends_that_lie_further_on_are_not_reached_by_what_was_written_before() -> None:
+    one = Process("readers-1", {0: 5, 1: 7})
+    crew = readers(one)
+    crew.drain(ENDS, within=60)
+    one.held = [{0: 6, 1: 7}]
+    crew.drain({"A": {("A.t", 0): 6, ("A.t", 1): 7}}, within=60)
+    assert one.rows == [[0, 1], [0]]
