@@ -29,6 +29,7 @@ class AnomalyKind:
     `sentence` says of one anomaly who did what where, with fields of `spark_verify.verdict.sentences` and of the evidence.
     `counted` is what some of them come to for the user, for one and for many (`write is lost|writes are lost`); empty where they
     come to nothing by themselves. `latent`: what it led to is said in the same sentence, because alone it would harm nobody.
+    `alone` is what it can come to, said where nothing that harms clients was found to follow; empty where it is such harm itself.
     """
 
     name: str
@@ -38,6 +39,7 @@ class AnomalyKind:
     sentence: str = ""
     counted: str = ""
     latent: bool = False
+    alone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

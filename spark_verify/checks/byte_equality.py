@@ -22,10 +22,10 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.changed import changed_records
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
-from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
-from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, PartitionView, Replica
 
 _CHANGED: Final = 5
 """Records per batch whose differences are shown."""
@@ -111,14 +111,38 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     )
     for row in rows[other & ~wrong].tolist():
         findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=["producer_id"]))
+    ends_otherwise = _ends_otherwise(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = [n for n in names if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]]
-        evidence = {"fields": fields, **_changed(source, destination, row)}
+        evidence = {"fields": fields, **(ends_otherwise.get(row) or _changed(source, destination, row))}
         findings.append(_found(source, destination, "byte-divergence", destination.batches, row, **evidence))
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
     return findings
+
+
+def _ends_otherwise(source: Replica, destination: Replica, theirs: Ints, ours: Ints) -> Mapping[int, Mapping[str, object]]:
+    """Of markers that differ from the source's in what they do: both, and the transaction whose records it is about.
+
+    A marker decides about records before it, so where their transaction begins is evidence: what is found there follows from it.
+    """
+    before, after = source.batches.control[theirs], destination.batches.control[ours]
+    ends = np.isin(before, (COMMIT, ABORT)) & np.isin(after, (COMMIT, ABORT)) & (before != after)
+    if not ends.any():
+        return {}
+    every, batches = read(destination, untracked=True), destination.batches
+    rows = ours[ends]
+    at = locate(every.transactions.marker, batches.base_offset[rows])
+    held = np.flatnonzero(np.isin(every.marker, batches.base_offset[rows]))
+    ended, which = np.unique(every.marker[held], return_inverse=True)
+    records = dict(zip(ended.tolist(), np.bincount(which, weights=batches.count[held]).astype(np.int64).tolist(), strict=True))
+    found: dict[int, Mapping[str, object]] = {}
+    for row, transaction in zip(rows.tolist(), at.tolist(), strict=True):
+        markers = ["ABORT", "COMMIT"] if batches.control[row] == COMMIT else ["COMMIT", "ABORT"]
+        about = {"first_offset": int(every.transactions.first[transaction])} if transaction >= 0 else {}
+        found[row] = {"markers": markers, "ends": records.get(int(batches.base_offset[row]), 0), **about}
+    return found
 
 
 def _changed(source: Replica, destination: Replica, row: int) -> Mapping[str, object]:
@@ -177,8 +201,9 @@ CHECK = Check(
         AnomalyKind(
             name="byte-divergence",
             meaning="A batch at the same offset has another last offset, length or CRC than at the source.",
-            sentence="{cluster} has another batch than {source} at {at}: {fields} differ",
+            sentence="{cluster} has another batch than {source} at {at}: {difference}",
             counted="mirrored batch differs|mirrored batches differ",
+            alone="what only the source's bytes say is lost to whoever reads {cluster}",
             smallest="A has 1, B has 2 at the same offset: at that offset on B.",
             despite_torn=True,
         ),
@@ -187,6 +212,7 @@ CHECK = Check(
             meaning="Where the mirror changes producer ids, and with them every CRC: a record has other content.",
             sentence="{cluster} has another record than {source} at {at}, in a batch that is equal otherwise",
             counted="mirrored record differs|mirrored records differ",
+            alone="readers of {cluster} get another record than readers of {source}",
             smallest="A has 1 with value x, B has 1 with value y at the same offset, negated id: at that offset on B.",
             despite_torn=True,
         ),
@@ -195,6 +221,7 @@ CHECK = Check(
             meaning="A batch of the source is not on the destination, which goes on behind it.",
             sentence="{cluster} lacks a batch that {source} has at {at}",
             counted="mirrored batch is missing|mirrored batches are missing",
+            alone="readers of {cluster} do not get what is in it",
             smallest="A has 1 2 in two batches, B has only 2, at offset 1: at offset 0.",
             despite_torn=True,
         ),
@@ -203,6 +230,7 @@ CHECK = Check(
             meaning="A mirrored batch begins where none of the source does.",
             sentence="{cluster} has a batch at {at} that {source} never had",
             counted="mirrored batch was never at the source|mirrored batches were never at the source",
+            alone="readers of {cluster} may get what {source} never had",
             smallest="A has 1 2 in one batch, B has 1 2 in two: at offset 1 on B.",
             despite_torn=True,
         ),

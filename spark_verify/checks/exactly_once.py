@@ -328,6 +328,7 @@ CHECK = Check(
             name="offset-behind",
             meaning="The group's committed offset is below what a transaction had committed that was over.",
             sentence="the group {group} on {cluster} is at {committed} in {at}, behind outputs that are committed",
+            alone="a relay that begins there makes those outputs again",
             smallest="two transactions of one producer committed positions 1 and 2; then the group is at 0: at offset 0.",
         ),
         AnomalyKind(

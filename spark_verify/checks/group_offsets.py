@@ -277,6 +277,7 @@ CHECK = Check(
             meaning="Before the failover the group's committed offset on the destination went back. Once a fault has reached its "
             "brokers, a sample may step back to an earlier commit that __consumer_offsets has before the later one.",
             sentence="the synced offset of the group {group} on {cluster} went back from {before} to {committed} in {tp}",
+            alone="after a failover the group gets those records again",
             smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
             despite_torn=True,
         ),
@@ -285,6 +286,7 @@ CHECK = Check(
             meaning="Before the failover the group's committed offset on the destination was above the high watermark.",
             sentence="the group {group} on {cluster} was synced to {committed} of {tp}, beyond the end of the log "
             "{high_watermark}",
+            alone="after a failover the group skips what is written up to there",
             smallest="the group's offset on B is sampled as 3, the high watermark after that as 2: at offset 3.",
         ),
         AnomalyKind(

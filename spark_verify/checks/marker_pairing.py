@@ -147,6 +147,7 @@ CHECK = Check(
             meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
             sentence="the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data of producer id {producer_id} "
             "{data_epoch}",
+            alone="data of the epochs in between can be written behind the marker",
             smallest="producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT.",
             despite_torn=True,
         ),
@@ -156,12 +157,14 @@ CHECK = Check(
             "the offset is that of the transaction's first data.",
             sentence="{cluster} has no marker between two transactions of producer id {producer_id} at {at}",
             counted="transaction has no marker|transactions have no marker",
+            alone="the next marker decides about two transactions",
             smallest="producer 7 wrote 1 in one transaction and 2 in the next, without a marker in between: at the offset of 1.",
         ),
         AnomalyKind(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
             sentence="a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to {cluster} at {at}",
+            alone="two incarnations of one producer write side by side",
             smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
             despite_torn=True,
         ),
@@ -179,6 +182,7 @@ CHECK = Check(
             "watermark that it had answered before: no marker that is there moves it on. The offset is that answer.",
             sentence="the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although all transactions have "
             "ended",
+            alone="readers of committed records get no further",
             smallest="A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at offset 0.",
         ),
         AnomalyKind(
@@ -196,6 +200,7 @@ CHECK = Check(
             "Of an id without a marker: a batch of the kind, transactional or not, that it has fewer of.",
             sentence="{cluster} has data of a transaction of producer id {producer_id} at {at} that is not marked as "
             "transactional",
+            alone="readers of committed records get it even if it is aborted",
             smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
         ),
         AnomalyKind(
@@ -204,6 +209,7 @@ CHECK = Check(
             "or is a marker without an id or the transactional bit.",
             sentence="{cluster} has a batch at {at} whose header nobody writes: producer id {producer_id}, epoch "
             "{producer_epoch}, sequence {base_sequence}",
+            alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,
         ),
@@ -211,6 +217,7 @@ CHECK = Check(
             name=COORDINATOR,
             meaning="A marker is of an older transaction coordinator than an earlier marker of the same producer id.",
             sentence="{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch}) at {at}",
+            alone="a coordinator that was replaced can end transactions",
             smallest="producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second one.",
             despite_torn=True,
         ),

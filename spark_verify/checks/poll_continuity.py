@@ -256,6 +256,7 @@ CHECK = Check(
             name="position-beyond-end",
             meaning="A consumer says that it was at a position that the log never reached; the offset is the log's end.",
             sentence="{reader} stands at {position} of {tp} on {cluster}, whose log ends at {log_end}",
+            alone="the reader skips what is written up to there",
             smallest="A has 1, a consumer got 1, and says drained at 5: at offset 1.",
         ),
     ),

@@ -246,8 +246,10 @@ CHECK = Check(
             name=KIND,
             meaning="A producer id is used by two producers at once, or natively although the mirror had written with it; behind "
             "a reset of the producer state: natively, from where the mirrored one ended.",
-            sentence="on {cluster} producer id {producer_id} belongs to two producers ({users})",
+            sentence="on {cluster} producer id {producer_id} belongs to two producers at {at} ({users})",
             latent=True,
+            alone="where epoch and sequence meet, a broker takes a record of the one for a repeat of the other's, "
+            "acknowledges it and does not append it",
             smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
         ),
     ),

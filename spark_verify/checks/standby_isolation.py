@@ -147,6 +147,7 @@ CHECK = Check(
             name=CIRCLE,
             meaning="A cluster was made to follow one that followed it, or its own era has a record that was sent to another.",
             sentence="{cluster} got its own records back at {at}: {how}",
+            alone="each round adds the records once more",
             smallest="A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 on A.",
             despite_torn=True,
         ),

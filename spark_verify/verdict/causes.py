@@ -3,7 +3,10 @@
 A check declares of which others its anomalies may be a consequence (`Check.follows`). One is taken for a consequence of another
 where the two are about the same thing: a payload, an offset, an operation, or a producer id on one cluster. What describes a
 state rather than a record (samples, polls, sequences, offsets of groups) follows from what is at or before it in its partition
-too. Of one check, kinds at the same thing are one: the kind that it declares first stands for them.
+too. Of one check, kinds at the same thing are one: the kind that it declares first stands for them. Two causes with a common
+consequence are one where the check of the one may follow from that of the other: a marker and the records that it decides about
+lie at different offsets, and what readers saw of both is one story. Of a kind that is found at one offset of several clusters,
+each of which got it from the one before, the first stands for all.
 A pure function of the anomalies; nothing is judged here.
 """
 
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -70,21 +73,33 @@ class _Spans:
         return None
 
 
-def rank(anomalies: Sequence[Anomaly], checks: Mapping[str, Check]) -> Sequence[Cause]:
-    """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and follow from nothing."""
+def _nowhere(anomaly: Anomaly) -> str:
+    return ""
+
+
+def rank(
+    anomalies: Sequence[Anomaly], checks: Mapping[str, Check], upstream: Callable[[Anomaly], str] = _nowhere
+) -> Sequence[Cause]:
+    """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and follow from nothing.
+
+    `upstream` names the cluster from which an anomaly's has what it has at that offset, which was the same there.
+    """
     order = _Order(checks)
     roots: dict[int, int] = {}
+    joined: dict[int, int] = {}
     spans: dict[str, list[dict[Axis, _Spans]]] = defaultdict(list)
     chosen, others = _chosen(anomalies)
     for check, kind in sorted(chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))):
         mine: dict[Axis, _Spans] = defaultdict(_Spans)
         for number in chosen[check, kind]:
-            roots[number] = _root(anomalies[number], number, order, spans, roots)
+            roots[number] = _root(anomalies, number, order, spans, roots, joined)
             for axis, start, end in _about(anomalies[number]):
                 mine[axis].rows.append((start, end, number))
         for each in mine.values():
             each.close()
         spans[check].append(mine)
+        _join_copies(anomalies, chosen[check, kind], upstream, roots, joined)
+    roots = {number: _deepest(root, joined) for number, root in roots.items()}
     for number, like in others.items():
         roots[number] = roots[like] if roots[like] != like else number
     return sorted(_causes(anomalies, roots, order), key=lambda c: (order.depth(c.check), -c.led_to, c.check, c.kind, c.cluster))
@@ -146,20 +161,69 @@ class _Order:
 
 
 def _root(
-    anomaly: Anomaly, number: int, order: _Order, spans: Mapping[str, Sequence[Mapping[Axis, _Spans]]], roots: Mapping[int, int]
+    anomalies: Sequence[Anomaly],
+    number: int,
+    order: _Order,
+    spans: Mapping[str, Sequence[Mapping[Axis, _Spans]]],
+    roots: Mapping[int, int],
+    joined: dict[int, int],
 ) -> int:
+    """What an anomaly follows from, itself if from nothing.
+
+    Of several roots the nearest, which is joined to those that its check can follow from.
+    """
+    anomaly = anomalies[number]
     about = list(_about(anomaly))
     behind = [mine for name in order.causes(anomaly.check) for mine in spans.get(name, ())]
+    nearest = number
     for mine in (*behind, *spans.get(anomaly.check, ())):
         for axis, start, end in about:
-            if axis in mine and (found := mine[axis].touching(start, end)) is not None:
-                return roots[found]
+            found = mine[axis].touching(start, end) if axis in mine else None
+            if found is None or (nearest != number and axis[0] == "producer"):  # an id can be in two stories
+                continue
+            root = _deepest(roots[found], joined)
+            if nearest == number:
+                nearest = root
+            elif anomalies[root].check in order.causes(anomalies[nearest].check):
+                joined[nearest] = root
+                nearest = root
+    if nearest != number:
+        return nearest
     if order.of_state(anomaly.check):
         upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
         for mine in behind:
             if (log := mine.get(_log(anomaly, anomaly.cluster))) and (found := log.touching(-1, upto)) is not None:
                 return roots[found]
     return number
+
+
+def _deepest(root: int, joined: Mapping[int, int]) -> int:
+    """What a root was joined to in the end: only a root that is joined to nothing is joined to another such."""
+    while root in joined:
+        root = joined[root]
+    return root
+
+
+def _join_copies(
+    anomalies: Sequence[Anomaly],
+    numbers: Sequence[int],
+    upstream: Callable[[Anomaly], str],
+    roots: Mapping[int, int],
+    joined: dict[int, int],
+) -> None:
+    """Of one kind: what has no other root follows from what its cluster got from another one at that offset."""
+    at: dict[Axis, int] = {}
+    for number in numbers:
+        at.setdefault((*_log(anomalies[number], anomalies[number].cluster), anomalies[number].offset), number)
+    if len({axis[1] for axis in at}) < 2:
+        return
+    for number in numbers:
+        anomaly = anomalies[number]
+        if anomaly.offset < 0 or roots[number] != number or not (above := upstream(anomaly)):
+            continue
+        found = at.get((*_log(anomaly, above), anomaly.offset))
+        if found is not None and (root := _deepest(roots[found], joined)) != number:
+            joined[number] = root
 
 
 def _log(anomaly: Anomaly, cluster: object) -> Axis:

@@ -9,7 +9,7 @@ of the run itself (`spark_verify.verdict.run_checks`) are merged in, and the wor
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -118,7 +118,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
-    shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done))
+    shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done), _upstream(planned))
     eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
     run = reader.run
     document = Document(
@@ -140,6 +140,18 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         clients_died=tuple(_clients_died(events)),
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
+
+
+def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
+    """From which cluster another one has what it has at an offset, where mirrors keep offsets; empty where it is its own."""
+    kept = planned.facts.mirror.guarantee.offsets_kept
+
+    def upstream(anomaly: Anomaly) -> str:
+        past = history(planned.story(anomaly.topic, anomaly.partition)) if kept else None
+        mine = past.generations.get(anomaly.cluster) if past else None
+        return mine[-1].era(anomaly.offset).source if mine and anomaly.offset >= 0 else ""
+
+    return upstream
 
 
 def _names(planned: RunPlan, done: Done) -> Names:

@@ -14,10 +14,10 @@ from typing import Final
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import AnomalyKind, Check
-from linkflap.spark_verify.verdict.causes import Cause
+from linkflap.spark_verify.verdict.causes import Cause, Kind
 
 MOST_CONSEQUENCES: Final = 3
-_MANY: Final = frozenset({"transactions", "batches", "samples"})
+_MANY: Final = frozenset({"transactions", "samples", "promotions"})
 _WORDS: Final = frozenset({"the", "on", "two", "no", "producer", "outputs", "broker", "brokers"})
 """With which a sentence begins that is to begin with a capital: no names."""
 
@@ -78,19 +78,37 @@ def kind_of(check: str, kind: str, checks: Mapping[str, Check]) -> AnomalyKind |
 
 
 def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names) -> str:
-    """A cause and what it comes to."""
-    kind = kind_of(cause.check, cause.kind, checks)
-    parts, said_already = [sentence(anomalies[cause.first], checks, names)], None
-    if kind is not None and kind.latent and cause.consequences:
-        said_already, numbers = next(iter(cause.consequences.items()))
-        parts.append(sentence(anomalies[numbers[0]], checks, names))
-    harm = [counted(cause.check, cause.kind, [anomalies[n] for n in cause.members], checks)] if len(cause.members) > 1 else []
-    worst = {name: rank for rank, name in enumerate(checks)}  # the registry begins with what is worst for users
-    for each, numbers in sorted(cause.consequences.items(), key=lambda item: worst.get(item[0][0], len(worst))):
-        if each != said_already:
-            harm.append(counted(*each, [anomalies[n] for n in numbers], checks))
-    said = [words for words in dict.fromkeys(harm) if words][:MOST_CONSEQUENCES]
-    return begin("; ".join([*parts, *([", ".join(said)] if said else [])])) + "."
+    """A cause and what it comes to; of one from which no harm to clients followed, what it can come to."""
+    kind, own = kind_of(cause.check, cause.kind, checks), (cause.check, cause.kind)
+    parts, said_already = [sentence(anomalies[cause.first], checks, names)], own
+    if kind is not None and kind.latent and (led_to := [each for each in cause.consequences if each != own]):
+        said_already = led_to[0]
+        parts.append(sentence(anomalies[cause.consequences[said_already][0]], checks, names))
+    several = [*cause.members, *cause.consequences.get(own, ())]
+    harm = [counted(*own, [anomalies[n] for n in several], checks)] if len(several) > 1 else []
+    harm += _harm(cause, anomalies, checks, but=said_already)
+    if said := [words for words in dict.fromkeys(harm) if words]:
+        parts.append(", ".join(said))
+    if all(_alone(each, checks) for each in (own, *cause.consequences)):
+        parts.append(f"nothing else was found to follow, but {_alone(own, checks).format_map(_named(anomalies[cause.first]))}")
+    return begin("; ".join(parts)) + "."
+
+
+def _harm(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind) -> Sequence[str]:
+    """What follows, counted, one kind of each check: what harms clients before the rest, and the checks as registered."""
+    worst = {name: rank for rank, name in enumerate(checks)}
+    found: dict[str, str] = {}
+    for each in sorted(cause.consequences, key=lambda each: (bool(_alone(each, checks)), worst.get(each[0], len(worst)))):
+        words = counted(*each, [anomalies[n] for n in cause.consequences[each]], checks)
+        if words and each not in (but, (cause.check, cause.kind)):
+            found.setdefault(each[0], words)
+    return list(found.values())[:MOST_CONSEQUENCES]
+
+
+def _alone(kind: Kind, checks: Mapping[str, Check]) -> str:
+    """What a kind can come to by itself; empty where it is harm."""
+    declared = kind_of(*kind, checks)
+    return declared.alone if declared else ""
 
 
 def begin(text: str) -> str:
@@ -103,7 +121,11 @@ def counted(check: str, kind: str, anomalies: Sequence[Anomaly], checks: Mapping
     declared = kind_of(check, kind, checks)
     if declared is None or not declared.counted:
         return ""
-    number = len(anomalies) if checks[check].unit in _MANY else sum(_records(anomaly) for anomaly in anomalies)
+    unit = checks[check].unit
+    if unit == "batches":  # one that several sources are compared with is one
+        number = len({(anomaly.cluster, anomaly.topic, anomaly.partition, anomaly.offset) for anomaly in anomalies})
+    else:
+        number = len(anomalies) if unit in _MANY else sum(_records(anomaly) for anomaly in anomalies)
     one, _, many = declared.counted.partition("|")
     return f"{number:,} {one if number == 1 else many}"
 
@@ -116,6 +138,10 @@ def _records(anomaly: Anomaly) -> int:
 def _at(anomaly: Anomaly) -> str:
     log = f"{anomaly.topic}-{anomaly.partition}"
     return f"{log} @ {anomaly.offset}" if anomaly.offset >= 0 else log
+
+
+def _named(anomaly: Anomaly) -> Mapping[str, str]:
+    return {"cluster": anomaly.cluster, "source": str(anomaly.evidence.get("source", "its source"))}
 
 
 def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
@@ -137,6 +163,7 @@ def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
         "who": name if records == 1 else f"{records:,} records from {name} on",
         "operation": names.operation(evidence.get("operation")),
         "users": _users(evidence, names),
+        "difference": _difference(anomaly),
     }
 
 
@@ -144,6 +171,23 @@ def _said(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_said, value))
     return "nothing" if value is None else f"{value:,}" if isinstance(value, float) else str(value)
+
+
+def _difference(anomaly: Anomaly) -> str:
+    """In what a batch differs from its source's, and what a marker that ends its transaction otherwise comes to."""
+    evidence = anomaly.evidence
+    fields, markers, source = (evidence.get(name) for name in ("fields", "markers", "source"))
+    if isinstance(markers, list) and len(markers) == 2:
+        theirs, ours = markers
+        ends = evidence.get("ends")
+        if not isinstance(ends, int) or ends <= 0:
+            return f"{ours} where {source} has {theirs}"
+        records = "1 record" if ends == 1 else f"{ends:,} records"
+        did, comes_to = ("aborted", "visible") if ours == "COMMIT" else ("committed", "hidden")
+        are = "is" if ends == 1 else "are"
+        return f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on {anomaly.cluster}"
+    several = isinstance(fields, list) and len(fields) != 1
+    return f"{_said(fields)} {'differ' if several else 'differs'}"
 
 
 def _users(evidence: Mapping[str, object], names: Names) -> str:

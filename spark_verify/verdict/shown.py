@@ -6,7 +6,7 @@ Examples are capped, counts never. Of each check and kind the first EXAMPLES are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,10 +31,16 @@ class Shown:
     left_out: int
 
 
-def show(anomalies: Sequence[Anomaly], proven: Collection[str], checks: Mapping[str, Check], names: Names) -> Shown:
-    """What the document shows. `proven` are the checks whose anomalies prove something."""
+def show(
+    anomalies: Sequence[Anomaly],
+    proven: Collection[str],
+    checks: Mapping[str, Check],
+    names: Names,
+    upstream: Callable[[Anomaly], str] = lambda anomaly: "",
+) -> Shown:
+    """What the document shows. `proven` are the checks whose anomalies prove something; `upstream` as `rank` takes it."""
     broken = [anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed]
-    causes = rank(broken, checks)
+    causes = rank(broken, checks, upstream)
     chosen = _chosen(anomalies, [broken[cause.first] for cause in causes])
     ranks = _ranks(causes, broken)
     # What proves nothing comes behind what does, and what is allowed at the end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from graphlib import TopologicalSorter
 from string import Formatter
 
@@ -109,6 +110,94 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
     assert (cause.first, list(cause.members)) == (1, [1, 0])
 
 
+def marker(cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object) -> Anomaly:
+    """Of a transaction of two records, at 20 and 21."""
+    markers = ["ABORT" if ours == "COMMIT" else "COMMIT", ours]
+    known = {"source": source, "fields": ["crc"], "markers": markers, "ends": 2, "first_offset": 20, **evidence}
+    return found("byte-equality", "byte-divergence", 22, cluster, **known)
+
+
+def visible(cluster: str = "B") -> Anomaly:
+    return found("order-equality", "mirrored-aborted", 20, cluster, uid=uid(9, 3), records=2, source="A", state="aborted")
+
+
+def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker() -> None:
+    split = found("marker-pairing", "outcome-split", 22, producer_id=3, first_offset=20, source="A", outcomes=["ABORT", "COMMIT"])
+    read = found("aborted-read", "aborted-read", 20, uid=uid(9, 3), records=2, reader="readers-1")
+    elsewhere = found("order-equality", "mirrored-aborted", 23, uid=uid(9, 9), records=1, source="A", state="aborted")
+    assert ranked(split, read, marker(), visible(), elsewhere) == [
+        ("byte-divergence", {"mirrored-aborted": 1, "outcome-split": 1, "aborted-read": 1}),
+        ("mirrored-aborted", {}),
+    ]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_from_the_other(joined: bool) -> None:
+    """The marker is at 22 and the records are at 20; that the transaction ended in two ways is about both."""
+    root = marker(first_offset=22) if joined else found("internal-topics", "log-disorder", 22)
+    split = found("marker-pairing", "outcome-split", 22, producer_id=3, first_offset=20, source="A", outcomes=["ABORT", "COMMIT"])
+    causes = ranked(split, root, visible())
+    follow = {"mirrored-aborted": 1, "outcome-split": 1}
+    assert causes[0] == (("byte-divergence", follow) if joined else ("log-disorder", {}))
+    assert len(causes) == (1 if joined else 2)
+
+
+def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
+    """A chain: what B made of the source's marker C has from B, and another marker C made itself."""
+    anomalies = [marker("C"), visible("C"), marker("B"), visible("B"), replace(marker("C", "B", first_offset=29), offset=30)]
+
+    def upstream(anomaly: Anomaly) -> str:
+        return {"C": "B", "B": "A"}[anomaly.cluster]
+
+    causes = rank(anomalies, REGISTRY, upstream)
+    assert [(c.cluster, c.kind, c.led_to) for c in causes] == [("B", "byte-divergence", 3), ("C", "byte-divergence", 0)]
+    assert anomalies[causes[0].first] == marker("B")
+    alone = rank(anomalies, REGISTRY)
+    assert [(c.cluster, len(c.members)) for c in alone] == [("B", 1), ("C", 2)]
+
+
+def test_clusters_that_have_it_from_each_other_are_not_followed_for_ever() -> None:
+    causes = rank([marker("B"), marker("C")], REGISTRY, lambda anomaly: "B" if anomaly.cluster == "C" else "C")
+    assert [(c.cluster, c.led_to) for c in causes] == [("C", 1)] or [(c.cluster, c.led_to) for c in causes] == [("B", 1)]
+
+
+def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
+    seen = "B has another batch than A at A.orders-0 @ 22: "
+    assert sentence(marker(), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT, so 2 records that A aborted are visible on B"
+    hidden = marker(ours="ABORT", ends=1)
+    assert sentence(hidden, REGISTRY, NAMES) == f"{seen}ABORT where A has COMMIT, so 1 record that A committed is hidden on B"
+    assert sentence(marker(ends=0), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT"
+    assert sentence(marker(markers=None), REGISTRY, NAMES) == f"{seen}crc differs"
+    assert sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES) == f"{seen}length, crc differ"
+
+
+def test_a_cause_without_harm_says_what_it_can_come_to() -> None:
+    shown = show([collision(6, 12)], ALL, REGISTRY, NAMES)
+    assert shown.cause == (
+        "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one whose batches were mirrored up "
+        "to offset 90); nothing else was found to follow, but where epoch and sequence meet, a broker takes a record of the one "
+        "for a repeat of the other's, acknowledges it and does not append it."
+    )
+    sample = found("last-stable-offset", "lso-mismatch", 12, last_stable=12, recomputed=3)
+    harmless = show([marker(markers=None), sample], ALL, REGISTRY, NAMES).cause
+    assert "nothing else was found to follow, but what only the source's bytes say is lost to whoever reads B." in harmless
+    assert "nothing else" not in show([marker(), visible()], ALL, REGISTRY, NAMES).cause
+    assert "nothing else" not in show([lost(12, 0)], ALL, REGISTRY, NAMES).cause
+
+
+def test_a_batch_that_differs_from_several_sources_is_counted_once() -> None:
+    assert "mirrored batches" not in show([marker("C", "A"), marker("C", "B")], ALL, REGISTRY, NAMES).cause
+
+
+def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> None:
+    hole = found("order-equality", "mirror-hole", 22, uid=uid(7, 0), source="A", source_offset=22)
+    phantom = found("order-equality", "mirror-phantom", 22, uid=uid(8, 0), source="A")
+    sample = found("last-stable-offset", "lso-mismatch", 23, last_stable=23, recomputed=3)
+    said = show([marker(), hole, phantom, lost(22, 0), sample], ALL, REGISTRY, NAMES).cause
+    assert said.endswith("; 1 mirrored record is missing, 1 acknowledged write is lost, 1 sample of the last stable offset "
+                         "contradicts the bytes.")  # fmt: skip
+
+
 def test_what_is_allowed_causes_nothing() -> None:
     allowed = found("order-equality", "mirrored-duplicate", 5, allowed=True, uid=uid(7, 0))
     assert ranked(allowed, found("duplicate", "mirrored-duplicate", 5, uid=uid(7, 0))) == [("mirrored-duplicate", {})]
@@ -135,7 +224,8 @@ def test_the_first_cause_in_one_sentence() -> None:
     anomalies = [unseen(12, 0), unseen(13, 1), lost(12, 0), lost(13, 1), ghost(12, 0), ghost(13, 1), collision(6, 12)]
     shown = show(anomalies, ALL, REGISTRY, NAMES)
     assert shown.cause == (
-        "On B producer id 6 belongs to two producers (idempotent-2, and one whose batches were mirrored up to offset 90); "
+        "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one whose batches were mirrored up "
+        "to offset 90); "
         "B acknowledged idempotent-2/2 #0 (producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
         "offset 110; 2 acknowledged writes are lost, 2 acknowledged writes were never read."
     )
@@ -197,6 +287,10 @@ def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -
     assert all(name.isidentifier() for name in fields)
     assert not declared.sentence.endswith(".")
     assert declared.counted.count("|") == (1 if declared.counted else 0)
+    assert declared.counted or declared.alone, "a first screen names what it comes to, or can come to"
+    assert declared.alone or not declared.latent
+    assert {name for _, name, _, _ in Formatter().parse(declared.alone) if name} <= {"cluster", "source"}
+    assert not declared.alone.endswith(".")
 
 
 def test_a_name_at_the_beginning_stays_as_it_is() -> None:

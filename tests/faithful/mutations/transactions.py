@@ -9,6 +9,7 @@ from tests.faithful.clients import SECOND
 from tests.faithful.entries import ABORT, COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
+    CHAIN,
     FORCED,
     MM2_PAIR,
     PAIR,
@@ -68,6 +69,22 @@ def commit_became_abort(made: Made, rng: Random) -> None:
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
     made.change("B", 0, put(_marker(made, "B", ABORT, at=0), ends=COMMIT))
+
+
+@mutation(
+    CHAIN,
+    must="byte-equality/byte-divergence order-equality/mirrored-aborted marker-pairing/outcome-split",
+    may="poll-continuity read-committed-visibility/hidden-committed",
+)
+def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
+    """An ABORT marker is a COMMIT on C, behind another mirror: only there readers are shown what was aborted."""
+    log = made.log("C")
+    decided = states(log)
+    ended = [e for e in data(made, "C", native=False, state="aborted") if e.offset in decided.marker]
+    if not ended:
+        raise NothingToChange("C has no aborted transaction")
+    marker = next(e for e in log if e.offset == decided.marker[ended[-1].offset])
+    made.change("C", 0, put(marker, ends=COMMIT))
 
 
 @mutation(

@@ -1,7 +1,7 @@
 """byte-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
@@ -41,6 +41,25 @@ REJECTS = {
     "byte-hole": Rejected(view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0),
     "byte-stranger": Rejected(view=kept([Log("A").data(1, 2), Log("B").data(1, 2).data(2, at=1)]), cluster="B", offset=1),
 }
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("abort", "commit"), ("commit", "abort")])
+def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(theirs, ours):
+    def log(cluster, end, **header):
+        return Log(cluster).txn(1, 2, pid=7, end=None).data(9).marker(end, pid=7, **header).txn(3, pid=7)
+
+    (found,) = findings(NAME, kept([log("A", theirs), log("B", ours, crc=5)]))
+    assert (found.kind, found.cluster, found.offset) == ("byte-divergence", "B", 3)
+    about = {name: found.evidence[name] for name in ("markers", "ends", "first_offset")}
+    assert about == {"markers": [theirs.upper(), ours.upper()], "ends": 2, "first_offset": 0}
+
+
+def test_a_marker_of_no_record_and_one_that_differs_otherwise():
+    (found,) = findings(NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("commit", pid=7, crc=5)]))
+    assert found.evidence["ends"] == 0
+    assert "first_offset" not in found.evidence
+    (found,) = findings(NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7, crc=5)]))
+    assert "markers" not in found.evidence
 
 
 @pytest.mark.parametrize(
