@@ -232,7 +232,7 @@ CHECK = Check(
         AnomalyKind(
             name="passed-unread",
             meaning="A consumer passed, by its assigned and its reported positions, a record that it can see, and never got it.",
-            sentence="{reader} passed {who} at {at} on {cluster} without getting it",
+            sentence="{reader} passed {who} at {at} on {cluster} unread",
             counted="record was passed unread|records were passed unread",
             smallest="A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at the offset of 2.",
         ),

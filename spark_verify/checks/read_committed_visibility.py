@@ -145,7 +145,7 @@ CHECK = Check(
         AnomalyKind(
             name="hidden-committed",
             meaning="A reader passed a committed or plain record without getting it.",
-            sentence="{reader} passed {who} at {at} on {cluster}, which is committed, without getting it",
+            sentence="{reader} passed {who} at {at} on {cluster} unread, though committed",
             counted="committed record was hidden|committed records were hidden",
             smallest="A has 1 2 3 committed, a reader got 1 3: at the offset of 2.",
         ),

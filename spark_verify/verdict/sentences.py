@@ -186,6 +186,11 @@ def _difference(anomaly: Anomaly) -> str:
         did, comes_to = ("aborted", "visible") if ours == "COMMIT" else ("committed", "hidden")
         are = "is" if ends == 1 else "are"
         return f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on {anomaly.cluster}"
+    if isinstance(changed := evidence.get("changed"), list) and changed:
+        parts = dict.fromkeys(part for each in changed for part in each.get("fields", ()))
+        every = evidence.get("records")
+        many = len(every) if isinstance(every, list) else len(changed)
+        return f"{'1 record differs' if many == 1 else f'{many:,} records differ'} in {_said(list(parts))}"
     several = isinstance(fields, list) and len(fields) != 1
     return f"{_said(fields)} {'differ' if several else 'differs'}"
 

@@ -169,6 +169,12 @@ def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
     assert sentence(marker(ends=0), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT"
     assert sentence(marker(markers=None), REGISTRY, NAMES) == f"{seen}crc differs"
     assert sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES) == f"{seen}length, crc differ"
+    changed = [{"offset": 22, "uid": 3, "fields": ["key", "value"]}, {"offset": 23, "uid": 4, "fields": ["value", "headers"]}]
+    other = marker(markers=None, changed=changed, records=[22, 23, 24])
+    assert sentence(other, REGISTRY, NAMES) == f"{seen}3 records differ in key, value, headers"
+    assert sentence(marker(markers=None, changed=changed[:1], records=[22]), REGISTRY, NAMES).endswith(
+        "1 record differs in key, value"
+    )
 
 
 def test_a_cause_without_harm_says_what_it_can_come_to() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, FloatRect
 
 from linkflap.harness.judging.page import about
 from linkflap.harness.model.history import Event
@@ -22,6 +23,8 @@ from tests.faithful.stories import story
 from tests.unit.browser import LIGHT_AND_DARK, PHONE, WIDE, Seen, chromium
 
 INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", "tail-not-truncated", "commit-became-abort")
+LANES_OF = {WIDE: 1184, PHONE: 362}
+"""Widths of the charts: the page's without its margins."""
 VALID = {"chain": {"shape": "chain"}, "round-trip": {"shape": "round-trip"}, "failover": {"shape": "failover"}}
 HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&quot;\u2028'
 """As what a run calls its topics, clients and errors."""
@@ -230,16 +233,65 @@ def test_on_paper_nothing_is_cropped(seen: Seen) -> None:
     seen.page.emulate_media(media="print")
     assert not seen.page.locator("nav").is_visible()
     assert seen.page.locator(".cause").is_visible()
+    assert seen.page.locator(".on-paper").is_visible()
+
+
+def test_paper_is_light(seen: Seen) -> None:
+    """Whatever the screen is: in the dark scheme too nobody prints black pages."""
+    paper = "getComputedStyle(document.body).backgroundColor"
+    seen.page.emulate_media(color_scheme="dark")
+    assert seen.page.evaluate(paper) == "rgb(20, 24, 29)"
+    seen.page.emulate_media(media="print", color_scheme="dark")
+    assert seen.page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert seen.page.evaluate(TOO_FAINT) == []
 
 
 def test_paper_has_what_is_folded_on_the_screen(seen: Seen) -> None:
-    folded = seen.page.locator("details:not([open])")
-    before = folded.count()
+    """But for the bytes of what followed, whose command stands there, and what checks promise."""
+    folded, charts = seen.page.locator("details:not([open])"), seen.page.locator("#timeline-chart, #lanes-chart")
+    before, wide = folded.count(), [each.evaluate("(each) => each.clientWidth") for each in charts.all()]
     assert before > 0
     seen.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert folded.count() == 0
+    left = [each.get_attribute("id") or "" for each in folded.all()]
+    assert all(name.startswith(("bytes-", "check-")) for name in left)
+    named = seen.page.locator('details[id^="bytes-"]:not([open]) > summary').all_inner_texts()
+    assert named
+    assert all("linkflap explain" in text for text in named)
+    assert seen.page.locator('details[id^="bytes-"][open]').count() == 1
+    assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == [700, 700]
+    assert seen.page.locator("#timeline-chart svg").get_attribute("viewBox").startswith("0 0 700 ")
     seen.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert folded.count() == before
+    assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == wide
+
+
+def test_on_a_phone_rows_stand_as_lines_that_say_their_columns(seen: Seen) -> None:
+    seen.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    row = seen.page.locator("#checks ~ .scroll tr:has(#check-lost-write)")
+    cells = [box for cell in row.locator("> td").all() if (box := cell.bounding_box())]
+    assert len(cells) == 6
+    assert all(box["x"] + box["width"] <= PHONE[0] for box in cells)
+    assert all(above["y"] + above["height"] <= below["y"] + 1 for above, below in pairwise(cells)), "one below the other"
+    labels = [cell.get_attribute("data-label") for cell in row.locator("> td").all()]
+    assert labels == [None, None, "examined", "anomalies", "allowed", None]
+    assert seen.page.locator("nav a").last.bounding_box()["x"] < PHONE[0], "sections wrap"
+
+
+def test_what_is_written_in_the_offsets_lies_over_nothing(seen: Seen) -> None:
+    for size in (WIDE, PHONE):
+        seen.page.set_viewport_size({"width": size[0], "height": size[1]})
+        seen.page.locator(f'#lanes-chart svg[viewBox^="0 0 {LANES_OF[size]} "]').wait_for(timeout=60_000)
+        boxes = [box for each in seen.page.locator("#lanes-chart text").all() if (box := each.bounding_box())]
+        assert boxes
+        over = [(a, b) for a, b in combinations(boxes, 2) if crosses(a, b)]
+        assert over == [], size
+
+
+def crosses(one: FloatRect, other: FloatRect) -> bool:
+    """Whether two texts lie over each other by more than the space around letters."""
+    across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
+    down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
+    return across > 1 and down > 4
 
 
 def test_on_a_phone_faults_have_numbers_and_a_legend(seen: Seen) -> None:

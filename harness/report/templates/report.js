@@ -243,12 +243,23 @@
     group.lanes.forEach((lane, row) => {
       const y = top + row * each, track = y + 20;
       if (lane.truncated === null) rowOf.set(lane.cluster, track);
+      const levels = sampled(lane, state.time ? state.time[1] : data.length + 1), taken = [];
+      const end = (offset, text) => clamp(x(offset) - 4, left + 30 + text.length * 6, right);
+      const high = levels && lane.truncated === null && levels[0] >= o0 && levels[0] <= o1 ? `${levels[1] === levels[0] ? "LSO, HW" : "HW"} ${number(levels[0])}` : "";
+      if (high) taken.push([end(levels[0], high) - high.length * 6, end(levels[0], high)]);
+      // What would be written over something else, or beyond its era, is left out: the ground says the same by its colour.
+      const beside = (from, at, text, until) => {
+        const to = from + text.length * 6;
+        if (to > until || taken.some(([a, b]) => from < b + 6 && to > a - 6)) return;
+        taken.push([from, to]);
+        make("text", { x: from, y: at, class: "dim" }, svg, text);
+      };
       make("text", { x: left, y: y + 12, style: "font-weight:600" }, svg, lane.truncated === null ? lane.cluster : `${lane.cluster}, generation ${lane.generation}, truncated at ${number(lane.truncated)}`);
       for (const era of lane.eras) {
         const a = clamp(x(era.start), left, right), b = clamp(x(era.end === null ? lane.end : Math.min(era.end, lane.end)), left, right);
         if (b <= a) continue;
         make("rect", { x: a, y: track - 3, width: b - a, height: 40, fill: clusterColor(era.owner), opacity: era.source ? 0.07 : 0.16 }, svg);
-        if (b - a > 90 && lane.truncated === null) make("text", { x: a + 26, y: y + 12, class: "dim" }, svg, era.source ? `mirrored from ${era.source}` : `${era.owner}'s own`);
+        if (lane.truncated === null) beside(a + (a === left ? 26 : 4), y + 12, era.source ? `mirrored from ${era.source}` : `${era.owner}'s own`, b);
       }
       if (lane.bins) {
         const n = lane.bins.records.length, width = (lane.end - lane.start) / n, most = Math.max(...lane.bins.records, 1);
@@ -275,12 +286,12 @@
         const from = clamp(a, left, right), to = clamp(b, left, right);
         make("path", { d: `M${from} ${track + 19}v4H${to}v-4`, fill: "none", stroke: css(kind === 3 ? "--ok" : kind === 2 ? "--fail" : "--info"), "stroke-width": 1.2, "stroke-dasharray": kind ? "none" : "3 2" }, svg);
       }
-      const levels = sampled(lane, state.time ? state.time[1] : data.length + 1);
       if (levels && lane.truncated === null) levels.forEach((offset, k) => {
         if (offset < o0 || offset > o1) return;
         make("line", { x1: x(offset), x2: x(offset), y1: track - 6, y2: track + 36, stroke: css(k ? "--c3" : "--ink"), "stroke-width": 1.4, "stroke-dasharray": k ? "3 2" : "none" }, svg);
         if (k && offset === levels[0]) return;
-        make("text", { x: clamp(x(offset) - 4, left + 110, right), y: k ? track + 34 : y + 12, "text-anchor": "end", class: "dim" }, svg, k ? `LSO ${number(offset)}` : `${levels[1] === offset ? "LSO, HW" : "HW"} ${number(offset)}`);
+        const text = k ? `LSO ${number(offset)}` : high;
+        make("text", { x: end(offset, text), y: k ? track + 34 : y + 12, "text-anchor": "end", class: "dim" }, svg, text);
       });
       for (const promoted of lane.truncated === null ? lane.promoted : []) if (promoted >= o0 && promoted <= o1) {
         make("line", { x1: x(promoted), x2: x(promoted), y1: top, y2: H - 22, stroke: css("--invalid"), "stroke-dasharray": "4 3" }, svg);
@@ -426,10 +437,22 @@
     search();
   }));
 
-  // Paper cannot be unfolded: everything is printed, and folded again afterwards.
+  // Paper cannot be unfolded: everything is printed, and folded again afterwards. Of the bytes those of the first cause are; of
+  // the others the line stands there that has their command. What checks promise is a document of its own.
   let folded = [];
-  window.addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open])")]; folded.forEach((each) => { each.open = true; }); });
-  window.addEventListener("afterprint", () => { folded.forEach((each) => { each.open = false; }); folded = []; });
+  const printing = (now) => { document.documentElement.classList.toggle("printing", now); draw(); };
+  window.addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll('details:not([open]):not([id^="bytes-"]):not([id^="check-"])')];
+    folded.forEach((each) => { each.open = true; });
+    printing(true);
+  });
+  window.addEventListener("afterprint", () => { folded.forEach((each) => { each.open = false; }); folded = []; printing(false); });
+
+  // On a phone a row stands as lines, and each cell says which column it is of.
+  document.querySelectorAll("table.stack").forEach((table) => {
+    const columns = [...table.querySelectorAll("thead th")].map((each) => each.dataset.label ?? each.textContent);
+    table.querySelectorAll("tbody tr").forEach((row) => [...row.cells].forEach((cell, k) => { if (columns[k]) cell.dataset.label = columns[k]; }));
+  });
 
   const picker = document.getElementById("lanes-group");
   if (picker) groups.forEach((group, n) => { const option = html("option", `${group.topic}-${group.partition}`); option.value = String(n); picker.appendChild(option); });
