@@ -53,6 +53,7 @@ PACKAGES = {
     "chaos/cases/kafka": "Cases of released Kafka",
     "chaos/cases/mirror_maker": "Cases of MirrorMaker 2",
     "chaos/cases/cluster_mirroring": "Cases of the KIP-1279 threads",
+    "chaos/cases/judged": "Cases that are scenarios",
     "chaos/cases/guarantees": "Cases of guarantees",
     "chaos/cases/tools": "What the steps of cases share",
     "chaos/generator": "Scenarios that are generated",

@@ -1,7 +1,7 @@
 """Cases: edge cases of KIPs and releases, one file each, which one command plays on any release, with a rate and a control.
 
-The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`, `guarantees`). Every module there that
-has a `CASE` or `CASES` is registered by being there.
+The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`). Every module
+there that has a `CASE` or `CASES` is registered by being there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from linkflap.chaos.cases.case import Case
 from linkflap.harness.model.errors import InputError
 
-GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "guarantees")
+GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guarantees")
 """Packages with cases, in the order in which they are listed."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -16,6 +17,7 @@ from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
 from linkflap.chaos.cases.tools.logs import batches
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.variant import Variant
+from linkflap.chaos.faults.leadership_move import reordered
 from linkflap.harness.log.reference import Batch
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import EnvironmentFailure
@@ -123,6 +125,20 @@ class Bench:
     def coordinator(self, key: str, kind: int = wire.TRANSACTION, cluster: str = "A") -> Broker:
         """The broker that coordinates a transactional id, or a group."""
         return self.broker(self.ask(self.up(cluster)).coordinator(key, kind), cluster)
+
+    def lead(self, topic: str, partition: int, broker: Broker, cluster: str = "A") -> None:
+        """Makes a broker the leader of a partition that it is an in-sync replica of, in good order, and waits for it."""
+        asked = self.ask(self.up(cluster))
+        addresses = [one.client_address for one in self.cluster(cluster).brokers.values() if one.state == "running"]
+
+        def leads() -> bool:
+            now = asked.leadership(topic)[partition]
+            if now.leader != broker.id:
+                order = (broker.id, *(replica for replica in now.replicas if replica != broker.id))
+                asyncio.run(reordered(addresses, {(topic, partition): order}))
+            return now.leader == broker.id
+
+        until(leads, within=WITHIN, what=f"broker {broker.id} to lead {topic}-{partition}", every=0.3)
 
     def setting(self, name: str, value: str, cluster: str = "A") -> None:
         """Sets a dynamic setting of every broker (KIP-226) until the end of this run, and waits until it is in force."""

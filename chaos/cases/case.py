@@ -89,7 +89,8 @@ class Case:
     `sources` say who claims it and where. `runs` is how many runs an answer takes: a race that one run in ten shows needs 30 for
     a NOT REPRODUCED. `schedule` is the smallest schedule known. `oldest` is the first release on which the steps can be played.
     `runs_per_deployment`: how many runs one deployment serves, when it is proven clean between them; `apart`: control and claim
-    get clusters of their own, because a mirror that has failed over leaves them changed.
+    get clusters of their own, because a mirror that has failed over leaves them changed. `needs`: what no release has, so that a
+    directory has to be named as the Kafka: a build of a KIP.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Case:
     oldest: str = "3.7.0"
     runs_per_deployment: int = 10
     apart: bool = False
+    needs: str = ""
 
     def expectation(self, variant: Variant, version: str) -> Expected | None:
         """The first expectation that speaks of this variant; None when nothing is known of it."""

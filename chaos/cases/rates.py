@@ -26,3 +26,8 @@ def words(shown: int, runs: int) -> str:
     """For example: 3 of 3 (44 to 100 %)."""
     low, high = interval(shown, runs)
     return f"{shown} of {runs} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def too_few(runs: int, needed: int) -> str:
+    """What is said of runs that showed nothing, when they are fewer than a NOT REPRODUCED of their case takes."""
+    return f"not shown in {words(0, runs)}; a NOT REPRODUCED takes {needed} runs"

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
-from linkflap.chaos.cases.rates import interval, words
+from linkflap.chaos.cases.rates import interval, too_few, words
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
 from linkflap.harness.model.topology import Topology
@@ -57,9 +57,11 @@ class Result:
 
     @property
     def words(self) -> str:
-        """For example: REPRODUCED 3 of 3 (44 to 100 %)."""
+        """For example: REPRODUCED 3 of 3 (44 to 100 %). Fewer runs than an answer takes are no NOT REPRODUCED."""
         if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             return f"{self.outcome}: {self.why}"
+        if self.outcome is Outcome.NOT_REPRODUCED and self.runs < self.needed:
+            return f"{Outcome.UNKNOWN}: {too_few(self.runs, self.needed)}"
         return f"{self.outcome} {words(self.shown, self.runs)}"
 
     @property
@@ -153,8 +155,11 @@ def run_case(
     wanted = case.runs if count is None else count
     version = _version(variant)
     played = _Played()
-    if version and number(version) < number(case.oldest):
+    release = version.partition("-")[0]  # a build says 4.2.0-SNAPSHOT
+    if release and number(release) < number(case.oldest):
         return _result(case, variant, version, played, why=f"Kafka {case.oldest} or later")
+    if case.needs and kafkas.look_for(variant.kafka) is None:
+        return _result(case, variant, version, played, why=case.needs)
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
         if not _one_run(case, variant, benches, played, report):
             benches.drop()
@@ -174,7 +179,7 @@ def check(case: Case, variant: Variant) -> None:
 def _version(variant: Variant) -> str:
     """The release of a variant, before anything is fetched where it is given by number."""
     local = kafkas.look_for(variant.kafka)
-    return local.version.partition("-")[0] if local else variant.kafka
+    return local.version if local else variant.kafka
 
 
 def _prepare(bench: Bench, variant: Variant) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.case import Case, Kind, Outcome, number
-from linkflap.chaos.cases.rates import words
+from linkflap.chaos.cases.rates import too_few, words
 from linkflap.chaos.cases.results import STORED, Row, Tally, load, tallies
 from linkflap.harness.model.errors import InputError
 
@@ -18,8 +18,8 @@ _HEAD: Final = """\
 
 Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/stored`, and from
 nothing else. What a case is, and how to run one: [cases.md](cases.md). Rates are k of n runs, with the interval in which the true
-rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says. A
-NOT REPRODUCED of fewer runs than its case needs is marked "too few".
+rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says.
+Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing.
 """
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
@@ -75,8 +75,9 @@ def _order(version: str) -> tuple[int, int, int]:
 def _words(tally: Tally, case: Case) -> str:
     if tally.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
         return f"{tally.outcome}: {tally.why}"
-    few = ", too few" if not tally.shown and tally.runs < case.runs else ""
-    return f"{tally.outcome} {words(tally.shown, tally.runs)}{few}"
+    if not tally.shown and tally.runs < case.runs:
+        return f"{Outcome.UNKNOWN}: {too_few(tally.runs, case.runs)}"
+    return f"{tally.outcome} {words(tally.shown, tally.runs)}"
 
 
 def _expected(tally: Tally) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.tools.wire import Producer, Wire, record_batch
+from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
@@ -49,6 +50,14 @@ class WireTransactional:
         if answer[0] == "none":
             self._sequences[tp] = at + len(values)
         return answer
+
+    def write_to(self, leader: Broker, bench: Bench, tp: TopicPartition, *values: bytes) -> None:
+        """As `write`, where another broker than the coordinator leads."""
+        mine, self._at = self._at, bench.ask(leader)
+        try:
+            self.write(tp, *values)
+        finally:
+            self._at = mine
 
     def end(self, *, commit: bool) -> str:
         """EndTxn of transactions V1; returns once the coordinator has completed it."""

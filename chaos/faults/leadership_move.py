@@ -100,7 +100,7 @@ class LeadershipMove:
     def _elect(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Has these orders of replicas taken down, and the first of each elected. Raises FaultError."""
         try:
-            asyncio.run(_moved([broker.client_address for broker in self._cluster.brokers.values()], orders))
+            asyncio.run(reordered([broker.client_address for broker in self._cluster.brokers.values()], orders))
         except Unanswered as error:
             raise FaultError(f"cluster {self._cluster.name} did not move leaders: {error}") from error
 
@@ -150,7 +150,8 @@ def _as_before(now: Led | None, before: Led) -> bool:
     return (now.replicas, now.leader) == (before.replicas, before.replicas[0])
 
 
-async def _moved(addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+async def reordered(addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+    """Has partitions take these orders of replicas (KIP-455), and the first of each elected (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
     by_topic: dict[str, dict[int, Sequence[int]]] = {}
     for (topic, number), order in orders.items():

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from linkflap.chaos.cases.variant import Client, Protocol, Variant
 
 STORE: Final = Path("cases")
-_MATRIX: Final = ("3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.0.2", "4.1.0", "4.1.2", "4.2.0", "4.3.0", "4.3.1")
+_MATRIX: Final = (
+    *("3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2"),
+    *("4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.2", "4.2.0", "4.2.1", "4.3.0", "4.3.1", "4.4.0"),
+)
 """Releases by which a version matrix decides, unless others are named."""
 _SHARD: Final = re.compile(r"(\d+)/(\d+)")
 _store = click.option(
@@ -95,7 +98,7 @@ def show(name: str, as_json: bool) -> int:
         "refuted by": each.refuted,
         "runs": f"{each.runs} for an answer",
         "clients": ", ".join(each.clients),
-        "needs": f"Kafka {each.oldest} or later",
+        "needs": each.needs or f"Kafka {each.oldest} or later",
     }
     click.echo(f"{each.name} ({each.kind}): {each.title}\n")
     for title, text in rows.items():

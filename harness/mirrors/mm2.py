@@ -27,6 +27,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.kafka import brokers_alone
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 
 START_SECONDS: Final = 90.0
@@ -57,6 +58,11 @@ class MirrorMaker:
         self._asking = threading.Lock()
 
     def _prepare(self, deployment: Deployment) -> Service:
+        if brokers_alone(self._destination.kafka):
+            raise InputError(
+                f"the jars of Kafka {self._destination.kafka} are a broker's alone, without MirrorMaker; give cluster "
+                f"{self.link.destination} another release, or name a directory with all jars"
+            )
         values = mm2_config.properties(
             self._options,
             self.link,

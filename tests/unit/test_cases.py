@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, numb
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, Result, check, run_case
 from linkflap.chaos.cases.variant import Variant
-from linkflap.harness.cli.case import _shard, _worst, case
+from linkflap.harness.cli.case import _MATRIX, _shard, _worst, case
 from linkflap.harness.cli.commands import _exit_of
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -149,7 +150,10 @@ def test_results_of_another_schedule_are_not_added_up(tmp_path):
 def test_too_few_runs_are_marked(tmp_path):
     results.store(tmp_path, results.row(a_case(), a_result("4.2.0", runs=2)))
     page = track_record.render(results.load(tmp_path), {"a-case": a_case()})
-    assert "NOT REPRODUCED 0 of 2 (0 to 66 %), too few" in page
+    assert "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs" in page
+    assert "NOT REPRODUCED 0" not in page
+    assert a_result("4.2.0", runs=2).words == "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs"
+    assert a_result("4.2.0").words == "NOT REPRODUCED 0 of 3 (0 to 56 %)"
 
 
 def test_a_torn_row_names_the_file_and_the_line(tmp_path):
@@ -259,6 +263,14 @@ def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path):
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(case_named("KIP-1279-dead-source"), Variant(kafka="4.3.1"), benches=benches)
+    assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
+    assert result.words == "NEEDS: a build of the KIP-1279 branch (--kafka DIRECTORY)"
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_maven_lists_as_coordinates():
     text = (
         "\nThe following files have been resolved:\n   org.apache.kafka:kafka-clients:jar:3.7.1:runtime\n"
@@ -270,9 +282,20 @@ def test_what_maven_lists_as_coordinates():
 
 
 def test_releases_from_3_7_on_have_lists():
-    assert {"3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.1.0", "4.1.2", "4.2.0", "4.3.0", "4.3.1"} <= set(
-        kafkas.released()
-    )
+    every = "3.7.0 3.7.1 3.7.2 3.8.0 3.8.1 3.9.0 3.9.1 3.9.2 4.0.0 4.0.1 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.2.1 4.3.0 4.3.1 4.4.0"
+    assert set(every.split()) <= set(kafkas.released())
+
+
+def test_the_matrix_is_of_releases_that_have_lists():
+    assert set(_MATRIX) <= set(kafkas.released())
+
+
+def test_the_catalogue_in_the_docs_names_cases_that_there_are():
+    text = (ROOT / "docs" / "cases.md").read_text()
+    catalogue = text[text.index("## The catalogue") : text.index("## What did not show")]
+    named = {name for name in re.findall(r"`([\w.-]+)`", catalogue) if "-" in name}
+    assert named <= registry().keys(), sorted(named - registry().keys())
+    assert registry().keys() <= named, sorted(registry().keys() - named)
 
 
 def test_a_result_without_runs_says_why():

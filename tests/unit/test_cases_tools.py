@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from linkflap.chaos import scenario_file
 from linkflap.chaos.cases import case_named, registry
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
+from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
 from linkflap.chaos.cases.tools import logs
 from linkflap.chaos.cases.tools.wire import Producer, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
+from linkflap.harness.model.errors import EnvironmentFailure
 from tests.kafka_log import ABORT, COMMIT, marker, record, segment
 from tests.kafka_log import batch as written
 
@@ -125,3 +128,41 @@ def test_what_is_stored_can_be_played_again():
     assert {one.case.name for one in known} <= registry().keys()
     assert any(one.case.name == "KAFKA-20734" for one in known)
     assert all(one.shown for one in known)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("kept-ids.toml", {'producer_ids = "keep"': 'producer_ids = "jump"'}),
+        ("flap-storm.toml", {'producer_ids = "jump"': 'producer_ids = "negate"'}),
+        ("mm2-isolation.toml", {"read_uncommitted-by-the-mirror": "read_committed"}),
+    ],
+)
+def test_scenario_files_of_cases_are_scenarios(tmp_path, file, changes):
+    path = tmp_path / file
+    path.write_text(changed(file, "4.3.1", changes))
+    made = scenario_file.read(path, seed=7)
+    assert {cluster.kafka for cluster in made.topology.clusters} == {"4.3.1"}
+    assert made.seed == 7, "each run draws its own"
+    with pytest.raises(EnvironmentFailure, match="does not say 'something else'"):
+        changed(file, "4.3.1", {"something else": ""})
+
+
+def test_every_scenario_file_is_one_of_a_case():
+    assert {path.name for path in FILES.iterdir()} == {
+        "dead-source.toml",
+        "flap-storm.toml",
+        "kept-ids.toml",
+        "mm2-isolation.toml",
+    }
+
+
+def test_what_a_verdict_says_of_a_case():
+    checks = [
+        {"name": "ghost-ack", "examined": {"A/native": 3, "B/native": 2}, "kinds": {"ghost-ack": 2}},
+        {"name": "lost-write", "examined": {}, "kinds": {}},
+    ]
+    found = of_verdict({"verdict": "invalid", "reason": "", "checks": checks})
+    assert (found.verdict, found.anomalies, found.examined) == ("invalid", {"ghost-ack": {"ghost-ack": 2}}, 5)
+    assert found.kinds == {"ghost-ack/ghost-ack"}
+    assert found.facts["anomalies"] == {"ghost-ack": {"ghost-ack": 2}}

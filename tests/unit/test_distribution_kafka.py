@@ -26,12 +26,12 @@ def jar(folder, name: str, content: bytes = b"jar") -> Pin:
 
 
 @pytest.mark.parametrize("version", kafkas.released())
-def test_every_list_has_broker_tools_mirror_maker_and_a_log_backend(version):
+def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirror_maker(version):
     names = set(kafkas.pinned(version))
-    wanted = {
-        f"{name}-{version}.jar" for name in ("kafka_2.13", "kafka-clients", "kafka-tools", "connect-mirror", "connect-runtime")
-    }
-    assert wanted <= names
+    wanted = {"kafka_2.13", "kafka-clients", "kafka-server-common", "kafka-storage"}
+    if not kafkas.brokers_alone(version):
+        wanted |= {"kafka-tools", "connect-mirror", "connect-runtime"}
+    assert {f"{name}-{version}.jar" for name in wanted} <= names
     assert any(name.startswith(("log4j-slf4j-impl-", "slf4j-reload4j-")) for name in names)
     assert all(len(pin.sha256) == 64 for pin in kafkas.pinned(version).values())
 
@@ -40,9 +40,14 @@ def test_the_default_version_has_a_list():
     assert DEFAULT_KAFKA in kafkas.released()
 
 
+def test_the_releases_of_which_no_repository_has_all_jars():
+    assert [version for version in kafkas.released() if kafkas.brokers_alone(version)] == ["4.0.1", "4.2.1", "4.4.0"]
+    assert not kafkas.brokers_alone("/some/libs")
+
+
 @pytest.mark.parametrize("asked", ["4.3.99", "latest", "4.3", "image:tag"])
 def test_an_unknown_version_names_the_known_ones_and_the_directory_option(asked):
-    with pytest.raises(InputError, match=r"only for .*4\.3\.1; a directory of jars or an unpacked distribution"):
+    with pytest.raises(InputError, match=r"only for .*4\.3\.1.*; a directory of jars or an unpacked distribution"):
         kafka(asked)
 
 

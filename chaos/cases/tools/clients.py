@@ -11,13 +11,13 @@ from confluent_kafka import KafkaException, Producer
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.wire.offsets import quiet
 
-_LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
+LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
 """Where what librdkafka prints of fatal errors goes: they are on purpose here."""
-_LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False
+LOG.addHandler(logging.NullHandler())
+LOG.propagate = False
 
 
-def _ignored(_: object) -> None:
+def ignored(_: object) -> None:
     """Fatal errors: the call that meets one reports it. Without this one they come out of whatever is called next."""
 
 
@@ -47,8 +47,8 @@ class Librdkafka:
 
     def __init__(self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]) -> None:
         self._failed: list[str] = []
-        given = {"transactional.id": transactional_id, "linger.ms": 0, "error_cb": _ignored, **settings}
-        self._producer = Producer(quiet(bootstrap) | given, logger=_LOG)
+        given = {"transactional.id": transactional_id, "linger.ms": 0, "error_cb": ignored, **settings}
+        self._producer = Producer(quiet(bootstrap) | given, logger=LOG)
         self._call("init_transactions", 60)
 
     def _call(self, name: str, *arguments: float) -> None:

@@ -1,8 +1,9 @@
 """Released Kafka jars by version number, exactly the pinned ones; or any Kafka that is already on this machine.
 
-For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and MirrorMaker need, with its
-coordinates and sha256. The jars are fetched with mvn where there is one (its settings, mirrors and proxies apply) and with
-the PyPI package jgo otherwise, into the user's cache, once. A jar that is missing, too many or different is an error.
+For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and MirrorMaker need (of some
+releases: that a broker needs, `brokers_alone`), with its coordinates and sha256. The jars are fetched with mvn where there is one
+(its settings, mirrors and proxies apply) and with the PyPI package jgo otherwise, into the user's cache, once. A jar that is
+missing, too many or different is an error.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ def look_for(asked: str) -> Kafka | None:
     if not path.is_dir():
         raise InputError(f"there is no directory {asked}; {_OWN_BUILD}, and an image only in the docker runtime")
     return _local(path / "libs" if (path / "libs").is_dir() else path)
+
+
+def brokers_alone(asked: str) -> bool:
+    """Whether the list of this release has what a broker needs and no more: no repository has its MirrorMaker."""
+    return asked in released() and not any(name.startswith("connect-mirror-") for name in pinned(asked))
 
 
 def cached(version: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 Maven resolves what a broker, its tools and MirrorMaker need, and a logging backend; each jar is written with its coordinates and
 its sha256. Whoever adds a list compares the sums of a few jars with those that the release announcement names, and commits it.
+With `--brokers` the list has what a broker needs and no more, for a release whose other jars are in no repository.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +22,8 @@ from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
 
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _WITHIN: Final = 900.0
-_ROOTS: Final = ("kafka_2.13", "kafka-tools", "connect-mirror")
+_BROKER: Final = "kafka_2.13"
+_ROOTS: Final = (_BROKER, "kafka-tools", "connect-mirror")
 _LINE: Final = re.compile(r"^\s+([\w.-]+):([\w.-]+):jar:(?:([\w.-]+):)?([\w.-]+):(?:compile|runtime)")
 
 
@@ -31,9 +34,9 @@ def backend(version: str) -> str:
     return "org.apache.logging.log4j:log4j-slf4j-impl:" + ("2.24.3" if version < "4.1.2" else "2.25.2")
 
 
-def pom(version: str) -> str:
-    """A project that needs what a broker, its tools and MirrorMaker need."""
-    wanted = [f"org.apache.kafka:{name}:{version}" for name in _ROOTS] + [backend(version)]
+def pom(version: str, roots: Sequence[str] = _ROOTS) -> str:
+    """A project that needs what a broker, its tools and MirrorMaker need, or `roots` alone."""
+    wanted = [f"org.apache.kafka:{name}:{version}" for name in roots] + [backend(version)]
     rows = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{number}</version></dependency>"
         for group, name, number in (one.split(":") for one in wanted)
@@ -50,8 +53,8 @@ def listed(text: str) -> list[str]:
     return [":".join((group, name, version, *([extra] if extra else []))) for group, name, extra, version in found]
 
 
-def lines(version: str) -> list[str]:
-    """The list of a release. Raises InputError or SetupError."""
+def lines(version: str, *, brokers: bool = False) -> list[str]:
+    """The list of a release, or of its brokers alone. Raises InputError or SetupError."""
     maven = shutil.which("mvn")
     if maven is None:
         raise SetupError("mvn was not found, which resolves what a release needs; install Maven")
@@ -59,7 +62,7 @@ def lines(version: str) -> list[str]:
         raise InputError(f"{version!r} is no release; give one as 3.7.1")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "pom.xml").write_text(pom(version))
+        (folder / "pom.xml").write_text(pom(version, (_BROKER,) if brokers else _ROOTS))
         goals = [f"{_PLUGIN}:list", f"{_PLUGIN}:copy-dependencies"]
         options = ["-DincludeScope=runtime", f"-DoutputFile={folder / 'list.txt'}", f"-DoutputDirectory={folder / 'jars'}"]
         command = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), *goals, *options]
@@ -82,6 +85,6 @@ def _line(jars: Path, coordinates: str) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write("\n".join(lines(sys.argv[1])) + "\n")
+        sys.stdout.write("\n".join(lines(sys.argv[1], brokers="--brokers" in sys.argv)) + "\n")
     except LinkflapError as error:
         sys.exit(f"pin: {error}")

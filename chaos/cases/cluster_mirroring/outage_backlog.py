@@ -1,0 +1,88 @@
+"""VK1 on stock brokers: what clients of the source notice of a mirror that catches up after an outage, on the shadow."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.harness.model.wait import pause, until
+
+PARTITIONS, BACKLOG, SIZE = 40, 25, 20_000
+OUTAGE, TOO_LONG = 5.0, 3.0
+STANDS_STILL = 5.0
+
+
+def _longest(wire: Wire, topic: str, seconds: float) -> tuple[float, int]:
+    """Produce round trips for so long, one after another: the longest, and how many."""
+    taken: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.monotonic()
+        wire.produce((topic, len(taken) % PARTITIONS), record_batch([b"probe"]))
+        taken.append(time.monotonic() - began)
+    return round(max(taken), 3), len(taken)
+
+
+def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
+    """The link is down while every partition grows by half a megabyte, and comes back; or the broker stands still instead."""
+    topic = bench.topic(partitions=PARTITIONS)
+    mirror = bench.mirror("shadow")
+    mirror.start()
+    wire = bench.ask(bench.broker())
+    before, _ = _longest(wire, topic, 2.0)
+    link = bench.deployment.links["A->B"]
+    link.cut()
+    down_since = time.monotonic()
+    for _ in range(BACKLOG):
+        for partition in range(PARTITIONS):
+            wire.produce((topic, partition), record_batch([b"x" * SIZE]))
+    pause(max(0.0, OUTAGE - (time.monotonic() - down_since)), lambda: False)
+    behind = mirror.lag()
+    link.restore()
+    healed = time.monotonic()
+    if stands_still:
+        bench.broker().pause()
+        pause(STANDS_STILL, lambda: False)
+        bench.broker().resume()
+        during = time.monotonic() - healed
+        count = 1
+    else:
+        during, count = _longest(wire, topic, 6.0)
+    until(lambda: mirror.lag() == 0, within=180, what="the mirror to catch up", every=0.2, state=mirror.lag)
+    facts = {
+        "backlog_bytes": PARTITIONS * BACKLOG * SIZE,
+        "lag_at_the_heal": behind,
+        "caught_up_within": round(time.monotonic() - healed, 1),
+        "longest_produce_before": before,
+        "longest_produce_while_catching_up": round(during, 3),
+        "produces_while_catching_up": count,
+    }
+    return Observation(shown=during > TOO_LONG, facts=facts)
+
+
+CASE = Case(
+    name="VK1-outage-backlog",
+    title="Producers of the source do not stand still while a mirror catches up after an outage",
+    kind="guarantee",
+    claim_text="Anomaly: when the link is back the mirror's fetches hold up an acknowledgement of the source for seconds.",
+    sources=("KIP-1279 discussion, VK1 (Vaquar Khan): thundering herd after an outage; heap on B needs the branch",),
+    expected=(Expected(shows=False, since="3.9.1"),),
+    schedule=(
+        f"1. {PARTITIONS} partitions are mirrored; 2. the link is down for {OUTAGE:g} s or more, each partition grows by "
+        f"{BACKLOG * SIZE // 1000} KB; 3. the link is back; produce round trips, one after another, for 6 s"
+    ),
+    reproduced=f"a produce that takes longer than {TOO_LONG:g} s",
+    control_text=f"the broker stands still for {STANDS_STILL:g} s after the heal, which the measurement finds",
+    refuted=f"a produce that takes longer than {TOO_LONG:g} s, with nothing else on the machine",
+    topology=PAIR,
+    claim=partial(_caught_up, stands_still=False),
+    control=partial(_caught_up, stands_still=True),
+    control_shows=True,
+    clients=("wire",),
+    oldest="3.9.1",
+    apart=True,
+)

@@ -1,0 +1,82 @@
+"""KAFKA-17877: a WriteTxnMarkers response leaves out a producer whose group coordinator has moved."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import nodes
+from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Unanswered
+
+OFFSETS = "__consumer_offsets"
+PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
+
+
+def _marked(bench: Bench, *, moved: bool) -> Observation:
+    """Markers of several transactions, each for data and for a group's log, at a broker that coordinates that group or does "
+    "not."""
+    bench.coordinator(bench.name("group"), 0)  # makes the groups' log
+    writers = [WireTransactional(bench, f"writer{number}") for number in range(PRODUCERS)]
+    coordinator = bench.ask(bench.up()).leadership(OFFSETS)[OFFICE].leader
+    home = next(broker for broker in bench.cluster().brokers.values() if (broker.id != coordinator) == moved)
+    topic = bench.topic(replicas=[home.id], partitions=2)
+    asked = bench.ask(home)
+    m = messages.request("write_txn_markers", 1)
+    missing: list[str] = []
+    errors: set[str] = set()
+    for _ in range(ROUNDS):
+        marked = tuple(
+            m.WritableTxnMarker(
+                producer_id=writer.producer.id,
+                producer_epoch=writer.producer.epoch,
+                transaction_result=False,
+                coordinator_epoch=0,
+                topics=(
+                    m.WritableTxnMarkerTopic(name=topic, partition_indexes=(0, 1)),
+                    m.WritableTxnMarkerTopic(name=OFFSETS, partition_indexes=(OFFICE,)),
+                ),
+            )
+            for writer in writers
+        )
+        try:
+            answer = asked.call("write_txn_markers", 1, m.WriteTxnMarkersRequest(markers=marked))
+        except Unanswered as error:
+            missing.append(f"no answer: {error}")
+            break
+        errors |= {str(p.error_code.name) for one in answer.markers for t in one.topics for p in t.partitions}
+        for writer in writers:
+            rows = [one for one in answer.markers if one.producer_id == writer.producer.id]
+            found = {(t.name, int(p.partition_index)) for one in rows for t in one.topics for p in t.partitions}
+            if absent := {(topic, 0), (topic, 1), (OFFSETS, OFFICE)} - found:
+                missing.append(f"producer {writer.producer.id}: {sorted(absent)}")
+    return Observation(shown=bool(missing), facts={"rounds": ROUNDS, "left_out": missing[:5], "errors": sorted(errors)})
+
+
+CASE = Case(
+    name="KAFKA-17877",
+    title="The answer to WriteTxnMarkers leaves out producers when a group's coordinator has moved",
+    kind="defect",
+    claim_text=(
+        "With the new group coordinator the markers that a broker still has to write are miscounted when one of them is for a "
+        "group that it does not coordinate any more: the answer is sent before all results are there, and the transaction "
+        "coordinator fails on it with an IllegalStateException."
+    ),
+    sources=("KAFKA-17877 (Apache JIRA): fixed in 4.0.0",),
+    expected=(Expected(shows=True, since="3.8.0", until="3.9.2"), Expected(shows=False, since="4.0.0")),
+    schedule=(
+        f"1. three nodes, the group coordinator of KIP-848; 2. WriteTxnMarkers of {PRODUCERS} producers for two data "
+        "partitions and "
+        f"a partition of {OFFSETS} that another broker leads; {ROUNDS} times"
+    ),
+    reproduced="an answer without a producer or a partition that was asked for, or none",
+    control_text="the same with a partition that the broker leads: every result is there",
+    refuted="complete answers",
+    topology=nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
+    claim=partial(_marked, moved=True),
+    control=partial(_marked, moved=False),
+    clients=("wire",),
+    oldest="3.8.0",
+)

@@ -1,0 +1,142 @@
+"""librdkafka 5456 and 5511: send_offsets_to_transaction outlasts its timeout when the group's coordinator is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import THREE, nodes
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.clients import LOG, ignored
+from linkflap.harness.model.protocols import Broker
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+
+ASKED, TOO_LONG = 3.0, 15.0
+AFTERWARDS = 20.0
+"""Seconds for the call to return once the coordinator is back."""
+
+
+def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
+    """A group that another broker coordinates than the transaction's, and that broker."""
+    for number in range(50):
+        group = bench.name(f"group{number}")
+        found = bench.coordinator(group, wire.GROUP)
+        if found.id != than.id:
+            return group, found
+    raise AssertionError("fifty groups with one coordinator")  # of 2^-50, where groups are spread
+
+
+def _sent(bench: Bench, *, gone: bool) -> Observation:
+    """A second transaction's offsets, when the first one's have gone through and the coordinator was killed, or was not."""
+    topic = bench.topic()
+    settings = {"transactional.id": bench.name("relay"), "topic.metadata.refresh.interval.ms": 1000, "error_cb": ignored}
+    producer = Producer(quiet(bench.bootstrap()) | settings, logger=LOG)
+    producer.init_transactions(WITHIN)
+    group, coordinator = _group_elsewhere(bench, bench.coordinator(bench.name("relay")))
+    consumer = Consumer(quiet(bench.bootstrap()) | {"group.id": group, "enable.auto.commit": False})
+    bench.closing(consumer)
+    member = consumer.consumer_group_metadata()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], member, WITHIN)
+    producer.commit_transaction(WITHIN)
+    if gone:
+        _removed(bench, coordinator, producer)
+    producer.begin_transaction()
+    said: list[str] = []
+
+    def send() -> None:
+        try:
+            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], member, ASKED)
+            said.append("none")
+        except KafkaException as error:
+            said.append(error.args[0].name())
+
+    began = time.monotonic()
+    call = threading.Thread(target=send, name="send-offsets", daemon=True)
+    call.start()
+    call.join(TOO_LONG)
+    hung = call.is_alive()
+    took = round(time.monotonic() - began, 1)
+    if coordinator.state == "stopped":
+        coordinator.start()
+    call.join(AFTERWARDS)
+    facts = {
+        "librdkafka": confluent_kafka.libversion()[0],
+        "asked_seconds": ASKED,
+        "returned_within": None if hung else took,
+        "at_last": said[0] if said else "never",
+        "seconds_at_last": round(time.monotonic() - began, 1),
+    }
+    return Observation(shown=hung, facts=facts)
+
+
+def _removed(bench: Bench, coordinator: Broker, producer: Producer) -> None:
+    """Kills the coordinator, and waits until the cluster and the producer have forgotten it."""
+    coordinator.kill()
+    asked = bench.up()
+
+    def forgotten() -> bool:
+        known = producer.list_topics(timeout=10).brokers
+        return coordinator.id not in known
+
+    until(forgotten, within=WITHIN, what=f"broker {coordinator.id} to be gone from metadata", every=0.5)
+    until(lambda: bench.ask(asked).coordinator(bench.name("relay"), wire.TRANSACTION) > 0, within=WITHIN, what="a coordinator")
+
+
+_REPRODUCED = f"the call has not returned after {TOO_LONG:g} s"
+_CONTROL = "the same with the coordinator alive: it returns at once"
+_REFUTED = "an error or a success within the timeout, in every run"
+_SCHEDULE = (
+    "1. three nodes; offsets of a group are sent in a transaction; 2. kill -9 of the group's coordinator, until metadata has "
+    "it "
+    f"no more; {{how}}; 3. send_offsets_to_transaction with a timeout of {ASKED:g} s"
+)
+
+CASES = [
+    Case(
+        name="librdkafka-5456",
+        title="librdkafka's send_offsets_to_transaction blocks beyond its timeout while its group has no coordinator",
+        kind="defect",
+        claim_text=(
+            "The timeout of a request to a coordinator is written down and never looked at: the call blocks for as long as the "
+            "coordinator is away, and the application's transaction with it."
+        ),
+        sources=("librdkafka issue 5456, open: seen there with a mock cluster, 2.14.2",),
+        expected=(Expected(shows=True, basis="runs"),),
+        schedule=_SCHEDULE.format(how="its log has no other replica"),
+        reproduced=_REPRODUCED,
+        control_text=_CONTROL,
+        refuted=_REFUTED,
+        topology=nodes(3, {"offsets.topic.replication.factor": "1"}),
+        claim=partial(_sent, gone=True),
+        control=partial(_sent, gone=False),
+    ),
+    Case(
+        name="librdkafka-5511",
+        title=(
+            "librdkafka's send_offsets_to_transaction hangs when the group's coordinator has left the cluster for another one"
+        ),
+        kind="defect",
+        claim_text=(
+            "A cached coordinator that is no broker of the cluster any more has no thread whose state could change, and is "
+            "waited "
+            "for, although another broker has taken over: the call blocks, and the transaction with it."
+        ),
+        sources=("librdkafka issue 5511, open: since the commit that lets brokers go which metadata has no more",),
+        expected=(Expected(shows=True),),
+        schedule=_SCHEDULE.format(how="another one takes over"),
+        reproduced=_REPRODUCED,
+        control_text=_CONTROL,
+        refuted=_REFUTED,
+        topology=THREE,
+        claim=partial(_sent, gone=True),
+        control=partial(_sent, gone=False),
+    ),
+]
