@@ -5,8 +5,12 @@
                         1    the same, flexible (KIP-482): compact strings and arrays, tagged fields behind each structure
     OffsetCommitKey 0, 1     i16 version, string group, string topic, i32 partition
     OffsetCommitValue 0-4    i64 offset first, whatever follows; a null value takes the commit back
+    GroupMetadataKey 2       i16 version, string group: a classic group
+    GroupMetadataValue 0-4   string protocol type, i32 generation, nullable string protocol and leader, from 2 on i64, [members];
+                             4 is flexible
+    ConsumerGroupMemberMetadataKey 5   string group, string member (KIP-848); a null value: it has left
 
-Whatever else is in these topics (members of groups, share groups) is left out. The state of a transaction that is complete has no
+Whatever else is in these topics (assignments, share groups) is left out. The state of a transaction that is complete has no
 partitions any more: those are in the record before it, which prepared the end.
 """
 
@@ -24,7 +28,11 @@ TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 _NEWEST_COMMIT_KEY: Final = 1
+_CLASSIC_KEY: Final = 2
+_MEMBER_KEY: Final = 5
 _OFFSET_VALUES: Final = range(5)
+_CLASSIC_VALUES: Final = range(5)
+_FLEXIBLE_CLASSIC: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,22 @@ class GroupCommit:
     topic: str
     partition: int
     committed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembers:
+    """What a group coordinator wrote, at `offset`, of who is in a group: `member` is in it, or not any more.
+
+    Of a classic group all members are written at once: `member` is empty, and `present` says whether there are any.
+    """
+
+    offset: int
+    group: str
+    member: str
+    present: bool
+
+
+CoordinatorEntry = TransactionState | GroupCommit | GroupMembers
 
 
 class Undecodable(ValueError):
@@ -83,6 +107,11 @@ class _Reader:
         self._at += size
         return found.decode()
 
+    def skip_text(self, *, flexible: bool = False) -> None:
+        """Passes over a string that may be null."""
+        size = self.varint() - 1 if flexible else self.number(">h")
+        self._at += max(0, size)
+
     def count(self, *, flexible: bool = False) -> int:
         """How many elements an array has; a null one has none."""
         return max(0, self.varint() - 1 if flexible else self.number(">i"))
@@ -90,7 +119,8 @@ class _Reader:
     def tags(self) -> None:
         for _ in range(self.varint()):
             self.varint()
-            self._at += self.varint()
+            size = self.varint()
+            self._at += size
 
 
 def transaction_state(record: reference.Record) -> TransactionState | None:
@@ -123,28 +153,54 @@ def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:
             value.tags()
 
 
-def group_commit(record: reference.Record) -> GroupCommit | None:
-    """One record of `__consumer_offsets`; None of what is no commit. Raises Undecodable."""
+def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
+    """One record of `__consumer_offsets`; None of what is neither a commit nor says who is in a group. Raises Undecodable."""
     try:
         key = _Reader(record.key or b"")
-        if not 0 <= key.number(">h") <= _NEWEST_COMMIT_KEY:
-            return None
-        group, topic, partition = key.text(), key.text(), key.number(">i")
-        committed = -1
-        if record.value is not None:
-            value = _Reader(record.value)
-            if (version := value.number(">h")) not in _OFFSET_VALUES:
-                raise Undecodable(f"a commit of version {version}")
-            committed = value.number(">q")
-        return GroupCommit(offset=record.offset, group=group, topic=topic, partition=partition, committed=committed)
+        kind = key.number(">h")
+        if 0 <= kind <= _NEWEST_COMMIT_KEY:
+            return _commit(record, key)
+        if kind == _CLASSIC_KEY:
+            return GroupMembers(offset=record.offset, group=key.text(), member="", present=_any_members(record.value))
+        if kind == _MEMBER_KEY:
+            return GroupMembers(offset=record.offset, group=key.text(), member=key.text(), present=record.value is not None)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Undecodable(str(error)) from error
+    return None
 
 
-def entries(log: batches.Log, topic: str) -> tuple[list[TransactionState | GroupCommit], str]:
+def _commit(record: reference.Record, key: _Reader) -> GroupCommit:
+    group, topic, partition = key.text(), key.text(), key.number(">i")
+    committed = -1
+    if record.value is not None:
+        value = _Reader(record.value)
+        if (version := value.number(">h")) not in _OFFSET_VALUES:
+            raise Undecodable(f"a commit of version {version}")
+        committed = value.number(">q")
+    return GroupCommit(offset=record.offset, group=group, topic=topic, partition=partition, committed=committed)
+
+
+def _any_members(data: bytes | None) -> bool:
+    """Whether a classic group has members; one that was deleted has none."""
+    if data is None:
+        return False
+    value = _Reader(data)
+    if (version := value.number(">h")) not in _CLASSIC_VALUES:
+        raise Undecodable(f"a group of version {version}")
+    flexible = version >= _FLEXIBLE_CLASSIC
+    value.skip_text(flexible=flexible)
+    value.number(">i")
+    for _ in ("protocol", "leader"):
+        value.skip_text(flexible=flexible)
+    if version >= 2:
+        value.number(">q")
+    return value.count(flexible=flexible) > 0
+
+
+def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
     """What the batches of one of these topics say that can be read, in the log's order, and why the first that cannot cannot."""
-    read = {TRANSACTIONS: transaction_state, GROUPS: group_commit}.get(topic)
-    found: list[TransactionState | GroupCommit] = []
+    read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
+    found: list[CoordinatorEntry] = []
     wrong = ""
     for row in range(len(log.headers)) if read else ():
         try:

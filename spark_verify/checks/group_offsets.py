@@ -11,6 +11,10 @@ Once a fault has reached brokers of the destination, a sample that steps back ma
 anew (`spark_verify.checks.parts.sampled`). Then `__consumer_offsets` says which it is: if it has a commit of the later offset
 behind one of the earlier, nothing went back. Where that log was not captured from its beginning, it is unknown.
 
+What the mirror committed on the destination is also read from the bytes of `__consumer_offsets`, whether or not anybody failed
+over (`spark_verify.checks.parts.synced`): there it must not go back either, nor be beyond what the group ever committed on the
+source maps to; and where group offsets are exact it is one that the group committed, or the end of the destination's log.
+
 Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A following group has some on the
 source: where there is none, nobody sampled, and what the mirror committed is unknown. With none on the destination the mirror
 had synced nothing before the failover, which is promised nowhere and said in the reason. Where the part of the mirror that
@@ -19,7 +23,7 @@ carries them had failed, as its `mirror-state` events say, what it promises of g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, Literal
 
@@ -29,9 +33,10 @@ from linkflap.harness.log.coordinators import GROUPS
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.parts import synced
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled, visible_commits
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Read, Watermarks
@@ -47,10 +52,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     if view.mirror.guarantee.group_offsets == "none":
         return []
     if view.internal:
-        return list(_committed(view)) if view.topic == GROUPS else []
+        return list(synced.commits(view)) if view.topic == GROUPS else []
     findings: list[Finding] = []
     for compared in hops(view):
-        if not isinstance(compared, Hop) or compared.mirrored_range.promotion is None:
+        if not isinstance(compared, Hop):
+            continue
+        findings += synced.mapped(view, compared)
+        if compared.mirrored_range.promotion is None:
             continue
         promotion, then = compared.mirrored_range.promotion, during(view, compared)
         for group in sorted({r.group for r in then.reads if r.group} - _settled(then, promotion)):
@@ -192,25 +200,15 @@ def _went_back(
     there = promotion.cluster
     if row.time < disturbed_from(view.windows, there):
         return _checkpoint("checkpoint-regression", promotion, row.offset, evidence)
-    return PartialFinding(cluster=there, offset=row.offset, data={"what": "back", **evidence}, together=there)
-
-
-def _committed(view: PartitionView) -> Iterator[PartialFinding]:
-    """What groups committed on each cluster whose coordinators may have loaded it anew, in order; and whether that is all."""
-    for cluster, replica in view.canonical().items():
-        if disturbed_from(view.windows, cluster) == FOREVER:
-            continue
-        every = not (replica.damage or replica.log_start or view.compacted.get(cluster))
-        rows = [[c.group, c.topic, c.partition, c.committed] for c, _ in visible_commits(replica)]
-        yield PartialFinding(cluster=cluster, offset=-1, data={"what": "commits", "every": every, "rows": rows}, together=cluster)
+    return PartialFinding(cluster=there, offset=row.offset, data={"what": "back", **evidence})
 
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Holds samples that stepped back against what the coordinators of the cluster wrote."""
-    found: list[Combined] = []
+    """Holds samples that stepped back against what the coordinators of the cluster wrote, and that against the source."""
+    found = list(synced.combine(parts))
     for part in parts:
         if part.data["what"] == "back":
-            logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == "commits"]
+            logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == synced.COMMITS]
             judged = _held_against(part, part.data, logs)
             found += [] if judged is None else [Combined(found=judged, topic=part.topic, partition=part.partition)]
     return found
@@ -218,7 +216,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 def _held_against(part: PartialFinding, sampled: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> Found | Unjudged | None:
     index = [sampled["group"], part.topic, part.partition]
-    commits = [committed for log in logs for *key, committed in log["rows"] if key == index]
+    commits = [committed for log in logs for *key, committed, _ in log["rows"] if key == index]
     if not logs or not all(log["every"] for log in logs):
         what = f"the offset of group {sampled['group']} in {part.topic}-{part.partition} on {part.cluster}"
         return Unjudged(reason=f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is there to say why")
@@ -275,7 +273,8 @@ CHECK = Check(
         AnomalyKind(
             name="checkpoint-regression",
             meaning="Before the failover the group's committed offset on the destination went back. Once a fault has reached its "
-            "brokers, a sample may step back to an earlier commit that __consumer_offsets has before the later one.",
+            "brokers, a sample may step back to an earlier commit that __consumer_offsets has before the later one. Or what the "
+            "mirror committed went back there, and neither did the group on the source nor was the destination's log truncated.",
             sentence="the synced offset of the group {group} on {cluster} went back from {before} to {committed} in {tp}",
             alone="after a failover the group gets those records again",
             smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
@@ -296,6 +295,24 @@ CHECK = Check(
             "source",
             counted="record would be skipped by a group|records would be skipped by a group",
             smallest="A and B have 1 2, the group got 1, its offset on B is sampled as 2: at offset 1, that of 2.",
+        ),
+        AnomalyKind(
+            name="checkpoint-beyond-commit",
+            meaning="The mirror committed for the group on the destination what is beyond all that the group ever committed on "
+            "the source.",
+            sentence="the mirror committed {committed} of {tp} for the group {group} on {cluster}, which has committed "
+            "{source_committed} on the source at most: that is {bound} there",
+            smallest="A and B have 1 2, the group committed position 1 on A, B's __consumer_offsets has 2 for it before it had "
+            "members there: at offset 2.",
+        ),
+        AnomalyKind(
+            name="checkpoint-stranger",
+            meaning="A mirror that keeps group offsets committed for the group what the group never committed on the source, "
+            "and where the destination's log neither began nor ended.",
+            sentence="the mirror committed {committed} of {tp} for the group {group} on {cluster}, which never committed that on "
+            "the source; nor did the log end there",
+            smallest="A and B have 1 2 in one batch, the group committed position 2 on A, B's __consumer_offsets has 1 for it: "
+            "at offset 1.",
         ),
     ),
     complete=frozenset({"promotions", "reads"}),

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.log.coordinators import CoordinatorEntry
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
@@ -129,7 +129,7 @@ class Replica:
     torn_from: int = WHOLE
     last_stable: int = -1
     stable_above: int = -1
-    entries: Sequence[TransactionState | GroupCommit] = ()
+    entries: Sequence[CoordinatorEntry] = ()
     made_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.log.coordinators import CoordinatorEntry, GroupCommit, GroupMembers, TransactionState
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import FOREIGN
@@ -302,14 +301,13 @@ def _replica(key: _ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: l
     )
 
 
-def _entries(encoded: bytes | None) -> list[TransactionState | GroupCommit]:
-    """What coordinators wrote into one piece of a log: all of one type, or none."""
-    if not encoded:
-        return []
-    for kind in (TransactionState, GroupCommit):
-        with suppress(msgspec.ValidationError):
-            return list(msgspec.json.decode(encoded, type=list[kind]))  # type: ignore[valid-type]
-    raise ValueError("entries of no coordinator")
+def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
+    """What coordinators wrote into one piece of a log, in its order (`spark_verify.read.rows`)."""
+    written = msgspec.json.decode(encoded, type=dict[str, list[dict[str, Any]]]) if encoded else {}
+    found: list[CoordinatorEntry] = []
+    for kind in (TransactionState, GroupCommit, GroupMembers):
+        found += msgspec.convert(written.get(kind.__name__, []), type=list[kind])  # type: ignore[valid-type]
+    return sorted(found, key=lambda entry: entry.offset)
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:

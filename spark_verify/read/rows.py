@@ -201,7 +201,15 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "captured": captured.time,
         "last": captured.last,
     }
-    yield _record_batch([*key, -1, head, b"", b"", msgspec.json.encode(entries) if entries else None])
+    yield _record_batch([*key, -1, head, b"", b"", _encoded(entries)])
+
+
+def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
+    """What coordinators wrote, by type, each in the log's order."""
+    kinds: dict[str, list[coordinators.CoordinatorEntry]] = {}
+    for entry in entries:
+        kinds.setdefault(type(entry).__name__, []).append(entry)
+    return msgspec.json.encode(kinds) if kinds else None
 
 
 def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:

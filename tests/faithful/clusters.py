@@ -122,7 +122,7 @@ def cleaned_again(entries: list[Entry], below: int, aborted: frozenset[int], hor
 class Cluster:
     """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the producer ids it hands out.
 
-    `own` are the logs of Kafka's own topics.
+    `own` are the logs of Kafka's own topics, `present` says of groups whether they have members as the coordinator wrote last.
     """
 
     name: str
@@ -131,6 +131,7 @@ class Cluster:
     logs: dict[Spot, Log] = field(default_factory=dict)
     transactional: dict[str, list[int]] = field(default_factory=dict)
     own: dict[Spot, Log] = field(default_factory=dict)
+    present: dict[str, bool] = field(default_factory=dict)
     alive: bool = True
     stopped: bool = False
     coordinator: int = 0

@@ -40,8 +40,20 @@ def done(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, ms: int) 
     _write(cluster, STATES, *state_of(name, pid, epoch, state, [], ms), ms)
 
 
-def committed(cluster: Cluster, group: str, spot: Spot, offset: int, ms: int) -> None:
-    """A group commits an offset."""
+def joined(cluster: Cluster, group: str, ms: int, *, members: int) -> None:
+    """A group has members, or none any more: a classic group, whose value of version 3 is not flexible."""
+    value = struct.pack(">h", 3) + _text("consumer") + struct.pack(">i", 1)
+    value += (_text("range") + _text("m") if members else struct.pack(">hh", -1, -1)) + struct.pack(">qi", ms, members)
+    for _ in range(members):
+        value += _text("m") + struct.pack(">h", -1) + _text("client") + _text("/host") + struct.pack(">iiii", 1, 1, 0, 0)
+    _write(cluster, COMMITS, struct.pack(">h", 2) + _text(group), value, ms)
+
+
+def committed(cluster: Cluster, group: str, spot: Spot, offset: int, ms: int, *, member: bool = True) -> None:
+    """A member of a group commits an offset, or a mirror while it has none."""
+    if cluster.present.get(group, False) != member:
+        cluster.present[group] = member
+        joined(cluster, group, ms, members=int(member))
     key = struct.pack(">h", 1) + _text(group) + _text(spot[0]) + struct.pack(">i", spot[1])
     value = struct.pack(">hqi", 3, offset, -1) + _text("") + struct.pack(">q", ms)
     _write(cluster, COMMITS, key, value, ms)
@@ -94,9 +106,11 @@ def decided_in(log: list[Entry], pid: int) -> list[Entry]:
 
 
 def committed_at(entry: Entry) -> tuple[str, Spot, int]:
-    """Group, partition and offset of a batch of `__consumer_offsets`."""
+    """Group, partition and offset of a batch of `__consumer_offsets`; of one that says who is in a group, -1."""
     (record,) = entry.records
     key, value = record.key or b"", record.value or b""
+    if struct.unpack_from(">h", key)[0] != 1:
+        return key[4:].decode(), ("", -1), -1
     size = struct.unpack_from(">h", key, 2)[0]
     group, rest = key[4 : 4 + size].decode(), key[4 + size :]
     length = struct.unpack_from(">h", rest)[0]

@@ -176,7 +176,7 @@ def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
     for spot, position in committed(notes, link.source.name, group).items():
         # A translation never goes back.
         there = link.synced[group, spot] = max(link.translated(spot, position), link.synced.get((group, spot), 0))
-        coordinators.committed(link.destination, group, spot, there, clock.ms)
+        coordinators.committed(link.destination, group, spot, there, clock.ms, member=False)
         offsets = ((link.source.name, position), (link.destination.name, there))
         notes.groups += [
             GroupOffset(time=time, cluster=cluster, group=group, topic=spot[0], partition=spot[1], offset=offset)

@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from linkflap.harness.log.coordinators import GroupCommit
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_of
 
 
@@ -249,9 +249,24 @@ def change_own(made: World) -> bool:
     return True
 
 
+def change_synced(made: World) -> bool:
+    """A mirror commits another offset for a group, or once more."""
+    random = made.random
+    logs = [log for (cluster, topic), log in sorted(made.own.items()) if topic == GROUPS and cluster != "A"]
+    rows = [(log, n) for log in logs for n, row in enumerate(log) if isinstance(row["entry"], GroupCommit)]
+    if not rows:
+        return False
+    log, n = random.choice(rows)
+    entry = log[n]["entry"]
+    log[n]["entry"] = replace(entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40])))
+    return True
+
+
 def _otherwise(made: World, entry: Any) -> Any:
     if isinstance(entry, GroupCommit):
         return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
+    if isinstance(entry, GroupMembers):
+        return replace(entry, present=not entry.present)
     state = made.random.choice([0, 1, 2, 3, 4, 5])
     return replace(entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1]))
 

@@ -290,4 +290,5 @@ CHANGES: list[Callable[[World], bool]] = [
     logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group, _change_truncation,
     _change_journal, logs.change_own, logs.change_own, logs.corrupt, logs.lose_inside, _change_position,
     _change_position, _lose_edge, _end_early, _go_ahead, logs.end_early,
+    logs.change_synced, logs.change_synced,
 ]  # fmt: skip

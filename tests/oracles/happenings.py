@@ -435,5 +435,21 @@ def _sample(made: World, only: str = "") -> None:
             row |= {"last_stable": made.open_first(cluster, partition), "high_watermark": high}
             made.marks.setdefault((cluster, partition), []).append(row)
             if cluster != "A" and made.random.random() < 0.3:
-                made.commit(cluster, "g", partition, 0)
-                made.groups.append({"partition": partition, "time": time, "cluster": cluster, "group": "g", "offset": 0})
+                offset = _synced(made, cluster, partition)
+                made.groups.append({"partition": partition, "time": time, "cluster": cluster, "group": "g", "offset": offset})
+
+
+def _synced(made: World, cluster: str, partition: int) -> int:
+    """What the mirror into a cluster commits for the group "g", which is read only where it is at home: 0 while it was nowhere,
+    and, where offsets are kept, what it committed on the source or the destination's end."""
+    source = next((a for a, b in made.links if b == cluster), "")
+    mine = [r for r in made.reads if (r["cluster"], r["partition"], r["group"], r["kind"]) == (source, partition, "g", "commit")]
+    kept = made.mirror != "mm2" and mine and not any(r["cluster"] == cluster and r["group"] == "g" for r in made.reads)
+    offset = min(mine[-1]["position"], made.end(cluster, partition)) if kept and made.random.random() < 0.8 else 0
+    if not made.present.get((cluster, "g")):
+        before = [g["offset"] for g in made.groups if (g["cluster"], g["partition"], g["group"]) == (cluster, partition, "g")]
+        offset = max([offset, *before])
+        made.sync(cluster, "g", partition, offset)
+        return offset
+    made.commit(cluster, "g", partition, 0)
+    return 0

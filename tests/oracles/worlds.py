@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
+from linkflap.harness.log.coordinators import (
+    GROUPS,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TRANSACTIONS,
+    CoordinatorEntry,
+    GroupCommit,
+    GroupMembers,
+    TransactionState,
+)
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
@@ -61,6 +70,7 @@ class World:
         self.logs: dict[tuple[str, int], list[Row]] = {(c, p): [] for c in self.clusters for p in self.partitions}
         self.others: dict[tuple[str, int], list[Row]] = {}
         self.own: dict[tuple[str, str], list[Row]] = {}
+        self.present: dict[tuple[str, str], bool] = {}
         self.own_others: dict[tuple[str, str], list[Row]] = {}
         self.highs: dict[tuple[str, str], int] = {}
         self.noted: dict[tuple[str, int, int], int] = {}
@@ -106,7 +116,7 @@ class World:
         self.logs[cluster, partition].append(row)
         return base
 
-    def note(self, cluster: str, topic: str, entry: TransactionState | GroupCommit) -> None:
+    def note(self, cluster: str, topic: str, entry: CoordinatorEntry) -> None:
         """A coordinator writes something down."""
         log = self.own.setdefault((cluster, topic), [])
         self.crc += 1
@@ -122,8 +132,20 @@ class World:
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=topic_partitions))
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
 
+    def members(self, cluster: str, group: str, *, present: bool) -> None:
+        """A group coordinator writes down that a group has members, or none any more."""
+        if self.present.get((cluster, group), False) != present:
+            self.present[cluster, group] = present
+            self.note(cluster, GROUPS, GroupMembers(offset=0, group=group, member="", present=present))
+
+    def sync(self, cluster: str, group: str, partition: int, offset: int) -> None:
+        """A group coordinator writes down what a mirror commits for a group that has no members."""
+        self.members(cluster, group, present=False)
+        self.note(cluster, GROUPS, GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset))
+
     def commit(self, cluster: str, group: str, partition: int, offset: int) -> None:
-        """A group coordinator writes down what a group has committed."""
+        """A group coordinator writes down what a member of a group has committed."""
+        self.members(cluster, group, present=True)
         entry = GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset)
         self.note(cluster, GROUPS, entry)
 

@@ -223,17 +223,17 @@ def checkpoint_went_back(made: Made, rng: Random) -> None:
     made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
 
 
-def _killed(made: Made, at: int) -> None:
-    """A broker of B is killed, and comes back at once."""
+def killed(made: Made, at: int, broker: str = "B/1") -> None:
+    """A broker is killed, and comes back at once."""
     facts: tuple[tuple[str, dict[str, object]], ...] = (
         ("fault-start", {"id": "kill", "fault": "broker-kill", "options": {}, "restores": True}),
         ("fault-bite", {"id": "kill", "bit": True, "observable": "it", "measured": 1, "expected": 1}),
         ("fault-heal", {"id": "kill", "healed": True, "checked": []}),
         ("fault-end", {"id": "kill"}),
     )
-    made.events += [Event(time=at + n, kind=kind, subject="B/1", data=data) for n, (kind, data) in enumerate(facts)]
+    made.events += [Event(time=at + n, kind=kind, subject=broker, data=data) for n, (kind, data) in enumerate(facts)]
     made.events.sort(key=lambda event: event.time)
-    fault = FaultSpec(id="kill", fault="broker-kill", target="B/1", at=1.0, duration=0.0)
+    fault = FaultSpec(id="kill", fault="broker-kill", target=broker, at=1.0, duration=0.0)
     made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))
 
 
@@ -250,7 +250,7 @@ def _stepped_back(made: Made) -> tuple[GroupOffset, GroupOffset]:
 def coordinator_answers_late(made: Made, rng: Random) -> None:
     """A broker of B is killed; the coordinator that loads the group anew answers once with an earlier commit (KAFKA-15910)."""
     earlier, last = _stepped_back(made)
-    _killed(made, last.time + 1)
+    killed(made, last.time + 1)
     made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5))
 
 
@@ -262,7 +262,7 @@ def checkpoint_went_back_after_a_kill(made: Made, rng: Random) -> None:
     never = next((n for n in range(last.offset - 1, 0, -1) if n not in known), None)
     if never is None:
         raise NothingToChange("every offset below was committed")
-    _killed(made, last.time + 1)
+    killed(made, last.time + 1)
     made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5, offset=never))
 
 

@@ -210,6 +210,8 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
         replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
         last = max(replica.batches.leader_epoch.tolist(), default=-1)
         for entry in replica.entries:
+            if hasattr(entry, "present"):
+                continue
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
             if batch and (not batch.inside or (batch.marker is not None and batch.marker.control == 1)):
                 mine = written[entry.group, entry.topic, entry.partition]

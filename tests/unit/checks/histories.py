@@ -347,29 +347,34 @@ def samples(*rows: tuple[int, int], epochs: Sequence[int] | None = None, every: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The smallest history in which a kind of anomaly must be found, and where; `only` are all kinds that it may hold."""
+    """The smallest history in which a kind of anomaly must be found, and where; `only` are all kinds that it may hold.
+
+    `beside`: other partitions of the run, where it takes several to see it.
+    """
 
     view: PartitionView
     cluster: str
     offset: int
     only: tuple[str, ...] = ()
+    beside: tuple[PartitionView, ...] = ()
 
 
-def findings(name: str, seen: PartitionView) -> list[Found]:
-    """What a check finds, its combine included."""
+def findings(name: str, *views: PartitionView) -> list[Found]:
+    """What a check finds in partitions of one run, its combine included."""
     check = REGISTRY[name]
-    raw = list(check.kernel(seen))
+    judged = [(seen, f) for seen in views for f in check.kernel(seen)]
+    raw = [f for _, f in judged]
     partials = [
         PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=seen.topic, partition=seen.partition)
-        for f in raw
+        for seen, f in judged
         if isinstance(f, PartialFinding)
     ]
     combined = [c.found for c in check.combine(partials) if isinstance(c.found, Found)] if check.combine else []
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 
-def anomalies(name: str, seen: PartitionView) -> list[tuple[str, str, int]]:
-    return [(f.kind, f.cluster, f.offset) for f in findings(name, seen)]
+def anomalies(name: str, *views: PartitionView) -> list[tuple[str, str, int]]:
+    return [(f.kind, f.cluster, f.offset) for f in findings(name, *views)]
 
 
 def examined(name: str, seen: PartitionView) -> dict[str, int]:
@@ -387,7 +392,7 @@ def unjudged(name: str, seen: PartitionView) -> list[str]:
 
 def assert_rejected(name: str, kind: str, example: Rejected) -> None:
     """The anomaly is found at that very offset, once, and nothing else but `only`."""
-    found = anomalies(name, example.view)
+    found = anomalies(name, example.view, *example.beside)
     assert found.count((kind, example.cluster, example.offset)) == 1, found
     assert {k for k, _, _ in found} <= {kind, *example.only}, found
 

@@ -1,0 +1,225 @@
+"""What a mirror has committed for a group on its destination, against what the group had committed on the source; from bytes.
+
+Kafka takes the commit of one who is no member of the group only while the group has no members. So of the commits that the
+destination's `__consumer_offsets` has of a group, those between two times in which it had members are the mirror's. In that order
+they must not go back, and none may be beyond what the highest offset that the group ever committed on the source maps to. Where
+the mirror promises exact group offsets, each is an offset that the group committed there, or one at which the destination's log
+ended or began: KIP-1279 takes a commit back to where the destination's log ends.
+
+A step back is right where the group's own offset went back on the source, and where the destination's log was truncated. After a
+fault on its brokers a coordinator that loads the group anew may answer with an earlier commit (KAFKA-15910). One of the source
+explains a step back to what the group had committed, where that is what the mirror copies. MirrorMaker 2 never commits below what
+it finds on the destination: once a coordinator there may have answered so, a step back is unknown.
+
+A group is judged that had members on the source: one that has none commits like a mirror.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
+from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
+
+COMMITS: Final = "commits"
+MAPPED: Final = "mapped"
+_MEMBERS: Final = -1
+"""Instead of the number of a time without members: the group has some, and commits for itself."""
+
+
+def commits(view: PartitionView) -> Iterator[PartialFinding]:
+    """What groups committed on each cluster, in order: [group, topic, partition, offset, time without members]; whether that is
+    all, which groups ever had members, and whether the cluster's coordinators may have loaded groups anew."""
+    for cluster, replica in view.canonical().items():
+        data = {
+            "what": COMMITS,
+            "every": not (replica.damage or replica.log_start or view.compacted.get(cluster)),
+            "rows": _rows(replica),
+            "members": sorted({e.group for e in replica.entries if isinstance(e, GroupMembers) and e.present}),
+            "disturbed": disturbed_from(view.windows, cluster) < FOREVER,
+        }
+        yield PartialFinding(cluster=cluster, offset=-1, data=data)
+
+
+def _rows(replica: Replica) -> list[list[object]]:
+    """Commits; those of a transaction are a member's own."""
+    present: dict[str, set[str]] = defaultdict(set)
+    times: dict[str, int] = defaultdict(int)
+    transactional = replica.batches.transactional
+    visible = {commit.offset: bool(transactional[row]) for commit, row in visible_commits(replica)}
+    rows: list[list[object]] = []
+    for entry in replica.entries:
+        if isinstance(entry, GroupMembers):
+            had = bool(present[entry.group])
+            (present[entry.group].add if entry.present else present[entry.group].discard)(entry.member)
+            times[entry.group] += had and not present[entry.group]
+        elif isinstance(entry, GroupCommit) and entry.offset in visible:
+            own = visible[entry.offset] or bool(present[entry.group])
+            time = _MEMBERS if own else times[entry.group]
+            rows.append([entry.group, entry.topic, entry.partition, entry.committed, time])
+    return rows
+
+
+def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
+    """What offsets of the source map to on the destination of a mirrored range, where groups were seen to read."""
+    if not (view.groups or any(r.group for r in view.reads)):
+        return
+    there, replica = compared.mirrored_range.destination, compared.destination.replica
+    exact = view.mirror.guarantee.group_offsets == "exact"
+    truncated = [t.offset for t in view.truncations if t.cluster == there]
+    promoted = [p.offset for p in view.promotions if p.cluster == there]
+    known = not (replica.damage or view.compacted.get(there) or view.unclear.get(there))
+    origins, lasts = (np.empty(0, np.int64),) * 2 if exact else _last_copies(compared)
+    ends = np.append(replica.batches.last_offset + 1, replica.batches.base_offset) if exact and known else np.empty(0, np.int64)
+    data = {
+        "what": MAPPED,
+        "source": compared.mirrored_range.source,
+        "exact": exact,
+        "origins": origins,
+        "lasts": lasts,
+        "ends": np.unique(ends),
+        "ends_known": known,
+        "start": replica.log_start,
+        "truncated": min(truncated, default=FOREVER),
+        "promoted": max(promoted, default=FOREVER),
+    }
+    yield PartialFinding(cluster=there, offset=-1, data=data)
+
+
+def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
+    """Offsets of the source that are on the destination, rising; and for each the first offset there at which neither its last
+    copy nor one of a later record is passed yet."""
+    last = np.full(len(compared.sequence), -1, np.int64)
+    known = compared.position >= 0
+    np.maximum.at(last, compared.position[known], compared.destination.replica.records.offset[compared.mirrored[known]])
+    present = np.flatnonzero(last >= 0)
+    origins = compared.source.replica.records.offset[compared.sequence[present]]
+    return origins, np.minimum.accumulate(last[present][::-1])[::-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """One group and partition on one destination: its mirrored ranges, and what the group committed on the source of each.
+
+    `disturbed`: a coordinator of that source may have answered with an earlier commit; `late`: one of the destination may.
+    """
+
+    ranges: Sequence[Mapping[str, Any]]
+    theirs: Sequence[Sequence[int]]
+    disturbed: Sequence[bool]
+    late: bool
+
+    @property
+    def exact(self) -> bool:
+        return all(bool(r["exact"]) for r in self.ranges)
+
+    def bound(self) -> tuple[int, int]:
+        """The highest offset that may be committed, and what the group had committed on the source at most."""
+        highest = [max(own, default=0) for own in self.theirs]
+        bounds = [self._of(r, top) for r, top in zip(self.ranges, highest, strict=True)]
+        return max(bounds), max(highest)
+
+    def _of(self, one: Mapping[str, Any], top: int) -> int:
+        if one["exact"]:
+            return max(top, int(one["start"]))
+        index = int(np.searchsorted(one["origins"], top))
+        return int(one["lasts"][index]) if index < len(one["lasts"]) else FOREVER
+
+    def strange(self, offset: int) -> bool:
+        """Whether the group never committed it on the source, and the destination's log can never have ended or begun there."""
+        if not self.exact or any(offset in own for own in self.theirs):
+            return False
+        return not any(_may_end(one, offset) for one in self.ranges)
+
+    def steps_back(self, before: int, offset: int) -> bool:
+        """Whether nothing allows the mirror to commit this after that."""
+        if any(one["truncated"] < before for one in self.ranges) or any(one["promoted"] == offset for one in self.ranges):
+            return False
+        answered = zip(self.theirs, self.disturbed, strict=True)
+        if self.exact and any(disturbed and offset in own for own, disturbed in answered):
+            return False
+        return not any(_went_back(own, before, offset, exact=self.exact) for own in self.theirs)
+
+
+def _may_end(one: Mapping[str, Any], offset: int) -> bool:
+    if not one["ends_known"] or offset <= one["start"] or offset > one["truncated"]:
+        return True
+    index = int(np.searchsorted(one["ends"], offset))
+    return index < len(one["ends"]) and int(one["ends"][index]) == offset
+
+
+def _went_back(own: Sequence[int], before: int, offset: int, *, exact: bool) -> bool:
+    """Whether the group's own offset did so on the source; where offsets are translated, whether it ever went back."""
+    if not exact:
+        return any(later < earlier for earlier, later in pairwise(own))
+    first = next((n for n, one in enumerate(own) if one >= before), len(own))
+    return offset in own[first:]
+
+
+def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """Judges every group that a mirror committed offsets of."""
+    logs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    ranges: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for part in parts:
+        if part.data["what"] == COMMITS:
+            logs[part.cluster].append(part.data)
+        elif part.data["what"] == MAPPED:
+            ranges[part.cluster, part.topic, part.partition].append(part.data)
+    by_cluster = {cluster: _by_group(mine) for cluster, mine in logs.items()}
+    for (there, topic, partition), mine in sorted(ranges.items(), key=lambda item: item[0]):
+        sources = {str(one["source"]) for one in mine}
+        members = {group for source in sources for log in logs.get(source, ()) for group in log["members"]}
+        every = all(logs.get(one) and all(log["every"] for log in logs[one]) for one in (there, *sources))
+        disturbed = {one: any(log["disturbed"] for log in logs.get(one, ())) for one in (there, *sources)}
+        for group in sorted(members):
+            rows = by_cluster.get(there, {}).get((group, topic, partition), [])
+            own = [[c for c, _ in by_cluster.get(str(one["source"]), {}).get((group, topic, partition), [])] for one in mine]
+            judged = _Judged(
+                ranges=mine, theirs=own, disturbed=[disturbed[str(one["source"])] for one in mine], late=disturbed[there]
+            )
+            found = list(_judge(there, group, rows, judged))
+            if found and not every:
+                why = f"what the mirror committed for group {group} in {topic}-{partition} on {there} looks wrong"
+                found = [Unjudged(reason=f"{why}, and not all of {GROUPS} is there to say so")]
+            yield from (Combined(found=one, topic=topic, partition=partition) for one in found)
+
+
+def _by_group(logs: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str, int], list[tuple[int, int]]]:
+    """(offset, time without members) by group and partition, in order; a group is in one of the logs."""
+    found: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
+    for group, topic, partition, offset, time in (row for log in logs for row in log["rows"]):
+        found[group, topic, partition].append((offset, time))
+    return found
+
+
+def _judge(there: str, group: str, rows: Sequence[tuple[int, int]], judged: _Judged) -> Iterator[Found | Unjudged]:
+    bound, source_committed = judged.bound()
+    highest, since = -1, _MEMBERS
+    for offset, time in rows:
+        if time != since or offset < 0:  # the group was there in between, or its offset was deleted
+            highest, since = -1, time
+        if time == _MEMBERS or offset < 0:
+            continue
+        evidence = {"group": group, "committed": offset}
+        if offset < highest and judged.steps_back(highest, offset):
+            if judged.late and not judged.exact:
+                what = f"the mirror took the offset of group {group} on {there} back from {highest} to {offset}"
+                yield Unjudged(reason=f"{what}; after a fault on its brokers, its coordinator may have answered late")
+            else:
+                yield Found(kind="checkpoint-regression", cluster=there, offset=offset, evidence=evidence | {"before": highest})
+        if offset > bound:
+            more = {"source_committed": source_committed, "bound": bound}
+            yield Found(kind="checkpoint-beyond-commit", cluster=there, offset=offset, evidence=evidence | more)
+        elif judged.strange(offset):
+            yield Found(kind="checkpoint-stranger", cluster=there, offset=offset, evidence=evidence)
+        highest = max(highest, offset)
