@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -38,17 +39,17 @@ def _groups(made: Made) -> list[int]:
     return [offset for group, (_, partition), offset in rows if group == GROUP and partition == 0]
 
 
-def _commits(made: Made, offset: int) -> None:
-    """The mirror commits this too, behind the last that it committed."""
-    last = _mirrors(made)[-1]
+def _commits(made: Made, offset: int, *, behind: Entry | None = None) -> None:
+    """The mirror commits this too, behind another commit or the last."""
+    last = behind or _mirrors(made)[-1]
     (record,) = last.records
     value = record.value or b""
     more = replace(last, records=(record._replace(value=value[:2] + offset.to_bytes(8, "big") + value[10:]),))
 
     def inserted(log: list[Entry]) -> list[Entry]:
         at = next(n for n, entry in enumerate(log) if entry.offset == last.offset) + 1
-        behind: list[Any] = [replace(entry, offset=entry.offset + 1) for entry in log[at:]]
-        return [*log[:at], replace(more, offset=last.offset + 1), *behind]
+        later: list[Any] = [replace(entry, offset=entry.offset + 1) for entry in log[at:]]
+        return [*log[:at], replace(more, offset=last.offset + 1), *later]
 
     made.change("B", COMMITS[1], inserted, topic=COMMITS[0])
 
@@ -95,10 +96,11 @@ def mirror_commits_beyond_the_group(made: Made, rng: Random) -> None:
 @mutation(PLANNED, must="group-offsets/checkpoint-stranger")
 def mirror_commits_what_nobody_did(made: Made, rng: Random) -> None:
     """The mirror committed for the group on B what the group never committed on A, in the middle of a batch."""
-    known, last = {*_groups(made)}, committed_at(_mirrors(made)[-1])[2]
-    log = made.log("B")
+    known, log = {*_groups(made)}, made.log("B")
     ends = {edge for entry in log for edge in (entry.offset, entry.end)}
-    inside = [offset for offset in range(last, max(known)) if offset not in known | ends and log[0].offset < offset]
-    if not inside:
-        raise NothingToChange("between what was committed all batches have one record")
-    _commits(made, inside[0])
+    for before, after in pairwise(_mirrors(made)):
+        for offset in range(committed_at(before)[2] + 1, committed_at(after)[2]):
+            if offset not in known | ends and offset > log[0].offset:
+                _commits(made, offset, behind=before)
+                return
+    raise NothingToChange("between what was committed all batches have one record")
