@@ -49,6 +49,9 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 @click.option("--runtime", default="process", envvar="LINKFLAP_RUNTIME", show_default=True, help="What brokers run in.")
 @click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
 @click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
+@click.option(
+    "--reach", multiple=True, metavar="STATE", help="Unknown where no run reached it, e.g. commit-in-flight; repeat it."
+)
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
 @click.option("--replays", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs each failure again so often.")
 @click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
@@ -72,6 +75,7 @@ def suite(
     runtime: str,
     part: str | None,
     uniform: bool,
+    reach: Sequence[str],
     until_fail: bool,
     replays: int,
     out: Path | None,
@@ -111,6 +115,7 @@ def suite(
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
         until_fail=until_fail,
+        reach=tuple(reach),
         replays=replays,
         shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[kind],
         given=given,
@@ -298,7 +303,7 @@ def _generated(folder: SuiteFolder) -> _Found:
 def _found(folder: SuiteFolder) -> _Found:
     from linkflap.harness.suite import summary as summaries
 
-    return _Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.verdict_of(folder.results))
+    return _Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.came_to(folder))
 
 
 def again_and_again(

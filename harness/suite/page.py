@@ -20,7 +20,7 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import STATES
-from linkflap.harness.suite.summary import per_hour, verdict_of
+from linkflap.harness.suite.summary import came_to, per_hour, unreached
 from linkflap.harness.suite.triage import REPORT, SMALLEST
 from linkflap.topologies import parse
 
@@ -38,7 +38,7 @@ def _of_runs(folder: SuiteFolder) -> Page:
     counts = Counter(result.verdict for result in results)
     again = sum(result.again for result in results)
     return Page(
-        verdict=verdict_of(results),
+        verdict=came_to(folder),
         title=f"suite {plan.name}",
         about=f"seed {plan.seed}, {plan.jobs} at once, linkflap {plan.linkflap}",
         lines=(
@@ -46,6 +46,7 @@ def _of_runs(folder: SuiteFolder) -> Page:
             f"{per_hour(results):.0f} runs an hour.",
             f"{again} recorded again because the environment had failed.",
             *_baseline(results, given=bool(plan.given)),
+            *(f"Never reached, and had to be: {wanted}." for wanted in unreached(folder)),
         ),
         failures=tuple(_failures(folder)),
         columns=("verdict", "run", "mirror", "topology", "faults", "failed as", "why", "seconds"),

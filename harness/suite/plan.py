@@ -22,6 +22,7 @@ class Plan:
     `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those that leave k when divided by n.
     `keep` failed runs are kept in full, no more. `given` is the text of a scenario file that is run again and again, each time
     with a seed of its own, instead of generated ones. `merged`: the shards of `shards` that it was merged of, if it was.
+    `reach` are patterns of cells (`chaos.generator.coverage`), or of parts of cells, each of which some run has to hit.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Plan:
     replays: int = 3
     shrink_seconds: float = 0.0
     given: str = ""
+    reach: tuple[str, ...] = ()
     merged: tuple[int, ...] = ()
     shards: int = 0
     format: int = FORMAT

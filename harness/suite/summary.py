@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
@@ -18,6 +19,19 @@ def verdict_of(results: Sequence[Result]) -> Verdict:
     return worst(Verdict(result.verdict) for result in results)
 
 
+def unreached(folder: SuiteFolder) -> list[str]:
+    """What the suite was to reach (`Plan.reach`) and no run did."""
+    cells = {cell for result in folder.results for cell in result.cells}
+    parts = {part for cell in cells for part in cell.split("/")}
+    return [wanted for wanted in folder.plan.reach if not fnmatch.filter(cells if "/" in wanted else parts, wanted)]
+
+
+def came_to(folder: SuiteFolder) -> Verdict:
+    """The worst of all runs; at best unknown where a state was to be reached and never was: nothing was seen of it."""
+    found = verdict_of(folder.results)
+    return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
+
+
 def per_hour(results: Sequence[Result]) -> float:
     """Runs with a verdict an hour, by the suite's own time."""
     took = max((result.ended for result in results), default=0.0)
@@ -29,13 +43,14 @@ def summary(folder: SuiteFolder) -> str:
     results = folder.results
     counts = Counter(result.verdict for result in results)
     lines = [
-        f"# linkflap suite {folder.plan.name}: {verdict_of(results)}",
+        f"# linkflap suite {folder.plan.name}: {came_to(folder)}",
         "",
         f"{len(results)} runs: {', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
         f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at once; "
         f"{sum(result.again for result in results)} recorded again because the environment had failed.",
         "",
         *_rates(folder),
+        *_unreached(folder),
         *_failures(folder),
         *_coverage(results),
     ]
@@ -50,12 +65,23 @@ def _rates(folder: SuiteFolder) -> Iterable[str]:
         yield ""
 
 
+def _unreached(folder: SuiteFolder) -> Iterable[str]:
+    missing = unreached(folder)
+    if missing:
+        yield f"Never reached, and had to be: {', '.join(f'`{wanted}`' for wanted in missing)}."
+        yield ""
+
+
 def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
-    """JUnit XML: a test case for each run, by its number or its name. What is unknown is an error, not a failure."""
-    results = folder.results
-    suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}", tests=str(len(results)))
+    """JUnit XML: a test case for each run, by its number or its name, and for each state that had to be reached.
+
+    What is unknown is an error, not a failure.
+    """
+    results, missing = folder.results, unreached(folder)
+    suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}")
+    suite.set("tests", str(len(results) + len(folder.plan.reach)))
     suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
-    suite.set("errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results)))
+    suite.set("errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results) + len(missing)))
     for result in sorted(results, key=lambda result: (not result.failed, result.number)):
         case = ElementTree.SubElement(
             suite, "testcase", classname="linkflap.suite", name=(names or {}).get(result.number, f"{result.number:04d}")
@@ -65,6 +91,10 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             kind = "failure" if result.verdict == Verdict.INVALID else "error"
             found = ElementTree.SubElement(case, kind, message=", ".join(result.kinds))
             found.text = result.cause or result.reason
+    for wanted in folder.plan.reach:
+        case = ElementTree.SubElement(suite, "testcase", classname="linkflap suite reaches", name=wanted)
+        if wanted in missing:
+            ElementTree.SubElement(case, "error", message=f"no run reached {wanted}")
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return written
 

@@ -17,7 +17,7 @@ from linkflap.harness.suite.explore import Suite
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
-from linkflap.harness.suite.summary import junit, summary, verdict_of
+from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
 from linkflap.harness.suite.work import Finished
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
@@ -251,3 +251,27 @@ def test_the_disk_bound_grows_with_what_may_lie_there():
 
 def test_every_kind_of_suite_has_a_time():
     assert all(seconds(lasts) > 0 for lasts in LASTS.values())
+
+
+@pytest.mark.parametrize(
+    ("reach", "missing"),
+    [
+        ((), []),
+        (("x", "strike/*/rebalancing/*"), ["strike/*/rebalancing/*"]),
+        (("commit-in-flight", "strike/link-cut/*", "after-*"), ["after-*"]),
+        (("commit", "strike/link-cut"), ["commit", "strike/link-cut"]),
+    ],
+    ids=["nothing is asked for", "a cell", "a state", "not a part of a name"],
+)
+def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(tmp_path, monkeypatch, reach, missing):
+    cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")
+    monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={}))
+    folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
+    Suite(folder=folder, works=Scripted(), say=lambda text: None).run()
+    assert verdict_of(folder.results) == "valid"
+    assert unreached(SuiteFolder.open(folder.root)) == missing
+    assert came_to(folder) == ("unknown" if missing else "valid")
+    assert ("Never reached" in summary(folder)) is bool(missing)
+    found = ElementTree.fromstring(junit(folder))
+    assert (found.get("tests"), found.get("errors")) == (str(2 + len(reach)), str(len(missing)))
+    assert [case.get("name") for case in found.iter("testcase") if case.find("error") is not None] == missing
