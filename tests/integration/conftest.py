@@ -22,10 +22,7 @@ PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory) -> Path:
-    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it.
-
-    Its users are in xdist_group("spark").
-    """
+    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it."""
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
     for name in PACKAGES:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+from tests.command_line import ledger_of_its_own
+
+# Their Spark is one of their own: they need not wait for the worker that has ours.
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("examples")]
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 PROJECTS = sorted(folder.parent.name for folder in EXAMPLES.glob("*/tests"))
 
@@ -19,6 +22,7 @@ def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
     for name in PROJECTS:
         shutil.copytree(EXAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    kept |= ledger_of_its_own(folder / "ledger")
     python = elsewhere / "python" / "bin" / "python"
     words = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-v", "--durations=0", "-m", chosen, *PROJECTS]
     done = subprocess.run(words, cwd=folder, env=kept, capture_output=True, text=True, timeout=3000, check=False)

@@ -47,6 +47,14 @@ def test_the_main_job_with_an_exactly_once_mirror(linkflap_run):
 
 
 @pytest.mark.nightly
+@pytest.mark.linkflap(scenario="link-flap", mirror="mm2", topology="A<->B", seed=secrets.randbits(32))
+def test_both_directions_of_an_active_active_pair_with_mirrormaker(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    for check in ("order-equality", "duplicate", "standby-isolation"):
+        assert linkflap_run.checks[check].examined.keys() >= {"A/mirrored", "B/mirrored"}
+
+
+@pytest.mark.nightly
 @pytest.mark.linkflap(scenario="planned-failover", seed=secrets.randbits(32))
 def test_a_drained_failover_loses_nothing(linkflap_run):
     assert linkflap_run.verdict == "valid", linkflap_run.why

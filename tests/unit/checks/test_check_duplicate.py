@@ -54,3 +54,9 @@ def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully():
 def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly():
     seen = view([Log("A").data(1, 2), Log("B").data(1, 2, 1).data(2)], promotions=[promoted(3)])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]
+
+
+def test_a_record_that_came_back_over_the_other_direction_is_one_too_many():
+    """Active-active mirrors that carry each other's copies: what A wrote comes back from B."""
+    seen = view([Log("A").data(1).data(2).data(1), Log("B").data(1, 2)], topology="A<->B")
+    assert anomalies(NAME, seen) == [("duplicate", "A", 2)]
