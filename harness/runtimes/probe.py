@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import select
 import socket
 import ssl
 import struct
@@ -40,6 +41,8 @@ CLIENT: Final = "linkflap-probe"
 PLAIN: Final = Access(client=CLIENT)
 _SIZE: Final = struct.Struct(">i")
 _MOST: Final = 16 << 20
+_END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""What the system says of a connection that the other side has ended; where it has no POLLRDHUP, only of one that was reset."""
 
 
 class Unanswered(Exception):
@@ -121,14 +124,15 @@ class Path:
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has closed the connection or reset it, as far as that is known here."""
+        """Whether the other side has closed the connection or reset it, as far as that is known here.
+
+        Asked of the system and not by reading: what came before the end and was never read would hide it.
+        """
+        asked = select.poll()
         try:
-            self._socket.setblocking(False)
-            # Not the TLS socket's own recv, which takes no flags: whatever TLS sent is still there for it afterwards.
-            return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
+            asked.register(self._socket, _END)
+            return bool(asked.poll(0))
+        except (OSError, ValueError):
             return True
 
     def __exit__(self, *_: object) -> None:

@@ -112,6 +112,11 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path):
                 producer.produce("A.orders", b"while the mirror is shut out", partition=0)
                 producer.commit_transaction()
             world.mirror("A->B").wait()
+        # The second time on connections that the first one's heal has ended.
+        for stalled in ("responses", "requests"):
+            with world.fault("link-half-open", "A->B", stalled=stalled) as window:
+                assert window.bite.measured["took_effect_before"]
+                assert window.bite.measured["requests_take_effect"] is (stalled == "responses")
         passwords = {world.entry("A", principal).password for principal in PRINCIPALS}
         private = Path(client.file).parent.parent
         assert private.is_dir()

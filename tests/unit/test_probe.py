@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import Access
 
@@ -112,3 +114,19 @@ def test_where_there_is_tls_its_greeting_is_what_is_answered() -> None:
     assert heard[0][:2] == b"\x16\x03"  # a handshake record of TLS: ClientHello
     with peer(greets) as address:
         assert probe.round_trip(address, within=0.2, access=tls) is None
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_an_end_is_seen_although_something_before_it_was_never_read(reset: bool) -> None:
+    go = threading.Event()
+
+    def says_and_leaves(connection: socket.socket) -> None:
+        connection.sendall(b"something")
+        go.wait(60)
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with peer(says_and_leaves) as address, probe.Path(address, within=60) as path:
+        assert not path.ended
+        go.set()
+        until(lambda: path.ended, within=60, what="the end to be seen")

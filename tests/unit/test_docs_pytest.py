@@ -1,0 +1,57 @@
+"""The tests on docs/pytest.md: each asks for what there is. Nothing is started."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from linkflap.api import runs
+from linkflap.chaos.scenario_file import is_file
+from linkflap.harness import pytest_plugin
+from linkflap.harness.recording.run import check
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.DOTALL)
+
+
+def every_one():
+    """Each test of each block with all arguments of its markers, one for each parameter that it has."""
+    for block in BLOCKS:
+        names: dict[str, object] = {}
+        exec(compile(block, "docs/pytest.md", "exec"), names)  # our own page
+        for test in (made for name, made in names.items() if name.startswith("test_") and isinstance(made, FunctionType)):
+            marks = [mark for mark in test.pytestmark if mark.name == "linkflap"]
+            given = [p.marks for mark in test.pytestmark if mark.name == "parametrize" for p in mark.args[1]] or [()]
+            for more in given:
+                yield pytest.param(test, arguments([*marks, *more]), id=test.__name__)
+
+
+def arguments(marks):
+    wanted: dict[str, object] = {}
+    for mark in marks:
+        wanted |= {**({"scenario": mark.args[0]} if mark.args else {}), **mark.kwargs}
+    return wanted
+
+
+def test_there_are_five_kinds_of_user_with_some_ten_lines_each():
+    assert len(BLOCKS) == 5
+    assert all(block.count("\n") <= 14 for block in BLOCKS)
+
+
+@pytest.mark.parametrize(("test", "wanted"), [*every_one()])
+def test_each_asks_for_what_there_is(test, wanted, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    fixture = next(name for name in test.__code__.co_varnames if name.startswith("linkflap_"))
+    if fixture == "linkflap_world":
+        assert wanted.keys() <= {"topology", "topics", "mirror"}
+        return
+    pytest_plugin._check_names(wanted, pytest_plugin._ARGUMENTS, with_options=True)
+    asked = {name: wanted.pop(name, None) for name in ("scenario", "seed", "topology", "mirror", "duration", "clients")}
+    chosen = runs._chosen(
+        asked["scenario"], asked["seed"], asked["topology"], asked["mirror"], wanted, asked["duration"], asked["clients"]
+    )
+    assert is_file(asked["scenario"]) or chosen.name.startswith(asked["scenario"])
+    check(chosen, "process")
