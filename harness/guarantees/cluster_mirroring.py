@@ -58,5 +58,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         appended_at_promotion=("abort-markers", "producer-id-reset"),
         reversible=True,
         keeps_journal=True,
+        describes_itself=True,
         allowed=ALLOWED,
     )

@@ -52,7 +52,8 @@ class Guarantee:
     `appended_at_promotion` are the control records that the mirror writes behind the last mirrored offset, and
     `truncates_at_promotion` says that it may remove a mirrored tail first. `reversible`: it can take over the cluster that was
     given up (failback), and truncates that log where the two histories part. `keeps_journal`: it reports each step of its end
-    in the event `mirror-stopped`.
+    in the event `mirror-stopped`. `describes_itself`: it is asked all the time for each partition's state and lag (event
+    `mirror-described`).
     """
 
     equality: Equality
@@ -67,6 +68,7 @@ class Guarantee:
     truncates_at_promotion: bool = False
     reversible: bool = False
     keeps_journal: bool = False
+    describes_itself: bool = False
     allowed: tuple[Allowance, ...] = ()
 
     @property

@@ -154,6 +154,9 @@ class Event:
     fault-end        target          {id}
     proxy-rebuilt    link            {reason}
     mirror-started   link            {mirror, options, seconds}
+    mirror-described link            {asked: ns, rows: [{topic, partition, state, mirrors: bool, lag}]}    what it says of itself;
+                                     asked then, answered at the event's time
+    mirror-verb      link            {verb, accepted: bool, tries, refused: {error: times}, seconds}    asked until accepted
     mirror-stopped   link            {drained: bool}    of one that keeps a journal also partitions: [..], topics: {name: ids},
                                      each with unknown_configs that were left out,
                                      unsynced: {group: state}, which were active on the destination,

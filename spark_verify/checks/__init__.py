@@ -21,6 +21,7 @@ from linkflap.spark_verify.checks import (
     leader_epochs,
     lost_write,
     marker_pairing,
+    mirror_states,
     order_equality,
     poll_continuity,
     producer_id_uniqueness,
@@ -74,6 +75,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             program_copies.CHECK,
             internal_topics.CHECK,
             failover.CHECK,
+            mirror_states.CHECK,
         )
     }
 )

@@ -4,7 +4,8 @@ Two witnesses of time, both of the harness' one clock. The producer: a record th
 was read too early on every cluster, also by the transaction itself that sent it. And the broker: a sample that was begun after
 the record was returned, under the same leader in the same epoch as the one before it, still had the last stable offset at or
 below it. A mirror that ends may truncate its destination's log, and the LSO goes back with it: samples that may be of after that
-are no witness. What was aborted in the end is aborted-read's to tell.
+are no witness. Nor is one below what the same leader had reported before: that the LSO went back is last-stable-offset's to
+tell, and what was committed by then had been committed. What was aborted in the end is aborted-read's to tell.
 """
 
 from __future__ import annotations
@@ -75,7 +76,14 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     following = np.where(usable, after, 1)
     before = following - 1
     same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
-    return np.asarray(usable & same & ~truncated[following] & (lso[following] <= got.offset))
+    back = _went_back(lso, (leader[1:] != leader[:-1]) | (epoch[1:] != epoch[:-1]))
+    return np.asarray(usable & same & ~truncated[following] & ~back[following] & (lso[following] <= got.offset))
+
+
+def _went_back(lso: Ints, changed: Bools) -> Bools:
+    """Per sample, whether it is below an earlier one of the same leader in the same epoch."""
+    terms = np.split(lso, np.flatnonzero(changed) + 1)
+    return np.concatenate([term < np.maximum.accumulate(term) for term in terms])
 
 
 CHECK = Check(

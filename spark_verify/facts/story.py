@@ -57,6 +57,20 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a mirror said of a partition when it was asked, between `asked` and `returned`: its own word for the `state`, whether
+    that means that it `mirrors`, and by how many offsets it is behind (`lag`, -1: it did not say).
+    """
+
+    link: str
+    state: str
+    mirrors: bool
+    lag: int
+    asked: int
+    returned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
@@ -133,6 +147,7 @@ class Story:
     promotions: Sequence[Promotion] = ()
     truncations: Sequence[Truncation] = ()
     stops: Sequence[Stop] = ()
+    descriptions: Sequence[Description] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ from linkflap.harness.log.coordinators import CoordinatorEntry
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
-from linkflap.spark_verify.facts.story import Promotion, Refusal, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, Stop, Story, Truncation, Window
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -284,6 +284,10 @@ class PartitionView:
     @property
     def stops(self) -> Sequence[Stop]:
         return self.story.stops
+
+    @property
+    def descriptions(self) -> Sequence[Description]:
+        return self.story.descriptions
 
     @property
     def compacted(self) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ from linkflap.harness.model.scenario import WorkloadSpec, clients
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
-from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Copying, Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.read.missing_parts import (
     absent_captures,
     absent_ends,
@@ -158,9 +158,17 @@ def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds],
     promotions = _promotions(events, damage)
     truncations = _by_partition(events, "truncation", _truncations, damage)
     stops = _by_partition(events, "mirror-stopped", _stops, damage)
+    descriptions = _by_partition(events, "mirror-described", _descriptions, damage)
     unclear = _by_partition(events, "promotion-unknown", _unclear, damage)
     compacted = _compacted(bounds)
-    keys = {(b.topic, b.partition) for b in bounds} | promotions.keys() | truncations.keys() | stops.keys() | unclear.keys()
+    keys = (
+        {(b.topic, b.partition) for b in bounds}
+        | promotions.keys()
+        | truncations.keys()
+        | stops.keys()
+        | descriptions.keys()
+        | unclear.keys()
+    )
     return {
         key: Story(
             facts=facts,
@@ -169,6 +177,7 @@ def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds],
             promotions=tuple(promotions.get(key, ())),
             truncations=tuple(truncations.get(key, ())),
             stops=tuple(stops.get(key, ())),
+            descriptions=tuple(descriptions.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(unclear.get(key, ())),
         )
@@ -377,7 +386,7 @@ def _promotions(events: Sequence[Event], damage: list[Damage]) -> Mapping[Key, S
     return dict(found)
 
 
-Row = TypeVar("Row", Truncation, Stop, tuple[str, int])
+Row = TypeVar("Row", Truncation, Stop, Description, tuple[str, int])
 
 
 def _by_partition(
@@ -403,6 +412,22 @@ def _truncations(event: Event) -> Iterator[tuple[Key, Truncation]]:
             link=event.subject, cluster=str(data["cluster"]), offset=int(data["offset"]), end=int(data["end"]), time=event.time
         ),
     )
+
+
+def _descriptions(event: Event) -> Iterator[tuple[Key, Description]]:
+    data = cast("Mapping[str, Any]", event.data)
+    for row in data["rows"]:
+        yield (
+            (str(row["topic"]), int(row["partition"])),
+            Description(
+                link=event.subject,
+                state=str(row["state"]),
+                mirrors=bool(row["mirrors"]),
+                lag=int(row["lag"]),
+                asked=int(data["asked"]),
+                returned=event.time,
+            ),
+        )
 
 
 def _unclear(event: Event) -> Iterator[tuple[Key, tuple[str, int]]]:

@@ -12,8 +12,8 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-NO_RELAY = {"write-cycles", "exactly-once", "program-copies"}
-"""Checks of workloads that read inside of their transactions, which these scenarios have none of."""
+NO_RELAY = {"write-cycles", "exactly-once", "program-copies", "mirror-states"}
+"""Checks of workloads that read inside of their transactions, and of mirrors that describe themselves: here are none of them."""
 
 
 def idle(judged):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from tests.oracles import changed_logs as logs
@@ -15,6 +16,8 @@ def change(made: World, times: int) -> list[str]:
     for chosen in made.random.choices(CHANGES, k=times):
         if chosen(made):
             done.append(chosen.__name__)
+    if times and _lie(made):
+        done.append(_lie.__name__)
     return done
 
 
@@ -279,6 +282,16 @@ def _break_broker(made: World) -> bool:
     start = made.random.randint(0, made.time // SECOND) * SECOND
     target = f"{made.random.choice(made.clusters)}/1"
     made.windows.append({"id": f"b{start}", "fault": "broker-kill", "target": target, "start": start, "end": start + 9 * SECOND})
+    return True
+
+
+def _lie(made: World) -> bool:
+    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it was."""
+    dice = Random(made.time)
+    if not made.descriptions or dice.random() < 0.5:
+        return False
+    for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
+        row |= {"mirrors": True, "state": "MIRRORING", "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)])}
     return True
 
 

@@ -419,6 +419,17 @@ def _read_to_the_end(made: World) -> None:
                 _row(made, reader, partition, "drained", [], position=reader["at"].get(partition, 0))
 
 
+def _described(made: World, cluster: str, partition: int, sample: Row) -> list[Row]:
+    """What the mirror into a cluster says of a partition while that is sampled."""
+    source = next((a for a, b in made.links if b == cluster), "")
+    if not source:
+        return []
+    over = any(p["link"] == f"{source}->{cluster}" for p in made.promotions)
+    lag = -1 if over else max(0, made.end(source, partition) - made.end(cluster, partition))
+    row = {"link": f"{source}->{cluster}", "partition": partition, "state": "STOPPED" if over else "MIRRORING"}
+    return [row | {"mirrors": not over, "lag": lag, "asked": sample["time"], "returned": sample["returned"]}]
+
+
 def _sample(made: World, only: str = "") -> None:
     """Bounds and committed offsets, as an admin client sees them."""
     for cluster in [only] if only else made.clusters:
@@ -434,6 +445,7 @@ def _sample(made: World, only: str = "") -> None:
             }
             row |= {"last_stable": made.open_first(cluster, partition), "high_watermark": high}
             made.marks.setdefault((cluster, partition), []).append(row)
+            made.descriptions += _described(made, cluster, partition, row)
             if cluster != "A" and made.random.random() < 0.3:
                 offset = _synced(made, cluster, partition)
                 made.groups.append({"partition": partition, "time": time, "cluster": cluster, "group": "g", "offset": offset})

@@ -27,7 +27,7 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Promotion, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
 from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
@@ -84,6 +84,7 @@ class World:
         self.promotions: list[Row] = []
         self.truncations: list[Row] = []
         self.stops: list[Row] = []
+        self.descriptions: list[Row] = []
         self.windows: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
         self.epochs = dict.fromkeys(self.clusters, 0)
@@ -317,6 +318,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         promotions=[Promotion(**row) for row in mine(world.promotions)],
         truncations=[Truncation(**row) for row in mine(world.truncations)],
         stops=[Stop(**row) for row in mine(world.stops)],
+        descriptions=[Description(**row) for row in mine(world.descriptions)],
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
     return PartitionView(

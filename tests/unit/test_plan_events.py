@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.harness.rundir import RunWriter
-from linkflap.spark_verify.facts.story import Refusal
+from linkflap.spark_verify.facts.story import Description, Refusal
 from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
@@ -57,3 +57,23 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path)
     facts = plan(tmp_path / "run").facts
     assert facts.refusals == (Refusal(link="A->B", **refused),)
     assert facts.deaths == {"A": began.time}, "what was open there can be ended by nobody"
+
+
+def described(**changed):
+    row = {"topic": "A.orders", "partition": 0, "state": "MIRRORING", "mirrors": True, "lag": 3} | changed
+    return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
+
+
+def test_what_a_mirror_said_of_itself(tmp_path):
+    writer = RunWriter(tmp_path / "run", run())
+    kind, subject, data = described()
+    answered = writer.event(kind, subject, **data)
+    writer.close("finished")
+    (story,) = (story for key, story in plan(tmp_path / "run").stories.items() if key == ("A.orders", 0))
+    wanted = Description(link="A->B", state="MIRRORING", mirrors=True, lag=3, asked=5, returned=answered.time)
+    assert story.descriptions == (wanted,)
+
+
+def test_what_a_mirror_said_and_nobody_can_read(tmp_path):
+    said = reasons(tmp_path, described(lag="much"))
+    assert [reason for reason in said if reason.startswith("a mirror-described of A->B that cannot be read")]

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.model.clock import now
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 ASK_SECONDS: Final = 15
+DESCRIBE_EVERY: Final = 1.0
 T = TypeVar("T")
 
 
@@ -118,6 +121,32 @@ class MirrorAdmin:
             self._closed = True
             if self._bridge is not None:
                 self._bridge.close()
+
+
+class Describing:
+    """Asks a mirror all the time what it says of itself, and notes each answer with when it was asked.
+
+    It goes on when the mirror has stopped: what it says then is to be true as well. What is refused says nothing.
+    """
+
+    def __init__(self, admin: MirrorAdmin, name: str, note: Callable[[int, Sequence[Row]], None]) -> None:
+        self._admin, self._name, self._note = admin, name, note
+        self._ended, self._noting = threading.Event(), threading.Lock()
+        threading.Thread(target=self._ask, name=f"describe-{name}", daemon=True).start()
+
+    def _ask(self) -> None:
+        while not self._ended.wait(DESCRIBE_EVERY):
+            asked = now()
+            with suppress(Refused):
+                rows = self._admin.describe(self._name)
+                with self._noting:
+                    if not self._ended.is_set():
+                        self._note(asked, rows)
+
+    def end(self) -> None:
+        """Nothing more is noted; an answer that is under way is not waited for."""
+        with self._noting:
+            self._ended.set()
 
 
 def _row(row: Handle) -> Row:

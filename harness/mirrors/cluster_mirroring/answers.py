@@ -12,6 +12,7 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 
+MIRRORING: Final = "MIRRORING"
 ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
 _EVERY: Final = 0.25
 _SHOWN: Final = 2
@@ -99,7 +100,7 @@ def until_accepted(
 def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bool:
     """Whether every partition is MIRRORING; one without a row is not."""
     states = {(row.topic, row.partition): row.state for row in rows}
-    return bool(partitions) and all(states.get(tp) == "MIRRORING" for tp in partitions)
+    return bool(partitions) and all(states.get(tp) == MIRRORING for tp in partitions)
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
+    MIRRORING,
     Answer,
     Refused,
     Row,
@@ -81,7 +82,14 @@ class ClusterMirror:
         self._running = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
-        deployment.at_close(self._admin.close)
+        self._describing: Describing | None = None
+        deployment.at_close(self.close)
+
+    def close(self) -> None:
+        """Nothing is asked of the build any more."""
+        if self._describing is not None:
+            self._describing.end()
+        self._admin.close()
 
     @property
     def alive(self) -> bool:
@@ -103,6 +111,7 @@ class ClusterMirror:
             self._await_mirroring(began)
         finally:
             watch.close()
+        self._describing = self._describing or Describing(self._admin, self._name, self._describe)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
         self._recorder.event("mirror-started", self.link.name, mirror=self.spec.kind, options=options, seconds=seconds)
@@ -128,6 +137,14 @@ class ClusterMirror:
             until(lambda: self._mirroring() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
         finally:
             canary.close()
+
+    def _describe(self, asked: int, rows: Sequence[Row]) -> None:
+        named = [
+            {"topic": r.topic, "partition": r.partition, "state": r.state, "mirrors": r.state == MIRRORING, "lag": r.lag}
+            for r in rows
+            if not r.topic.endswith(f".{CANARY}")
+        ]
+        self._recorder.event("mirror-described", self.link.name, asked=asked, rows=named)
 
     def _mirroring(self) -> bool:
         return mirroring(self._rows(), self._partitions())

@@ -48,8 +48,19 @@ def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -
     for before, after in pairwise(marks):
         if before.time < read.returned <= after.time:
             same = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
-            return bool(same and after.last_stable <= offset and not _truncated(story, generation, after))
+            back = any(m.last_stable > after.last_stable for m in _term(marks, after))
+            return bool(same and not back and after.last_stable <= offset and not _truncated(story, generation, after))
     return False
+
+
+def _term(marks: Sequence[Any], last: Any) -> list[Any]:
+    """A sample and those right before it of the same leader in the same epoch."""
+    found: list[Any] = []
+    for mark in reversed(marks[: marks.index(last) + 1]):
+        if (mark.leader, mark.leader_epoch) != (last.leader, last.leader_epoch):
+            break
+        found.append(mark)
+    return found
 
 
 def _truncated(story: Story, generation: PlainGeneration, sample: Any) -> bool:

@@ -20,7 +20,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.eras import REVERSAL
-from linkflap.spark_verify.facts.story import Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -203,6 +203,7 @@ def view(
     compacted: Mapping[str, int] | None = None,
     deaths: Mapping[str, int] | None = None,
     refusals: Sequence[Refusal] = (),
+    descriptions: Sequence[Description] = (),
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     facts = RunFacts(
@@ -222,6 +223,7 @@ def view(
         promotions=promotions,
         truncations=truncations,
         stops=stops,
+        descriptions=descriptions,
         compacted=compacted or {},
     )
     return PartitionView(

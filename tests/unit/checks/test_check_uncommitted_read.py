@@ -45,6 +45,12 @@ ACCEPTED = {
         {"A/native": 1},
     ),
 }
+AT_25 = [poll((0, 1), at=25 * SECOND)]
+WENT_BACK = {"A": samples(*[(1, 2)] * 24, *[(0, 2)] * 16)}
+ACCEPTED["committed, and then the LSO went back"] = (
+    view([A], sends=[commit(1, acked=0)], reads=AT_25, watermarks=WENT_BACK),
+    {"A/native": 1},
+)
 REJECTS = {
     "uncommitted-read": Rejected(view=view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND)]), cluster="A", offset=0),
 }

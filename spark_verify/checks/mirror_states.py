@@ -1,0 +1,138 @@
+"""mirror-states: what a mirror says of itself is what the logs say (KIP-1279: describe, and its lag).
+
+An operator promotes a destination when the mirror says that nothing is left to copy. A lag may be old by some seconds: it is a
+lie if at no moment of the last `STALE` it was so little. The source had at least what it had reported before that, and not less
+in between; the destination had no more than the most that it reported since, or soon after: one with several brokers reports what
+all in sync have, which follows what its leader has within the time after which a replica that is behind is taken out. A partition
+that was promoted is not mirrored any more, until its mirror is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from linkflap.spark_verify.facts.eras import REVERSAL
+from linkflap.spark_verify.facts.story import Description, Promotion
+from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
+
+KIND: Final = "state-lie"
+STALE: Final = 5 * 10**9
+"""How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s here)."""
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Holds every description against what leaders of both ends reported around it; each kind of lie once per link."""
+    findings: list[Finding] = []
+    for link in dict.fromkeys(each.link for each in view.descriptions):
+        mine = [each for each in view.descriptions if each.link == link]
+        findings.append(Examined(cluster=_ends(link)[1], origin="mirrored", count=len(mine)))
+        findings += _lags(view, mine)
+        findings += _states(view, mine)
+    return findings
+
+
+def _ends(link: str) -> tuple[str, str]:
+    source, _, destination = link.partition("->")
+    return source, destination
+
+
+def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
+    """The worst of the lags that were too small at every moment that they may be of."""
+    lagging = [each for each in mine if each.mirrors and each.lag >= 0]
+    wrong = [(least - each.lag, at, least, each) for each in lagging for at, least in _least(view, each) if least > each.lag]
+    if wrong:
+        _, at, least, worst = max(wrong, key=lambda lie: lie[0])
+        evidence = {
+            "how": f"it was {least} offsets behind or more for {STALE // 10**9} s",
+            "state": worst.state, "lag": worst.lag, "least": least, "time": worst.asked, "descriptions": len(wrong),
+        }  # fmt: skip
+        yield Found(kind=KIND, cluster=_ends(worst.link)[1], offset=at, evidence=evidence)
+
+
+def _least(view: PartitionView, said: Description) -> Iterator[tuple[int, int]]:
+    """(what the destination had at most, how many offsets it was behind at least) from `STALE` before a description until it was
+    given; nothing where samples do not say."""
+    source, destination = _ends(said.link)
+    here, there = view.watermarks.get(destination), view.watermarks.get(source)
+    if here is None or there is None:
+        return
+    since, brokers = said.asked - STALE, {cluster.name: cluster.brokers for cluster in view.topology.clusters}
+    until = said.returned + (STALE if brokers.get(destination, 1) > 1 else 0)
+    if any(t.cluster in (source, destination) and since - STALE <= t.time <= until + STALE for t in view.truncations):
+        return
+    theirs, ours = _had(there, since, said.returned), _had(here, since, until, closed=True)
+    if len(theirs) and len(ours):
+        yield int(max(ours)), int(min(theirs)) - int(max(ours))
+
+
+def _had(marks: Watermarks, since: int, until: int, *, closed: bool = False) -> Sequence[int]:
+    """The high watermarks reported from the last before `since` up to the first after `until`; none where nothing is from before.
+
+    `closed`: none either where nothing is from after.
+    """
+    known = np.flatnonzero(marks.high_watermark >= 0)
+    before = known[marks.returned[known] <= since]
+    after = known[marks.time[known] >= until]
+    if not len(before) or (closed and not len(after)):
+        return ()
+    last = int(after[0]) if len(after) else int(known[-1])
+    rows = known[(known >= before[-1]) & (known <= last)]
+    return list(map(int, marks.high_watermark[rows]))
+
+
+def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
+    """Said to be mirrored long after it was promoted, with no mirror started since."""
+    wrong = [(each, promotion) for each in mine if each.mirrors for promotion in _over(view, each)]
+    if wrong:
+        said, promotion = wrong[0]
+        evidence = {
+            "how": "it had been promoted, and no mirror was started since",
+            "state": said.state, "lag": said.lag, "time": said.asked, "descriptions": len(wrong),
+        }  # fmt: skip
+        yield Found(kind=KIND, cluster=promotion.cluster, offset=promotion.offset, evidence=evidence)
+
+
+def _over(view: PartitionView, said: Description) -> Iterator[Promotion]:
+    """The promotion that had ended a mirror when it was asked for the description."""
+    source, destination = _ends(said.link)
+    before = [p for p in view.promotions if p.link == said.link and p.time + STALE < said.asked]
+    if before:
+        last = max(before, key=lambda p: p.time)
+        again = (w for w in view.windows if w.fault == REVERSAL and w.target == f"{destination}->{source}")
+        if not any(last.time < w.start <= said.returned for w in again):
+            yield last
+
+
+def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    if not scenario.mirror.guarantee.describes_itself:
+        return ()
+    return {(link.destination, "mirrored") for link in scenario.topology.links}
+
+
+CHECK = Check(
+    name="mirror-states",
+    guarantee="What a mirror says of a partition, its state and its lag, is what the logs of both ends say.",
+    source="KIP-1279: describe, and the lag by which an operator decides to fail over",
+    inputs=frozenset({"watermarks", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=KIND,
+            meaning="A mirror said of a partition that it was less behind than it had been at any moment of the last 5 s, or "
+            "that it was mirrored 5 s and more after it had been promoted. The offset is where the destination stood.",
+            sentence="the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}",
+            smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+    unit="descriptions",
+    due_at=_due,
+    when="what is mirrored, by a mirror that describes itself",
+    time_based=True,
+)

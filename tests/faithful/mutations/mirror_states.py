@@ -1,0 +1,45 @@
+"""What a mirror says of itself that the logs do not bear out, and what they do."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.faithful.descriptions import described, described_at
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import PLANNED, mutation
+from tests.faithful.spec import TOPIC
+
+SECOND = 10**9
+
+
+def _after_the_promotion(made: Made, seconds: int, lag: int) -> None:
+    """The mirror describes a partition of A's again, so long after B was promoted."""
+    described(made)
+    time = max(event.time for event in made.events if event.kind == "promotion") + seconds * SECOND
+    made.events.append(described_at(TOPIC, 0, time, time + 1, lag))
+    made.ended = max(made.ended, time + 2)
+
+
+@mutation(PLANNED, must="mirror-states/state-lie")
+def said_to_mirror_what_was_promoted(made: Made, rng: Random) -> None:
+    """Six seconds after B was promoted the mirror says that it mirrors a partition to it, and that nothing is behind."""
+    _after_the_promotion(made, 6, 0)
+
+
+@mutation(PLANNED, verdict="valid")
+def said_to_mirror_a_moment_after(made: Made, rng: Random) -> None:
+    """Two seconds after B was promoted the mirror still says that it mirrors a partition to it: what it says may be that old."""
+    _after_the_promotion(made, 2, 0)
+
+
+@mutation(PLANNED, verdict="valid")
+def said_to_have_stopped(made: Made, rng: Random) -> None:
+    """What the mirror says is what samples show, and six seconds after B was promoted it says that it has stopped."""
+    _after_the_promotion(made, 6, -1)
+
+
+@mutation(PLANNED, unknown="mirror-states", verdict="unknown")
+def never_described(made: Made, rng: Random) -> None:
+    """A mirror that describes itself was never heard."""
+    described(made)
+    made.events = [event for event in made.events if event.kind != "mirror-described"]

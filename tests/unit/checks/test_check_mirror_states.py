@@ -1,0 +1,78 @@
+"""mirror-states: the smallest histories."""
+
+from dataclasses import replace
+
+import pytest
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, promoted, reversed_, samples, view
+
+from linkflap.spark_verify.facts.story import Description, Truncation
+
+NAME = "mirror-states"
+A2, B1 = Log("A").data(1, 2), Log("B").data(1)
+BOTH = {"A/native": 2}
+
+
+def said(lag, at, *, state="MIRRORING", link="A->B"):
+    return Description(
+        link=link, state=state, mirrors=state == "MIRRORING", lag=lag, asked=at * SECOND, returned=at * SECOND + 1000
+    )
+
+
+def marks(a, b):
+    """High watermarks of A and B, one each second from second 1 on."""
+    return {name: samples(*[(high, high) for high in highs]) for name, highs in (("A", a), ("B", b))}
+
+
+def seen(*descriptions, a=(2,) * 9, b=(1,) * 9, logs=(A2, B1), **rest):
+    return view(list(logs), descriptions=descriptions, watermarks=marks(a, b), **rest)
+
+
+GONE = Truncation(link="A->B", cluster="B", offset=1, end=2, time=4 * SECOND)
+OVER = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promoted(1)]}
+ACCEPTED = {
+    "as far behind as it says": (seen(said(1, 8)), {"B/mirrored": 1}),
+    "further behind than it is": (seen(said(5, 8)), {"B/mirrored": 1}),
+    "behind for less than 5 s": (seen(said(0, 8), a=(1, 1, 1, 1, 2, 2, 2, 2, 2)), {"B/mirrored": 1}),
+    "not behind at one moment of the last 5 s": (seen(said(0, 8), b=(1, 1, 1, 1, 2, 2, 2, 2, 2)), {"B/mirrored": 1}),
+    "it does not say": (seen(said(-1, 8)), {"B/mirrored": 1}),
+    "not mirrored": (seen(said(0, 8, state="FAILED")), {"B/mirrored": 1}),
+    "no sample from before": (seen(said(0, 3)), {"B/mirrored": 1}),
+    "no sample from after": (seen(said(0, 20)), {"B/mirrored": 1}),
+    "the log was truncated meanwhile": (seen(said(0, 8), truncations=[GONE]), {"B/mirrored": 1}),
+    "a leader with followers that are behind": (seen(said(0, 8), topology="A->B:3"), {"B/mirrored": 1}),
+    "mirrored for some seconds after a promotion": (seen(said(0, 503), **OVER), {"B/mirrored": 1}),
+    "stopped after a promotion": (seen(said(-1, 600, state="STOPPED"), **OVER), {"B/mirrored": 1}),
+    "mirrored again": (
+        seen(said(-1, 700), **OVER, windows=[replace(reversed_("B->A", at=650))]),
+        {"B/mirrored": 1},
+    ),
+    "nothing said": (seen(), {}),
+}
+REJECTS = {
+    "state-lie": Rejected(view=seen(said(0, 8)), cluster="B", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    history, counted = ACCEPTED[case]
+    assert_accepted(NAME, history, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+@pytest.mark.parametrize(
+    ("history", "offset"),
+    [
+        (seen(said(0, 7), said(0, 8), said(1, 8)), 1),
+        (seen(said(2, 8), a=(9,) * 9), 1),
+        (seen(said(0, 8), topology="A->B:3", a=(2,) * 20, b=(1,) * 20), 1),
+        (seen(said(-1, 600), **OVER), 1),
+        (seen(said(0, 900), **OVER, windows=[replace(reversed_("A->B", at=650))]), 1),
+    ],
+)
+def test_each_lie_is_said_once(history, offset):
+    assert anomalies(NAME, history) == [("state-lie", "B", offset)]
