@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
@@ -27,6 +27,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec
 from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
 from linkflap.topologies.named import TOPOLOGIES
 
+_Value = TypeVar("_Value", int, str)
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"{}]+(?:-[^\s@:,;<>\-=→←↔⇒\"{}]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
 _BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"{}])+")
@@ -274,23 +275,24 @@ def _security(cursor: _Text, name: str) -> str | None:
 
 
 def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
-    """One ClusterSpec per name, in the order of first mention; what is said twice must be the same."""
+    """One ClusterSpec per name, in the order of first mention."""
     for name in dict.fromkeys(m.name for m in mentions):
         of_it = [m for m in mentions if m.name == name]
-        for what, given in (
-            ("brokers", {str(m.brokers) for m in of_it if m.brokers is not None}),
-            ("Kafka", {m.kafka for m in of_it if m.kafka is not None}),
-            ("security", {m.security for m in of_it if m.security is not None}),
-        ):
-            if len(given) > 1:
-                cursor.fail(
-                    f"cluster {name} is given twice with different {what} ({' and '.join(sorted(given))}); say it once",
-                    of_it[-1].at,
-                )
-        brokers = next((m.brokers for m in of_it if m.brokers is not None), 1)
-        kafka = next((m.kafka for m in of_it if m.kafka is not None), DEFAULT_KAFKA)
-        security = next((m.security for m in of_it if m.security is not None), "")
-        yield ClusterSpec(name=name, brokers=brokers, kafka=kafka, security=security)
+        yield ClusterSpec(
+            name=name,
+            brokers=_agreed(cursor, of_it, "brokers", [m.brokers for m in of_it], usual=1),
+            kafka=_agreed(cursor, of_it, "Kafka", [m.kafka for m in of_it], usual=DEFAULT_KAFKA),
+            security=_agreed(cursor, of_it, "security", [m.security for m in of_it], usual=""),
+        )
+
+
+def _agreed(cursor: _Text, of_it: list[_Mention], what: str, given: list[_Value | None], *, usual: _Value) -> _Value:
+    """What the mentions of a cluster say of it, which must be the same in all that say it."""
+    said = list(dict.fromkeys(value for value in given if value is not None))
+    if len(said) > 1:
+        values = " and ".join(sorted(map(str, said)))
+        cursor.fail(f"cluster {of_it[-1].name} is given twice with different {what} ({values}); say it once", of_it[-1].at)
+    return said[0] if said else usual
 
 
 def _no_duplicates(cursor: _Text, links: list[tuple[int, LinkSpec]]) -> None:

@@ -91,23 +91,24 @@ class _Graph:
 
     def _columns(self, links: Sequence[LinkSpec]) -> Mapping[str, int]:
         """Longest way from a source, links back left out; sources stand right before what they feed."""
-        order = list(self._clusters)
-        forward = [
-            (a, b)
-            for a, b in ((link.source, link.destination) for link in links)
-            if (b, a) not in self._both or order.index(a) < order.index(b)
-        ]
+        order, forward = list(self._clusters), self._forward(links)
         column = dict.fromkeys(order, 0)
         for _ in order:
             for a, b in forward:
-                if not self._closes(a, b, forward):
-                    column[b] = max(column[b], column[a] + 1)
-        fed = {b for a, b in forward if not self._closes(a, b, forward)}
+                column[b] = max(column[b], column[a] + 1)
+        fed = {b for _, b in forward}
         for name in order:
-            nexts = [column[b] for a, b in forward if a == name and not self._closes(a, b, forward)]
+            nexts = [column[b] for a, b in forward if a == name]
             if name not in fed and nexts:
                 column[name] = min(nexts) - 1
         return column
+
+    def _forward(self, links: Sequence[LinkSpec]) -> list[tuple[str, str]]:
+        """Links without those back: of a pair the one out of the cluster named first, and none that closes a ring."""
+        order = list(self._clusters)
+        ways = [(link.source, link.destination) for link in links]
+        firsts = [(a, b) for a, b in ways if (b, a) not in self._both or order.index(a) < order.index(b)]
+        return [(a, b) for a, b in firsts if not self._closes(a, b, firsts)]
 
     def _closes(self, a: str, b: str, links: Sequence[tuple[str, str]]) -> bool:
         """Whether a->b closes a ring: it leads back to a cluster named earlier, from which `a` can be reached."""
@@ -147,21 +148,26 @@ class _Graph:
 
     def _bundles(self, links: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]] | None:
         """Links that share an end, together; None where a bundle could be misread or two would cross."""
-        bundles: list[list[tuple[str, str]]] = []
-        for link in links:
-            touching = [bundle for bundle in bundles if any(link[0] == a or link[1] == b for a, b in bundle)]
-            bundles = [bundle for bundle in bundles if bundle not in touching]
-            bundles.append([*(ab for bundle in touching for ab in bundle), link])
-        spans = []
-        for bundle in bundles:
-            one_sided = len({a for a, _ in bundle}) == 1 or len({b for _, b in bundle}) == 1
-            both_ways = {(b, a) in self._both for a, b in bundle}
-            rows = [self._row[name] for ab in bundle for name in ab]
-            if not one_sided or len(both_ways) > 1:
-                return None
-            spans.append((self._column[bundle[0][0]], min(rows), max(rows)))
-        overlap = any(x[0] == y[0] and x[1] <= y[2] and y[1] <= x[2] for i, x in enumerate(spans) for y in spans[:i])
-        return None if overlap else bundles
+        bundles = _joined(links)
+        if not all(self._is_clear(bundle) for bundle in bundles):
+            return None
+        crossing = any(self._cross(one, other) for index, one in enumerate(bundles) for other in bundles[:index])
+        return None if crossing else bundles
+
+    def _is_clear(self, bundle: Sequence[tuple[str, str]]) -> bool:
+        """Whether a bundle can be read in one way: one end is one cluster, and all its links have the same arrows."""
+        one_sided = len({a for a, _ in bundle}) == 1 or len({b for _, b in bundle}) == 1
+        return one_sided and len({(b, a) in self._both for a, b in bundle}) == 1
+
+    def _cross(self, one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> bool:
+        """Whether two bundles need the same rows of the same channel."""
+        (channel, top, bottom), (other_channel, other_top, other_bottom) = self._span(one), self._span(other)
+        return channel == other_channel and top <= other_bottom and other_top <= bottom
+
+    def _span(self, bundle: Sequence[tuple[str, str]]) -> tuple[int, int, int]:
+        """The channel of a bundle, by the column before it, and its first and last row."""
+        rows = [self._row[name] for link in bundle for name in link]
+        return self._column[bundle[0][0]], min(rows), max(rows)
 
     def _width(self, column: int) -> int:
         return max(len(text) for name, c in self._clusters.items() if self._column[name] == column for text in label(c)) + 4
@@ -201,3 +207,13 @@ class _Graph:
         canvas.down(to, self._top(b) + _BOX_HEIGHT, floor)
         canvas.across(floor, min(at, to), max(at, to))
         canvas.write(self._top(b) + _BOX_HEIGHT, to, "▲")
+
+
+def _joined(links: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Links in bundles: those that share an end with one another, directly or by others."""
+    bundles: list[list[tuple[str, str]]] = []
+    for link in links:
+        touching = [bundle for bundle in bundles if any(link[0] == a or link[1] == b for a, b in bundle)]
+        bundles = [bundle for bundle in bundles if bundle not in touching]
+        bundles.append([*(ab for bundle in touching for ab in bundle), link])
+    return bundles

@@ -5,7 +5,7 @@ A fault that has no family here is drawn all the same, on any target that it app
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
@@ -38,6 +38,8 @@ OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
+_TAKEN_OVER: Final = frozenset({"broker-restart", "coordinator-loss", "controller-loss", "rolling-restart"})
+"""Faults that are about how the other brokers of a cluster take over."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
 
@@ -77,35 +79,45 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
 
 def targets(fault: str, draft: Draft) -> list[str]:
     """Where a fault can be done by now: brokers that run, links into them, mirrors that there are, clusters with clients."""
-    topology = draft.topology
-    names = sorted(draft.up)
+    return [target for target in _candidates(fault, draft) if FAULTS[fault].applies_to(target, draft.topology) is None]
+
+
+def _candidates(fault: str, draft: Draft) -> Sequence[str]:
+    """What there is by now of the kind that a fault is done to."""
     if fault.startswith("link-") or fault in OF_CERTIFICATES:
-        into = {link: link.partition("->")[0] for link in draft.mirrored}
-        every = [link for link, source in sorted(into.items()) if source in draft.up]
-    elif fault == "leadership-move":
+        return sorted(link for link in draft.mirrored if link.partition("->")[0] in draft.up)
+    if fault == "mirror-kill":
+        return sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
+    if fault == "client-kill":
+        return _written(draft)
+    if fault == "partitions-added":
+        return sorted(draft.at)
+    if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
+        return _of_brokers(fault, draft)
+    return [*sorted(draft.up), *_brokers(draft, least=1), *sorted(draft.mirrored)]
+
+
+def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
+    """Brokers, or clusters of which the fault chooses a broker."""
+    if fault == "leadership-move":
         # Elsewhere mirrors lead, or nobody writes.
-        homes = sorted(set(draft.at.values()) & draft.up)
-        every = [name for name in homes if topology.cluster(name).brokers > 1]
-    elif fault in ("broker-restart", "coordinator-loss", "controller-loss", "rolling-restart"):
+        return [name for name in _written(draft) if draft.topology.cluster(name).brokers > 1]
+    if fault in _TAKEN_OVER:
         # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
-        every = [t for name in names for t in _brokers(topology, name, least=3)]
-        every = every if fault == "broker-restart" else sorted({t.partition("/")[0] for t in every})
-    elif fault.startswith("broker-") or fault == "partition":
-        every = [t for name in names for t in _brokers(topology, name, least=1)]
-    elif fault == "mirror-kill":
-        every = sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
-    elif fault == "client-kill":
-        every = sorted(set(draft.at.values()) & draft.up)
-    elif fault == "partitions-added":
-        every = sorted(draft.at)
-    else:
-        every = [*names, *(t for name in names for t in _brokers(topology, name, least=1)), *sorted(draft.mirrored)]
-    return [target for target in every if FAULTS[fault].applies_to(target, topology) is None]
+        spared = _brokers(draft, least=3)
+        return spared if fault == "broker-restart" else sorted({broker.partition("/")[0] for broker in spared})
+    return _brokers(draft, least=1)
 
 
-def _brokers(topology: Topology, cluster: str, *, least: int) -> Iterable[str]:
-    count = topology.cluster(cluster).brokers
-    return [f"{cluster}/{n}" for n in range(1, count + 1)] if count >= least else []
+def _written(draft: Draft) -> list[str]:
+    """Running clusters that clients are at."""
+    return sorted(set(draft.at.values()) & draft.up)
+
+
+def _brokers(draft: Draft, *, least: int) -> list[str]:
+    """Brokers of running clusters that have at least so many."""
+    counts = {name: draft.topology.cluster(name).brokers for name in sorted(draft.up)}
+    return [f"{name}/{n}" for name, count in counts.items() if count >= least for n in range(1, count + 1)]
 
 
 def disturb(draft: Draft, bounds: Bounds) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import value_lines
-from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
+from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import TRIGGERS, condition
 from linkflap.harness import mirrors
 from linkflap.harness.model.clients import LIBRDKAFKA
@@ -42,6 +42,7 @@ _RESERVED: Final = re.compile(
     r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
 )
 """Settings that linkflap makes itself, that load code, that name files, or that bind beyond loopback."""
+_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
@@ -215,33 +216,37 @@ def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Itera
     if not file.workload:
         reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
     for index, table in enumerate(file.workload):
-        at = ("workload", index)
-        kind = table.kind or (COMMAND if table.command else "")
-        if not kind:
-            reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
-        reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
-        reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
-        for name in table.options:
-            known = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options
-            reader.known((*at, "options", name), f"option of {kind}", name, known)
-        spec = WorkloadSpec(
-            kind=kind,
-            home=table.home,
-            clients=table.clients,
-            library=LIBRDKAFKA if kind == COMMAND else table.library or file.clients,
-            options=table.options,
-            command=tuple(table.command),
-            folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",
-            reads=tuple(table.reads),
-            writes=tuple(table.writes),
-            exactly_once=table.exactly_once,
-        )
-        _placed(reader, (*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
-        if kind == COMMAND:
-            _placed(reader, at, partial(command.check, spec))
-        elif given := [name for name in ("command", "folder", "reads", "writes", "exactly_once") if getattr(table, name)]:
-            reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
-        yield spec
+        yield _workload(reader, file, topology, index, table)
+
+
+def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
+    at = ("workload", index)
+    kind = table.kind or (COMMAND if table.command else "")
+    if not kind:
+        reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
+    reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
+    reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
+    for name in table.options:
+        known = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options
+        reader.known((*at, "options", name), f"option of {kind}", name, known)
+    spec = WorkloadSpec(
+        kind=kind,
+        home=table.home,
+        clients=table.clients,
+        library=LIBRDKAFKA if kind == COMMAND else table.library or file.clients,
+        options=table.options,
+        command=tuple(table.command),
+        folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",
+        reads=tuple(table.reads),
+        writes=tuple(table.writes),
+        exactly_once=table.exactly_once,
+    )
+    _placed(reader, (*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
+    if kind == COMMAND:
+        _placed(reader, at, partial(command.check, spec))
+    elif given := [name for name in _OF_COMMANDS if getattr(table, name)]:
+        reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
+    return spec
 
 
 def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:

@@ -115,7 +115,6 @@ def run(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import Wish, scenario
     from linkflap.harness import runtimes
-    from linkflap.harness.rundir import RunReader
     from linkflap.topologies import parse
 
     if duration is not None and math.isnan(duration):  # which no range excludes
@@ -148,13 +147,7 @@ def run(
     check_output(folder, out, junit)
     _record(chosen, runtime, folder, _again(scenario_name, wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
     if no_verify:
-        click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
-        if as_json:
-            click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
-        ended = RunReader(folder).run
-        if ended.status != "finished":
-            raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
-        return 0
+        return _leave_unjudged(chosen, folder, as_json=as_json)
     return judge([folder], NOTES.through, as_json=as_json, junit=junit)
 
 
@@ -226,6 +219,19 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
     words += ["--duration", str(wish.duration)] if wish.duration else []
     words += ["--clients", shlex.quote(wish.clients)] if wish.clients else []
     return " ".join(words)
+
+
+def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
+    """Says where a recorded run is. Raises EnvironmentFailure for one that did not finish."""
+    from linkflap.harness.rundir import RunReader
+
+    click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
+    if as_json:
+        click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
+    ended = RunReader(folder).run
+    if ended.status != "finished":
+        raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
+    return 0
 
 
 def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:

@@ -91,6 +91,7 @@ def suite(
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
+    from linkflap.harness.cli import suite_dry_run
     from linkflap.harness.suite import plan as plans
     from linkflap.harness.version import VERSION
 
@@ -102,14 +103,13 @@ def suite(
         return _work(_resumed(resume), junit)
     if names[:1] == (MERGE,):
         return _merge([Path(name) for name in names[1:]], out, junit)
-    if len(names) > 1:
-        raise InputError(f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {REGRESSION} or one scenario file")
-    kind, given = _kind(names[0] if names else None, allow_commands=allow_commands or dry_run)
+    name = _only(names)
+    kind, given = _kind(name, allow_commands=allow_commands or dry_run)
     plan = plans.Plan(
         name=kind,
         seed=secrets.randbits(32) if seed is None else seed,
         seconds=plans.seconds(lasts or LASTS[kind]),
-        runs=runs or (0 if lasts else RUNS.get(kind, 0)),
+        runs=_most_runs(kind, runs, lasts),
         jobs=1 if kind == REGRESSION else jobs or plans.usual_jobs(),
         bounds=_bounds(kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, runtime=runtime),
         shard=plans.shard(part) if part else (0, 1),
@@ -123,7 +123,7 @@ def suite(
     )
     plan.check()
     if dry_run:
-        return _dry_run_given(Path(names[0]), plan.runs) if plan.given else _dry_run(plan)
+        return suite_dry_run.show(plan, name)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
     return _work(_created(folder, plan), junit)
@@ -167,6 +167,12 @@ def _created(path: Path, plan: Plan) -> SuiteFolder:
     return folder
 
 
+def _only(names: Sequence[str]) -> str | None:
+    if len(names) > 1:
+        raise InputError(f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {REGRESSION} or one scenario file")
+    return names[0] if names else None
+
+
 def _kind(name: str | None, *, allow_commands: bool) -> tuple[str, str]:
     """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
     from linkflap.chaos import scenario_file
@@ -187,6 +193,11 @@ def _kind(name: str | None, *, allow_commands: bool) -> tuple[str, str]:
     return name, ""
 
 
+def _most_runs(kind: str, runs: int | None, lasts: str | None) -> int:
+    """After how many runs a suite ends; 0 for one that its time alone ends."""
+    return runs or (0 if lasts else RUNS.get(kind, 0))
+
+
 def _bounds(
     kind: str, *, topologies: Sequence[str], mirrors: Sequence[str], faults: Sequence[str], kafka: Sequence[str], runtime: str
 ) -> Bounds:
@@ -200,41 +211,6 @@ def _bounds(
         kafka=tuple(kafka) or (DEFAULT_KAFKA,),
         runtime=runtime,
     )
-
-
-def _dry_run(plan: Plan) -> int:
-    from linkflap.chaos.cases.regression import reproduced
-    from linkflap.chaos.generator import Coverage, cells_of, generate
-    from linkflap.chaos.schedule import describe
-
-    if plan.name == REGRESSION:
-        part, of = plan.shard
-        for known in reproduced()[part::of]:
-            click.echo(f"{known.case.name} on {known.variant.title}: {known.shown} of {known.runs} before")
-        return 0
-    coverage = Coverage()
-    for number in range(1, (plan.runs or 5) + 1):
-        made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
-        coverage = coverage.with_run(cells_of(made))
-        click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}")
-        for words in describe(made.schedule).values():
-            click.echo(f"    {words}")
-    return 0
-
-
-def _dry_run_given(path: Path, runs: int) -> int:
-    """Shows the one scenario of a file, and the programs that it starts."""
-    from linkflap.chaos import scenario_file
-    from linkflap.chaos.schedule import describe
-    from linkflap.harness.recording.run import commands
-
-    made = scenario_file.read(path, seed=0)
-    click.echo(f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} {dict(made.mirror.options)}")
-    for words in describe(made.schedule).values():
-        click.echo(f"    {words}")
-    for name, program in commands(made).items():
-        click.echo(f"    starts {name}: {shlex.join(program)}")
-    return 0
 
 
 def _work(folder: SuiteFolder, junit: Path | None) -> int:

@@ -20,7 +20,7 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import STATES
-from linkflap.harness.suite.summary import came_to, per_hour, unreached
+from linkflap.harness.suite.summary import came_to, never_true, per_hour, strikes, unreached
 from linkflap.harness.suite.triage import REPORT, SMALLEST
 from linkflap.topologies import parse
 
@@ -114,51 +114,60 @@ def _report(path: Path) -> Mapping[str, str]:
 def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
     """How many runs hit what, of all that the bounds let be drawn."""
     hits = Counter(cell for result in results for cell in result.cells)
-    strikes = Counter[tuple[str, str]]()
-    for cell, count in hits.items():
-        if cell.startswith("strike/"):
-            _, fault, state, *_ = cell.split("/")
-            strikes[fault, state] += count
-    yield Table(
+    yield _by_state(results, bounds)
+    yield _by_other_fault(hits, bounds, "after", title="Faults after faults", about="Each row after each column.")
+    yield _by_other_fault(hits, bounds, "over", title="Faults while others lasted", about="Each row during each column.")
+    yield _by_topology(hits, bounds)
+    if len(bounds.kafka) > 1:
+        yield _by_releases(hits, bounds)
+    for kind in bounds.mirrors:
+        yield _by_option(hits, kind)
+    if missed := never_true(results):
+        rows = {text: [n] for text, n in missed.most_common()}
+        yield Table(title="Conditions that never came true", columns=["runs"], rows=rows)
+
+
+def _by_state(results: Sequence[Result], bounds: Bounds) -> Table:
+    struck = strikes(results)
+    return Table(
         title="Faults by the log state that they struck in",
         about="Counted by runs and positions, where the fault was seen to bite; a state is what was true when it was injected.",
         columns=STATES,
-        rows={fault: [strikes[fault, state] for state in STATES] for fault in bounds.allowed},
+        rows={fault: [struck[fault, state] for state in STATES] for fault in bounds.allowed},
     )
-    orders = {name: [hits[f"after/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
-    yield Table(title="Faults after faults", about="Each row after each column.", columns=bounds.allowed, rows=orders)
-    overlaps = {name: [hits[f"over/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
-    yield Table(title="Faults while others lasted", about="Each row during each column.", columns=bounds.allowed, rows=overlaps)
+
+
+def _by_other_fault(hits: Counter[str], bounds: Bounds, how: str, *, title: str, about: str) -> Table:
+    rows = {name: [hits[f"{how}/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
+    return Table(title=title, about=about, columns=bounds.allowed, rows=rows)
+
+
+def _by_topology(hits: Counter[str], bounds: Bounds) -> Table:
     shapes = [shape(_parsed(name)) for name in bounds.topologies]
-    yield Table(
-        title="Mirrors on topologies",
-        columns=shapes,
-        rows={kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors},
+    rows = {kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors}
+    return Table(title="Mirrors on topologies", columns=shapes, rows=rows)
+
+
+def _by_releases(hits: Counter[str], bounds: Bounds) -> Table:
+    releases = [f"{a}->{b}" for a in bounds.kafka for b in bounds.kafka]
+    rows = {kind: [hits[f"kafka/{kind}/{pair}"] for pair in releases] for kind in bounds.mirrors}
+    return Table(title="Releases on both sides of a link", columns=releases, rows=rows)
+
+
+def _by_option(hits: Counter[str], kind: str) -> Table:
+    """A row for each option of a mirror, a column for each value that it can have."""
+    sound = MIRRORS[kind].sound
+    widest = max((len(values) for values in sound.values()), default=0)
+    rows: dict[str, list[int | None]] = {}
+    for name, values in sound.items():
+        counts = [hits[f"with/{kind}/{name}={value}"] for value in values]
+        rows[f"{name}={'|'.join(map(str, values))}"] = [*counts, *[None] * (widest - len(values))]
+    return Table(
+        title=f"Options of {kind}",
+        about="Values in the order in which linkflap list mirrors names them.",
+        columns=[str(n + 1) for n in range(widest)],
+        rows=rows,
     )
-    if len(bounds.kafka) > 1:
-        pairs = {kind: [hits[f"kafka/{kind}/{a}->{b}"] for a in bounds.kafka for b in bounds.kafka] for kind in bounds.mirrors}
-        releases = [f"{a}->{b}" for a in bounds.kafka for b in bounds.kafka]
-        yield Table(title="Releases on both sides of a link", columns=releases, rows=pairs)
-    for kind in bounds.mirrors:
-        sound = MIRRORS[kind].sound
-        widest = max((len(values) for values in sound.values()), default=0)
-        yield Table(
-            title=f"Options of {kind}",
-            about="Values in the order in which linkflap list mirrors names them.",
-            columns=[str(n + 1) for n in range(widest)],
-            rows={
-                f"{name}={'|'.join(map(str, values))}": [
-                    *(hits[f"with/{kind}/{name}={value}"] for value in values),
-                    *[None] * (widest - len(values)),
-                ]
-                for name, values in sound.items()
-            },
-        )
-    missed = Counter(text.partition(": ")[2] for result in results for text in result.missed)
-    if missed:
-        yield Table(
-            title="Conditions that never came true", columns=["runs"], rows={text: [n] for text, n in missed.most_common()}
-        )
 
 
 def _parsed(name: str) -> Topology:

@@ -78,17 +78,22 @@ def smaller_setting(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fewer_clusters(scenario: Scenario) -> Iterator[Scenario]:
-    topology = scenario.topology
-    for name in [cluster.name for cluster in topology.clusters]:
-        if any(link.source == name for link in topology.links) and any(link.destination == name for link in topology.links):
-            continue  # what is behind it would hang in the air
-        links = tuple(link for link in topology.links if name not in (link.source, link.destination))
-        if not links or any(name in _clusters(fault.target) for fault in scenario.schedule):
+    for cluster in scenario.topology.clusters:
+        rest = _without_cluster(scenario.topology, cluster.name)
+        if rest is None or any(cluster.name in _clusters(fault.target) for fault in scenario.schedule):
             continue
-        kept = tuple(cluster for cluster in topology.clusters if cluster.name != name)
-        if all(any(c.name in (link.source, link.destination) for link in links) for c in kept):
-            left = [w for w in scenario.workloads if name not in (w.home, w.options.get("cluster"))]
-            yield replace(scenario, topology=Topology(clusters=kept, links=links), workloads=tuple(left))
+        left = [w for w in scenario.workloads if cluster.name not in (w.home, w.options.get("cluster"))]
+        yield replace(scenario, topology=rest, workloads=tuple(left))
+
+
+def _without_cluster(topology: Topology, name: str) -> Topology | None:
+    """The topology without a cluster that only feeds or is only fed; None where that would leave one without links."""
+    if name in {link.source for link in topology.links} & {link.destination for link in topology.links}:
+        return None  # what is behind it would hang in the air
+    links = tuple(link for link in topology.links if name not in (link.source, link.destination))
+    kept = tuple(cluster for cluster in topology.clusters if cluster.name != name)
+    linked = {end for link in links for end in (link.source, link.destination)}
+    return Topology(clusters=kept, links=links) if links and linked >= {cluster.name for cluster in kept} else None
 
 
 def _clusters(target: str) -> list[str]:

@@ -112,24 +112,36 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
     yield ""
 
 
+def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
+    """By fault and log state: runs and positions in which the fault was seen to bite in that state."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for cell in (cell for result in results for cell in result.cells if cell.startswith("strike/")):
+        _, fault, state, *_ = cell.split("/")
+        counts[fault, state] += 1
+    return counts
+
+
+def never_true(results: Sequence[Result]) -> Counter[str]:
+    """Conditions that faults waited for in vain, with how often."""
+    return Counter(text.partition(": ")[2] for result in results for text in result.missed)
+
+
 def _coverage(results: Sequence[Result]) -> Iterable[str]:
-    hits: Counter[str] = Counter(cell for result in results for cell in result.cells)
-    strikes = [cell.split("/") for cell in hits if cell.startswith("strike/")]
-    states = sorted({parts[2] for parts in strikes})
+    struck = strikes(results)
+    states = sorted({state for _, state in struck})
     if not states:
         return
-    yield f"Coverage: {len(hits)} cells. Runs in which a fault struck in a log state, by fault and state:"
+    cells = {cell for result in results for cell in result.cells}
+    yield f"Coverage: {len(cells)} cells. Runs in which a fault struck in a log state, by fault and state:"
     yield ""
     yield f"| fault | {' | '.join(states)} |"
     yield f"|---|{'---|' * len(states)}"
+    known = {fault for fault, _ in struck}
     for fault in FAULTS:
-        row = [sum(hits["/".join(p)] for p in strikes if p[1] == fault and p[2] == state) for state in states]
-        if any(row):
-            yield f"| {fault} | {' | '.join(str(n) if n else '' for n in row)} |"
-    never = [fault for fault in FAULTS if not any(p[1] == fault for p in strikes)]
+        if fault in known:
+            yield f"| {fault} | {' | '.join(str(struck[fault, state] or '') for state in states)} |"
     yield ""
-    if never:
+    if never := [fault for fault in FAULTS if fault not in known]:
         yield f"Never struck: {', '.join(never)}."
-    missed = Counter(text.partition(": ")[2] for result in results for text in result.missed)
-    if missed:
+    if missed := never_true(results):
         yield f"Conditions that never came true: {', '.join(f'{text} ({n})' for text, n in missed.most_common())}."

@@ -22,7 +22,7 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign, program
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.rundir import RunWriter
@@ -48,23 +48,28 @@ def check(spec: WorkloadSpec) -> None:
     if spec.clients != 1:
         raise InputError(f"workload command cannot have {spec.clients} clients; name the command once for each")
     for name, value in spec.options.items():
-        if name not in COMMAND_OPTIONS:
-            raise InputError(f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}")
-        choices = COMMAND_OPTIONS[name]
-        if not isinstance(value, str) or (choices and value not in choices):
-            raise InputError(f"workload command cannot have {name}={value!r}; give {' or '.join(choices) or 'a text'}")
+        _check_option(name, value)
     for topic in (*spec.reads, *spec.writes):
         if not _TOPIC.fullmatch(topic):
             raise InputError(f"workload command cannot have the topic {topic!r}; name it without its home, in Kafka's characters")
-    lacking = [
-        name
-        for name, given in (("reads", spec.reads), ("writes", spec.writes), ("group", spec.options.get("group")))
-        if not given
-    ]
-    if spec.exactly_once and lacking:
-        raise InputError(f"workload command with exactly_once lacks {' and '.join(lacking)}; outputs are held against those")
+    if spec.exactly_once:
+        _check_exactly_once(spec)
     if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
         raise InputError(f"workload command: there is no program {spec.command[0]!r} to run; give its path, or install it")
+
+
+def _check_option(name: str, value: Option) -> None:
+    if name not in COMMAND_OPTIONS:
+        raise InputError(f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}")
+    choices = COMMAND_OPTIONS[name]
+    if not isinstance(value, str) or (choices and value not in choices):
+        raise InputError(f"workload command cannot have {name}={value!r}; give {' or '.join(choices) or 'a text'}")
+
+
+def _check_exactly_once(spec: WorkloadSpec) -> None:
+    needed = {"reads": spec.reads, "writes": spec.writes, "group": spec.options.get("group")}
+    if lacking := [name for name, given in needed.items() if not given]:
+        raise InputError(f"workload command with exactly_once lacks {' and '.join(lacking)}; outputs are held against those")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,13 +124,7 @@ class LiveCluster:
         preferred = self._preferred.pop(partition, -1)  # to be asked once more only when it gives something
         peer = self._peer(self._addresses[preferred]) if preferred in self._addresses else self._leader(partition)
         version = 12 if peer.takes("fetch", 12) else 4
-        m = messages.request("fetch", version)
-        newer = {"last_fetched_epoch": epoch} if version == 12 else {}
-        row = m.FetchPartition(partition=partition[1], fetch_offset=offset, partition_max_bytes=most, **newer)
-        body = m.FetchRequest(
-            replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most, isolation_level=_READ_UNCOMMITTED,
-            topics=(m.FetchTopic(topic=partition[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
-        )  # fmt: skip
+        body = _fetch_request(version, partition, offset, most=most, epoch=epoch)
         answer = peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
         error = answer.error_code
         if error == Error.offset_out_of_range and preferred >= 0:
@@ -233,3 +227,14 @@ class LiveCluster:
 
     def _peer(self, address: str) -> Peer:
         return self._peers.setdefault(address, Peer(address, self._access))
+
+
+def _fetch_request(version: int, partition: TopicPartition, offset: int, *, most: int, epoch: int) -> Message:
+    """What is asked of a leader: with 12 also whether it has the batch before, by that one's leader epoch."""
+    m = messages.request("fetch", version)
+    newer = {"last_fetched_epoch": epoch} if version == 12 else {}
+    row = m.FetchPartition(partition=partition[1], fetch_offset=offset, partition_max_bytes=most, **newer)
+    return m.FetchRequest(
+        replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most, isolation_level=_READ_UNCOMMITTED,
+        topics=(m.FetchTopic(topic=partition[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
+    )  # fmt: skip

@@ -184,38 +184,54 @@ class Topics:
         """Takes in the destination's metadata: which brokers are live, what the shadow leads, and in which epoch."""
         here = await self._destination.picture()
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
-        alone: list[Partition] = []
-        spread: list[Partition] = []
+        led: list[tuple[Partition, Led]] = []
         unsure: list[str] = []
         for name, note in self._log.journal.notes.topics.items():
             topic = here.topics.get(name)
             if _is_elsewhere(note, topic):
                 unsure.append(name)
             elif topic is not None and self._is_ours(name, topic):
-                self._log.names[topic.id] = name
-                if not note.destination_id:  # before it is reassigned: it is known by being on the shadow alone
-                    note.destination_id = str(topic.id)
-                    self._log.journal.save()
-                for number, led in sorted(topic.partitions.items()):
-                    if self._is_lost(name, number, led):
-                        continue
-                    partition = self._log.add(name, number)
-                    self._take(partition, led)
-                    alone += [partition] if led.leader == self._me and led.in_sync != (self._me,) else []
-                    spread += [partition] if self._to_be_spread(partition, led) else []
-        phase = self._log.journal.notes.phase
-        if phase in ("taking-over", "mirroring", "settling", "ending"):
-            if alone:
-                await self._log.steps.reach("elected" if phase == "taking-over" else "grown")
-            await isr.change(self._membership, here, {partition: [self._me] for partition in alone})
-            self._narrowing |= {partition for partition in alone if not partition.note.home}
-            if spread:
-                await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
-                self._narrowing -= set(spread)
-                await self._log.steps.reach("narrowed")
+                led += self._take_in(name, topic, note)
+        if self._log.journal.notes.phase in ("taking-over", "mirroring", "settling", "ending"):
+            spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
+            await self._narrow(here, [partition for partition, its in led if self._is_wide(its)])
+            await self._spread(spread)
         await self._make_sure([name for name in unsure if name not in self.gone], here)
         self._log.ring()
         return here
+
+    def _take_in(self, name: str, topic: Topic, note: TopicNote) -> list[tuple[Partition, Led]]:
+        """Notes who leads the partitions of a topic of ours; those that are mirrored."""
+        self._log.names[topic.id] = name
+        if not note.destination_id:  # before it is reassigned: it is known by being on the shadow alone
+            note.destination_id = str(topic.id)
+            self._log.journal.save()
+        taken: list[tuple[Partition, Led]] = []
+        for number, led in sorted(topic.partitions.items()):
+            if not self._is_lost(name, number, led):
+                partition = self._log.add(name, number)
+                self._take(partition, led)
+                taken.append((partition, led))
+        return taken
+
+    def _is_wide(self, led: Led) -> bool:
+        """Whether others than the shadow are in the ISR of a partition that it leads."""
+        return led.leader == self._me and led.in_sync != (self._me,)
+
+    async def _narrow(self, here: Picture, partitions: list[Partition]) -> None:
+        """Takes real brokers out of the ISRs of partitions."""
+        if partitions:
+            taking_over = self._log.journal.notes.phase == "taking-over"
+            await self._log.steps.reach("elected" if taking_over else "grown")
+        await isr.change(self._membership, here, {partition: [self._me] for partition in partitions})
+        self._narrowing |= {partition for partition in partitions if not partition.note.home}
+
+    async def _spread(self, partitions: list[Partition]) -> None:
+        """Reassigns partitions to real brokers."""
+        if partitions:
+            await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in partitions})
+            self._narrowing -= set(partitions)
+            await self._log.steps.reach("narrowed")
 
     async def _make_sure(self, names: list[str], here: Picture) -> None:
         """Asks the controller about topics that a broker shows no more, or with another id: a broker may tell of the past.

@@ -200,6 +200,15 @@ class Takeover:
         left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._taken_over()}
         left = {tp: led for tp, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
         await self._join([tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me])
+        await self._claim(here, left)
+        claimed = [tp for tp, led in left.items() if self._me in led.in_sync and led.leader != self._me]
+        if claimed:
+            await self._log.steps.reach("claimed")
+            await self._destination.elect_preferred(claimed)
+        return [f"{topic}-{number}" for topic, number in left]
+
+    async def _claim(self, here: Picture, left: dict[TopicPartition, Led]) -> None:
+        """Asks the leaders of partitions of which the shadow is a replica to take it into the ISR."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp, led in left.items():
             if 0 <= led.leader < FIRST_BROKER_ID and led.leader in here.brokers and self._me in led.replicas:
@@ -207,11 +216,6 @@ class Takeover:
         ids = {name: topic.id for name, topic in here.topics.items()}
         for leader, tps in by_leader.items():
             await claim(self._leaders.at(here.brokers[leader]), ids, tps, broker=self._me, epoch=self._membership.epoch)
-        claimed = [tp for tp, led in left.items() if self._me in led.in_sync and led.leader != self._me]
-        if claimed:
-            await self._log.steps.reach("claimed")
-            await self._destination.elect_preferred(claimed)
-        return [f"{topic}-{number}" for topic, number in left]
 
     async def _join(self, tps: list[TopicPartition]) -> None:
         """Adds the shadow to the replicas, as the preferred leader. Idempotent."""
