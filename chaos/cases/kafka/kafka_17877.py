@@ -2,57 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
+from linkflap.chaos.cases.tools.wire import Producer
 from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Message
 
 OFFSETS = "__consumer_offsets"
 PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
 
 
 def _marked(bench: Bench, *, moved: bool) -> Observation:
-    """Markers of several transactions, each for data and for a group's log, at a broker that coordinates that group or does "
-    "not."""
+    """Markers of several transactions, each for data and for a group's log, at a broker that does not coordinate that group.
+
+    With `moved` false it does.
+    """
     bench.coordinator(bench.name("group"), 0)  # makes the groups' log
-    writers = [WireTransactional(bench, f"writer{number}") for number in range(PRODUCERS)]
+    producers = [WireTransactional(bench, f"writer{number}").producer for number in range(PRODUCERS)]
     coordinator = bench.ask(bench.up()).leadership(OFFSETS)[OFFICE].leader
     home = next(broker for broker in bench.cluster().brokers.values() if (broker.id != coordinator) == moved)
     topic = bench.topic(replicas=[home.id], partitions=2)
-    asked = bench.ask(home)
-    m = messages.request("write_txn_markers", 1)
+    asked, request = bench.ask(home), _request(producers, topic)
     missing: list[str] = []
     errors: set[str] = set()
     for _ in range(ROUNDS):
-        marked = tuple(
-            m.WritableTxnMarker(
-                producer_id=writer.producer.id,
-                producer_epoch=writer.producer.epoch,
-                transaction_result=False,
-                coordinator_epoch=0,
-                topics=(
-                    m.WritableTxnMarkerTopic(name=topic, partition_indexes=(0, 1)),
-                    m.WritableTxnMarkerTopic(name=OFFSETS, partition_indexes=(OFFICE,)),
-                ),
-            )
-            for writer in writers
-        )
         try:
-            answer = asked.call("write_txn_markers", 1, m.WriteTxnMarkersRequest(markers=marked))
+            answer = asked.call("write_txn_markers", 1, request)
         except Unanswered as error:
             missing.append(f"no answer: {error}")
             break
         errors |= {str(p.error_code.name) for one in answer.markers for t in one.topics for p in t.partitions}
-        for writer in writers:
-            rows = [one for one in answer.markers if one.producer_id == writer.producer.id]
-            found = {(t.name, int(p.partition_index)) for one in rows for t in one.topics for p in t.partitions}
-            if absent := {(topic, 0), (topic, 1), (OFFSETS, OFFICE)} - found:
-                missing.append(f"producer {writer.producer.id}: {sorted(absent)}")
+        missing += _left_out(answer, producers, {(topic, 0), (topic, 1), (OFFSETS, OFFICE)})
     return Observation(shown=bool(missing), facts={"rounds": ROUNDS, "left_out": missing[:5], "errors": sorted(errors)})
+
+
+def _request(producers: Sequence[Producer], topic: str) -> Message:
+    m = messages.request("write_txn_markers", 1)
+    marked = tuple(
+        m.WritableTxnMarker(
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            transaction_result=False,
+            coordinator_epoch=0,
+            topics=(
+                m.WritableTxnMarkerTopic(name=topic, partition_indexes=(0, 1)),
+                m.WritableTxnMarkerTopic(name=OFFSETS, partition_indexes=(OFFICE,)),
+            ),
+        )
+        for producer in producers
+    )
+    return m.WriteTxnMarkersRequest(markers=marked)
+
+
+def _left_out(answer: Message, producers: Sequence[Producer], asked: set[TopicPartition]) -> Iterator[str]:
+    """Partitions that a response has no result for, by producer."""
+    for producer in producers:
+        rows = [one for one in answer.markers if one.producer_id == producer.id]
+        found = {(t.name, int(p.partition_index)) for one in rows for t in one.topics for p in t.partitions}
+        if absent := asked - found:
+            yield f"producer {producer.id}: {sorted(absent)}"
 
 
 CASE = Case(
