@@ -151,15 +151,15 @@ class _Graph:
         bundles = _joined(links)
         if not all(self._is_clear(bundle) for bundle in bundles):
             return None
-        crossing = any(self._cross(one, other) for index, one in enumerate(bundles) for other in bundles[:index])
-        return None if crossing else bundles
+        meeting = any(self._meet(one, other) for index, one in enumerate(bundles) for other in bundles[:index])
+        return None if meeting else bundles
 
     def _is_clear(self, bundle: Sequence[tuple[str, str]]) -> bool:
         """Whether a bundle can be read in one way: one end is one cluster, and all its links have the same arrows."""
         one_sided = len({a for a, _ in bundle}) == 1 or len({b for _, b in bundle}) == 1
         return one_sided and len({(b, a) in self._both for a, b in bundle}) == 1
 
-    def _cross(self, one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> bool:
+    def _meet(self, one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> bool:
         """Whether two bundles need the same rows of the same channel."""
         (channel, top, bottom), (other_channel, other_top, other_bottom) = self._span(one), self._span(other)
         return channel == other_channel and top <= other_bottom and other_top <= bottom
