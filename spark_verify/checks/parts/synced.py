@@ -152,7 +152,8 @@ class _Judged:
 
 
 def _may_end(one: Mapping[str, Any], offset: int) -> bool:
-    if not one["ends_known"] or offset <= one["start"] or offset > one["truncated"]:
+    """What was truncated may have ended anywhere behind that, and right there, also where a batch was written over it since."""
+    if not one["ends_known"] or offset <= one["start"] or offset >= one["truncated"]:
         return True
     index = int(np.searchsorted(one["ends"], offset))
     return index < len(one["ends"]) and int(one["ends"][index]) == offset

@@ -134,7 +134,7 @@ def _may_end(plain: Plain, there: str, offset: int) -> bool:
     log = plain.final(there)
     if log is None or log.torn or plain.compacted.get(there) or plain.view.unclear.get(there) or offset <= log.log_start:
         return True
-    if any(t.cluster == there and t.offset < offset for t in plain.view.truncations):
+    if any(t.cluster == there and t.offset <= offset for t in plain.view.truncations):
         return True
     return any(offset in (b.base_offset, b.last_offset + 1) for b in log.batches)
 

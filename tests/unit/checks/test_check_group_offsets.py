@@ -265,9 +265,12 @@ MOVED = view(
     reads=READ_ON_A,
 )
 """MirrorMaker 2 has moved every record by one."""
-TRUNCATED = replace(
-    BYTES, story=replace(BYTES.story, truncations=[Truncation(link="A->B", cluster="B", offset=2, end=9, time=SECOND)])
-)
+
+
+def truncated(offset: int):
+    """The same, and B's log was truncated there once."""
+    note = Truncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
+    return replace(BYTES, story=replace(BYTES.story, truncations=[note]))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,8 @@ TRUNCATED = replace(
         (BYTES, beside((4, 3))),
         (BYTES, beside(4, 1, source=(1, 3))),
         (BYTES, coordinators(coordinator("A", "members", 1, 3), coordinator("B", 4, 1, group="h"))),
-        (TRUNCATED, beside(3, 2)),
+        (truncated(2), beside(3, 2)),
+        (truncated(1), beside(1, source=("members", 3))),
         (MOVED, beside(2, 4)),
         (MOVED, beside(2, 1, source=("members", 3, 1))),
         (replace(BYTES, reads=[]), beside(4)),
@@ -298,6 +302,7 @@ TRUNCATED = replace(
         "a group without members commits like a mirror",
         "another group",
         "the destination was truncated",
+        "taken back to where the destination was truncated",
         "translated",
         "translated, and the group went back",
         "no group was seen",
@@ -314,7 +319,7 @@ def test_what_a_mirror_may_commit_for_a_group(seen, internal):
         (BYTES, beside(3, 2), ("checkpoint-regression", 2)),
         (BYTES, beside(3, 1, source=("members", 1, 3), disturbed="B"), ("checkpoint-regression", 1)),
         (BYTES, beside("members", 9, "empty", 4), ("checkpoint-beyond-commit", 4)),
-        (TRUNCATED, beside(3, 1, source=("members", 3)), ("checkpoint-stranger", 1)),
+        (truncated(2), beside(3, 1, source=("members", 3)), ("checkpoint-stranger", 1)),
         (MOVED, beside(4, 2), ("checkpoint-regression", 2)),
         (MOVED, beside(5), ("checkpoint-beyond-commit", 5)),
     ],
