@@ -205,6 +205,11 @@ class RunWriter:
         self._run = replace(self._run, scenario=scenario)
         self._save()
 
+    def describe(self, environment: Mapping[str, str]) -> None:
+        """Adds to what the run was recorded with what only shows when it runs; what is said already stays."""
+        self._run = replace(self._run, environment={**environment, **self._run.environment})
+        self._save()
+
     def check(self) -> None:
         """Raises EnvironmentFailure when the record has ended before the run: a write failed, or the disk is all but full."""
         if reason := self.breakage.look():

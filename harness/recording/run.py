@@ -31,7 +31,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.drain import drain
-from linkflap.harness.recording.surroundings import surroundings
+from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Counters, Progress
@@ -101,6 +101,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         if not keep:
             stack.callback(remove_data, deployment)
         stack.callback(ended, writer, "deployment", deployment.close)
+        writer.describe(java_inside(deployment))
         _perform(scenario, deployment, writer, stack, progress, exits)
         _phase(writer, progress, "stopping")
     return folder

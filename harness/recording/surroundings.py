@@ -17,6 +17,7 @@ import confluent_kafka
 
 from linkflap.harness.machine import java
 from linkflap.harness.model.clients import JAVA, libraries
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
@@ -47,11 +48,16 @@ def _processors() -> str:
 
 
 def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
-    """The Java of brokers that are processes here; those in containers have that of their image."""
+    """The Java of brokers that are processes here; those in containers have that of their image (`java_inside`)."""
     if runtime != "process":
         return {}
     kafkas = sorted({cluster.kafka for cluster in topology.clusters})
     return {f"Java for Kafka {kafka}": java.described(kafka) for kafka in kafkas}
+
+
+def java_inside(deployment: Deployment) -> Mapping[str, str]:
+    """The Java that brokers run with, as their runtime knows it once they run: that of an image is not this machine's."""
+    return {f"Java for Kafka {kafka}": release for kafka, release in sorted(deployment.javas.items())}
 
 
 def _java_clients(workloads: Sequence[WorkloadSpec]) -> Mapping[str, str]:

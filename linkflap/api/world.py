@@ -34,6 +34,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
 from linkflap.harness.recording.drain import drain
+from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
@@ -184,7 +185,7 @@ def deploy(
     path = runs.new(folder, "deploy")
     began = Run(
         format=FORMAT, linkflap=VERSION, command=f"linkflap.deploy({str(topology)!r})", runtime=chosen, status="running",
-        started=0, ended=0, scenario=scenario,
+        started=0, ended=0, scenario=scenario, environment=surroundings(scenario.topology, chosen, scenario.workloads),
     )  # fmt: skip
     return _Deployed(path, began, dict(_partitions(topics)), keep=keep)
 
@@ -207,6 +208,7 @@ class _Deployed(AbstractContextManager["World"]):
             if not self._keep:
                 stack.callback(recording.remove_data, deployment)
             stack.callback(recording.ended, writer, "deployment", deployment.close)
+            writer.describe(java_inside(deployment))
             session = self._session = _Session(scenario, deployment, writer, self._run.runtime, self._topics, stack, self._exits)
             world = World(deployment, session.inner, session.faults, self._folder, self._end)
             session.start()

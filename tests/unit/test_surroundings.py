@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import confluent_kafka
 import msgspec
 import pytest
-from recorded_run import Recorded, document
+from recorded_run import Recorded, document, run
 
 from linkflap.harness.machine import java
+from linkflap.harness.machine.java import Java
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.recording import surroundings as module
-from linkflap.harness.recording.surroundings import surroundings
+from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.report import html
-from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
+from linkflap.harness.runtimes.kraft.installation import Installation
 
 TWO = Topology(clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=())
 
@@ -39,8 +47,39 @@ def test_clients_python_processors_and_the_java_of_every_kafka():
     assert (said["Java for Kafka 3.9.2"], said["Java for Kafka 4.3.1"]) == ("21.0.8", "21.0.8")
 
 
+class InContainers:
+    """A deployment whose brokers run in images with a Java of their own."""
+
+    javas: Mapping[str, str] = {"4.3.1": "21", "3.9.2": "17"}
+
+
 def test_brokers_in_containers_have_the_java_of_their_image():
-    assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")]
+    assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")], "this machine's says nothing"
+    assert java_inside(InContainers()) == {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21"}
+
+
+def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path):
+    writer = RunWriter(tmp_path / "run", replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}))
+    writer.describe(java_inside(InContainers()))
+    said = {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21.0.8", "system": "x"}
+    assert RunReader(writer.root).run.environment == said
+    writer.close("finished")
+    assert RunReader(writer.root).run.environment == said
+
+
+def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path):
+    """Of an image it is the one that the image said when it was taken (`java_inside` of docker's images)."""
+    installed = {
+        asked: Installation(
+            kafka=Kafka(version=asked, jars=(), key=asked),
+            java=Java(path=Path("java"), major=major),
+            template=tmp_path,
+            archives=None,
+            image="some",
+        )
+        for asked, major in (("3.9.2", 17), ("4.3.1", 21))
+    }
+    assert KraftDeployment.javas.fget(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
 
 
 def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java, monkeypatch):

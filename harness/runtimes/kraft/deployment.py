@@ -83,6 +83,10 @@ class KraftDeployment(ABC):
     def links(self) -> Mapping[str, ToxiproxyLink]:
         return MappingProxyType(self._links)
 
+    @property
+    def javas(self) -> Mapping[str, str]:
+        return {asked: str(installation.java.major) for asked, installation in self._installations.items()}
+
     def start(self) -> None:
         """See `started`."""
         paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
