@@ -100,7 +100,7 @@ def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
 
 
 def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
-    """Readers on the target's source and on its destination were given 100 records each, or as many as are given.
+    """Readers on the target's source and on its destination, each workload of them, were given 100 records, or as many as asked.
 
     So something was committed, mirrored and read when a failover strikes, however slow the machine is. A side without readers
     is not waited for.

@@ -77,9 +77,14 @@ class WorkloadClients:
         return sum(workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads)
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that readers on this cluster have been given; None where there are no readers."""
-        counts = [read for workload in self.workloads if (read := workload.read_on(cluster)) is not None]
-        return sum(counts) if counts else None
+        """Records that the readers on this cluster have been given, of the kind of readers that was given least.
+
+        Those who read what nobody writes are left out. None where there are no readers. A group joins for seconds when readers
+        with fixed partitions have long read, and has committed nothing until then.
+        """
+        here = [(workload, read) for workload in self.workloads if (read := workload.read_on(cluster)) is not None]
+        written = {workload.spec.home for workload in self.workloads if workload.progress().acknowledged}
+        return min((read for workload, read in here if workload.spec.home in written), default=0) if here else None
 
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now; its clients take that in before their next operation, or when they look again."""

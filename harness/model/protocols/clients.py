@@ -90,7 +90,7 @@ class Clients(Protocol):
         """Records acknowledged on this cluster by operations that returned after `time`."""
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that readers on this cluster have been given; None where there are no readers."""
+        """Records that readers on this cluster have been given, of the workload that was given least; None without readers."""
 
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
