@@ -63,7 +63,9 @@ def everyday(topology: Topology, home: str, **records: Option) -> tuple[Workload
     )
 
 
-WITH_TRANSACTIONS_OPEN = f"{SEEN_ON_BOTH_SIDES} and open-transactions"
+WITH_TRANSACTIONS = f"{SEEN_ON_BOTH_SIDES} and transactions-ended:10"
+"""What a failover waits for: where machines are busy, records are mirrored and read before a first transaction has ended."""
+WITH_TRANSACTIONS_OPEN = f"{WITH_TRANSACTIONS} and open-transactions"
 """What a failover waits for that is to find transactions open, and something to lose."""
 
 Clients = Callable[[Topology, str], tuple[WorkloadSpec, ...]]
@@ -114,7 +116,7 @@ def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> 
     if len(topology.homes_over(first)) > 1:
         return
     if any(link.destination == first.source for link in topology.links):
-        kind, when = "failover-planned", after(*follows, once=SEEN_ON_BOTH_SIDES)
+        kind, when = "failover-planned", after(*follows, once=WITH_TRANSACTIONS)
     else:
         kind, when = "failover-forced", after(*follows, once=WITH_TRANSACTIONS_OPEN)
     yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)

@@ -5,7 +5,7 @@ A drained switchover has an RPO of zero by definition: any record acknowledged o
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS, Wish, everyday_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
@@ -37,7 +37,7 @@ def build(wish: Wish) -> Scenario:
                 )
                 for each in topology.links
             ),
-            FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0, when="seen-on-both-sides"),
+            FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0, when=WITH_TRANSACTIONS),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 9.0,
