@@ -16,6 +16,7 @@ PACKAGES = {
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
     "harness/model/protocols": "The seams: what runtimes, mirrors, workloads and faults are to each other",
     "harness/log": "Kafka's log format",
+    "harness/rundir": "The run directory",
     "harness": "Beside the packages of the harness",
     "harness/cli": "The command line",
     "harness/cli/doctor": "What a machine lacks",

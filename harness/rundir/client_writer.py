@@ -1,0 +1,90 @@
+"""What processes of clients write: a history for each client, which a client that is started again goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from linkflap.harness.machine.disk_full import Breakage
+from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.rundir.files import Appender
+
+_ClientRow = TypeVar("_ClientRow", Operation, Poll)
+_TAIL: Final = 1 << 20
+"""Bytes of a history that its last rows are looked for in."""
+
+
+class ClientWriter:
+    """What a process of clients writes of a run directory: a history for each client. What happens is for the harness to write.
+
+    A client that is started again goes on in the file of the one before it (`last_rows` has removed an unfinished line).
+    """
+
+    def __init__(self, root: Path, happened: Callable[[str, str, dict[str, object]], None]) -> None:
+        self.root = root
+        self.breakage = Breakage(root)
+        self._happened = happened
+        self._appenders: list[Appender[Operation] | Appender[Poll]] = []
+
+    def operations(self, client: str) -> Appender[Operation]:
+        appender: Appender[Operation] = Appender(self.root / "operations" / f"{client}.jsonl", self.breakage)
+        self._appenders.append(appender)
+        return appender
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        appender: Appender[Poll] = Appender(self.root / "polls" / f"{reader}.jsonl", self.breakage)
+        self._appenders.append(appender)
+        return appender
+
+    def event(self, kind: str, subject: str, /, **data: object) -> None:
+        """Passes an event on."""
+        self._happened(kind, subject, data)
+
+    def close(self) -> None:
+        for appender in self._appenders:
+            appender.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRows:
+    """What a client wrote last before it died; and bytes of a line that it did not finish, which were taken away."""
+
+    operations: Sequence[Operation] = ()
+    polls: Sequence[Poll] = ()
+    torn: int = 0
+
+
+def last_rows(root: Path, client: str) -> LastRows:
+    """The last rows of a dead client's history. What it was writing when it died is removed from the file's end.
+
+    A row is written before what it announces is done, or after it was done: one that is missing makes nothing wrong.
+    """
+    operations, torn = _tail(root / "operations" / f"{client}.jsonl", Operation)
+    polls, torn_polls = _tail(root / "polls" / f"{client}.jsonl", Poll)
+    return LastRows(operations=operations, polls=polls, torn=torn + torn_polls)
+
+
+def _tail(path: Path, kind: type[_ClientRow]) -> tuple[Sequence[_ClientRow], int]:
+    try:
+        with path.open("r+b") as file:
+            size = file.seek(0, 2)
+            start = file.seek(max(0, size - _TAIL))
+            lines = file.read().split(b"\n")
+            torn = len(lines.pop())
+            if torn:
+                file.truncate(size - torn)
+    except FileNotFoundError:
+        return [], 0
+    return [row for line in lines[1 if start else 0 :] if (row := _decoded(line, kind)) is not None], torn
+
+
+def _decoded(line: bytes, kind: type[_ClientRow]) -> _ClientRow | None:
+    """The row of a line; None where it is none, which is for those to say who judge the run."""
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,53 @@
+"""Rows that say what cannot be, though each number in them could."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from linkflap.harness.model.history import LARGEST, Event, Operation, Poll, SendGroup, Watermark
+
+
+def _impossible_span(row: Poll | Watermark) -> str:
+    """An answer from before its question: all times of a run are of one clock."""
+    return f"it was asked at {row.time} and answered at {row.returned}, before that" if row.returned < row.time else ""
+
+
+def _impossible_operation(row: Operation) -> str:
+    """What it says of records that it did not send."""
+    for group in row.sends:
+        for index, count, _ in group.acks:
+            if index + count > group.count:
+                return _beyond(group, index, count, "acknowledged")
+        for index, count in group.refused:
+            if index + count > group.count:
+                return _beyond(group, index, count, "refused")
+    return ""
+
+
+def _beyond(group: SendGroup, index: int, count: int, what: str) -> str:
+    return f"records {index + 1} to {index + count} were {what}, of {group.count} sent to {group.topic}-{group.partition}"
+
+
+def _impossible_event(row: Event) -> str:
+    """What it says of places that no log has. What it does not say at all is for others to miss."""
+    for name in _PLACED.get(row.kind, ()):
+        value = row.data.get(name, 0)
+        if isinstance(value, int) and not 0 <= value <= (_LAST_PARTITION if name == "partition" else LARGEST):
+            return f"{name} {value} in a {row.kind} of {row.subject}"
+    return ""
+
+
+_LAST_PARTITION: Final = 2**31 - 1
+_PLACED: Final[Mapping[str, Sequence[str]]] = {
+    "promotion": ("partition", "offset"),
+    "truncation": ("partition", "offset", "end"),
+    "failover": ("fault_time",),
+}
+IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {
+    Operation: _impossible_operation,
+    Event: _impossible_event,
+    Poll: _impossible_span,
+    Watermark: _impossible_span,
+}
+"""By kind of row, what in it cannot be though each number of it could: empty, or the reason."""

@@ -1,0 +1,178 @@
+"""Reads a run directory: each kind of row, bounds and segments, with the damage beside what is in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final
+
+import msgspec
+
+from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.rundir.impossible import IMPOSSIBLE
+from linkflap.harness.rundir.manifest import missing
+from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
+
+_FOLDERS: Final[Mapping[type, str]] = {
+    Operation: "operations",
+    Poll: "polls",
+    Watermark: "watermarks",
+    GroupOffset: "groups",
+}
+
+
+class RunReader:
+    """Reads a run directory, at any time, on any machine. Raises InputError when it is not one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            content = (root / "run.json").read_bytes()
+        except OSError:
+            raise InputError(f"{root} is not a run directory: it has no readable run.json; {_instead(root)}") from None
+        try:
+            run = msgspec.json.decode(content, type=Run)
+        except msgspec.DecodeError as error:
+            raise InputError(f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond judging") from None
+        if run.format != FORMAT:
+            raise InputError(
+                f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
+            )
+        self.run = _with_guarantee(root, run)
+        self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
+
+    def damage(self) -> list[Damage]:
+        """What the manifest promises and the directory does not have; and what a run that never ended could not promise."""
+        if self.run.status == "running":
+            return [Damage(path="run.json", reason="the run never ended: its harness was killed, or it still runs")]
+        return missing(self.root)
+
+    def events(self) -> tuple[list[Event], list[Damage]]:
+        return self._rows(Event, [self.root / "events.jsonl"])
+
+    def operations(self) -> tuple[list[Operation], list[Damage]]:
+        return self._rows(Operation, self._folder("operations"))
+
+    def polls(self) -> tuple[list[Poll], list[Damage]]:
+        return self._rows(Poll, self._folder("polls"))
+
+    def watermarks(self) -> tuple[list[Watermark], list[Damage]]:
+        return self._rows(Watermark, self._folder("watermarks"))
+
+    def groups(self) -> tuple[list[GroupOffset], list[Damage]]:
+        return self._rows(GroupOffset, self._folder("groups"))
+
+    def each(self, kind: type[Row], damage: list[Damage]) -> Iterator[Row]:
+        """The rows of one kind, one at a time, for those who need not hold them; what is wrong with them joins `damage`."""
+        paths = [self.root / "events.jsonl"] if kind is Event else self._folder(_FOLDERS[kind])
+        return self._each(kind, paths, damage)
+
+    def moments(self) -> list[str]:
+        """Names of the captures, oldest first by name."""
+        return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
+
+    def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
+        """The bounds that one capture tells; of a partition of which some cannot be, none: who speaks for it nobody knows."""
+        path = self.root / "captures" / moment / "bounds.json"
+        try:
+            rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
+        except OSError:
+            return [], [self._damage(path, "missing: the capture was not finished")]
+        except msgspec.DecodeError as error:
+            return [], [self._damage(path, str(error))]
+        found, damage = list[Bounds](), list[Damage]()
+        doubtful = set[tuple[str, ...]]()
+        for number, each in enumerate(rows, start=1):
+            key = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
+            try:
+                found.append(msgspec.convert(each, Bounds))
+            except msgspec.ValidationError as error:
+                damage.append(self._damage(path, f"entry {number} (of {' '.join(key)}): {error}"))
+                doubtful.add(key)
+        return [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful], damage
+
+    def folder(self, moment: str, bounds: Bounds) -> Path:
+        """Where the segments of one captured replica are."""
+        return self.root / "captures" / moment / bounds.cluster / str(bounds.broker) / f"{bounds.topic}-{bounds.partition}"
+
+    def segments(self, moment: str, bounds: Bounds) -> list[Path]:
+        """The segment files of one captured replica, in offset order."""
+        return sorted(self.folder(moment, bounds).glob("*.log"))
+
+    def _folder(self, name: str) -> list[Path]:
+        return sorted((self.root / name).glob("*.jsonl"))
+
+    def _damage(self, path: Path, reason: str) -> Damage:
+        return Damage(path=str(path.relative_to(self.root)), reason=reason)
+
+    def _rows(self, kind: type[Row], paths: Sequence[Path]) -> tuple[list[Row], list[Damage]]:
+        damage: list[Damage] = []
+        return list(self._each(kind, paths, damage)), damage
+
+    def _each(self, kind: type[Row], paths: Sequence[Path], damage: list[Damage]) -> Iterator[Row]:
+        if not paths and self.run.recorded:
+            damage.append(Damage(path=kind.__name__.lower(), reason="missing: no file of this kind was written"))
+        for path in paths:
+            yield from self._whole_lines(kind, path, damage)
+
+    def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | Event) -> str:
+        """Why a row is of no cluster or no time of this run; empty where it is. What holds for events the verifier says."""
+        if isinstance(row, Event):
+            return ""
+        if row.cluster not in self._clusters:
+            return f"it is of cluster {row.cluster!r}, and the run has {', '.join(sorted(self._clusters))}"
+        if row.time < self.run.started:
+            return f"it is of {(self.run.started - row.time) / 1e9:.1f} s before the run had started"
+        if self.run.ended and row.time > self.run.ended:
+            return f"it is of {(row.time - self.run.ended) / 1e9:.1f} s after the run had ended"
+        return ""
+
+    def _whole_lines(self, kind: type[Row], path: Path, damage: list[Damage]) -> Iterator[Row]:
+        decoder, impossible = msgspec.json.Decoder(kind), IMPOSSIBLE.get(kind)
+        elsewhere = self._elsewhere if self.run.recorded else None
+        try:
+            with path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.endswith(b"\n"):
+                        damage.append(self._damage(path, f"line {number} is torn"))
+                        return
+                    try:
+                        row = decoder.decode(line)
+                    except msgspec.DecodeError as error:
+                        damage.append(self._damage(path, f"line {number}: {error}"))
+                        continue
+                    if (impossible and (reason := impossible(row))) or (elsewhere and (reason := elsewhere(row))):
+                        damage.append(self._damage(path, f"line {number}: {reason}"))
+                    else:
+                        yield row
+        except OSError as error:
+            damage.append(self._damage(path, f"missing: {error.strerror}"))
+
+
+def _instead(root: Path) -> str:
+    """What to give for a folder that is no run directory."""
+    try:
+        inside = sorted((path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        inside = []
+    if not inside:
+        return "give the folder that linkflap run named"
+    if len(inside) == 1:
+        return f"give the one in it: {quote(str(inside[0]))}"
+    return f"give one of the {len(inside)} in it, the newest is {quote(str(inside[-1]))}, or all: {quote(str(root))}/*"
+
+
+def _with_guarantee(root: Path, run: Run) -> Run:
+    """The run with what its mirror promises: older versions of linkflap left that to who reads it."""
+    try:
+        mirror = declared(run.scenario.mirror)
+    except KeyError:
+        raise InputError(
+            f"{root}/run.json has the mirror {run.scenario.mirror.kind!r} without its guarantee, and linkflap knows "
+            f"{', '.join(DECLARATIONS)}; add scenario.mirror.declared, as runs of this linkflap have it"
+        ) from None
+    return replace(run, scenario=replace(run.scenario, mirror=mirror))

@@ -1,0 +1,48 @@
+"""What run.json says, the kinds of rows of a run directory, and damage to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.scenario import Scenario
+
+FORMAT: Final = 1
+Status = Literal["running", "finished", "interrupted", "failed"]
+Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What run.json says.
+
+    `recorded`: clients' history was written down; else the logs are all there is (`harness.capture.folders`). `homes` are the
+    clusters on which topics were first written to, where their names do not say so. `leaders_only`: of every partition one
+    replica was there to be had, so that nothing says whether the others agree. `environment`: what it was recorded on and with,
+    for people (`harness.recording.surroundings`); empty in runs of older versions.
+    """
+
+    format: int
+    linkflap: str
+    command: str
+    runtime: str
+    status: Status
+    started: int
+    ended: int
+    scenario: Scenario
+    error: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    recorded: bool = True
+    homes: Mapping[str, str] = field(default_factory=dict)
+    leaders_only: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A part of a run directory that cannot be trusted, and why."""
+
+    path: str
+    reason: str
