@@ -22,10 +22,11 @@ _QUARTER: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Lines of one log around the moment, and the log's path relative to the run directory."""
+    """Lines of one log around the moment, `line` being the number of the first (0: none), and its path in the run directory."""
 
     path: str
     lines: Sequence[str]
+    line: int = 0
 
 
 def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt]:
@@ -34,27 +35,29 @@ def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt
     for path in sorted(folder.glob("logs/**/*.log"))[:60]:
         try:
             if path.stat().st_size:
-                lines = list(_around(path, started, moment)) if moment is not None else []
-                found.append(Excerpt(path=path.relative_to(folder).as_posix(), lines=lines))
+                numbered = list(_around(path, started, moment)) if moment is not None else []
+                first, lines = numbered[0][0] if numbered else 0, [line for _, line in numbered]
+                found.append(Excerpt(path=path.relative_to(folder).as_posix(), lines=lines, line=first))
         except OSError:
             continue  # of an application that still has it
     return found
 
 
-def _around(path: Path, started: int, moment: int) -> Iterator[str]:
+def _around(path: Path, started: int, moment: int) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers."""
     if path.stat().st_size > _MOST_BYTES:
         return
     zone: float | None = None
     taken = 0
     with path.open(errors="replace") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             seconds = _seconds(line)
             if seconds is None:
                 continue
             if zone is None:
                 zone = round((seconds - started / 1e9) / _QUARTER) * _QUARTER
             if abs(seconds - zone - moment / 1e9) <= _AROUND:
-                yield line.rstrip("\n")[:_WIDEST]
+                yield number, line.rstrip("\n")[:_WIDEST]
                 taken += 1
                 if taken == MOST_LINES:
                     return

@@ -158,8 +158,10 @@ def test_lines_around_a_moment_whatever_zone_they_were_printed_in(tmp_path: Path
     assert found.path == "logs/B/1/server.log"
     assert [line.split()[4] for line in found.lines] == ["28", "29", "30", "31"]
     assert len(found.lines) <= MOST_LINES
+    assert found.line == 30
+    assert log.read_text().splitlines()[found.line - 1] == found.lines[0]
     (silent,) = excerpts(tmp_path, started * SECOND, None)
-    assert silent.lines == []
+    assert (silent.lines, silent.line) == ([], 0)
 
 
 def test_drawing_changes_nothing_in_the_run_directory(failback: Path) -> None:
