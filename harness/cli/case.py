@@ -38,7 +38,11 @@ _kafka = click.option(
     "--kafka", "kafkas", multiple=True, metavar="VERSION", help="A release, or a directory of jars; repeat it for more."
 )
 _client = click.option(
-    "--client", type=click.Choice(["librdkafka", "java", "wire"]), help="Who writes; by default the case's first."
+    "--client",
+    "--clients",
+    "client",
+    type=click.Choice(["librdkafka", "java", "wire"]),
+    help="Who writes; by default the case's first.",
 )
 _protocol = click.option(
     "--transactions",

@@ -243,6 +243,7 @@ def test_list_and_show():
         (("run", "nothing-like-it"), "there is no case"),
         (("run", "KAFKA-20734", "--kafka", "2.8"), "no list of jars is kept"),
         (("run", "KAFKA-20734", "--client", "wire"), "is not played by wire"),
+        (("run", "KAFKA-20734", "--clients", "wire"), "is not played by wire"),
         (("run", "KAFKA-20734", "--count", "0"), "0 is not in the range"),
         (("run", "KAFKA-20734", "--keep", str(ROOT)), "exists already; name a new folder"),
         (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form I/N"),

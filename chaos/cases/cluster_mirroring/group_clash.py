@@ -8,6 +8,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
+from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.wire import messages
 
 
@@ -25,8 +26,20 @@ def _joined(bench: Bench, *, same_id: bool) -> Observation:
         subscribed_topic_names=(topic,),
     )
     answer = asked.call("share_group_heartbeat", 1, join)
-    facts = {"offset_commit": synced, "share_group_heartbeat": str(answer.error_code.name), "message": answer.error_message}
+    facts = {
+        "offset_commit": synced,
+        "type_by_list_groups": _type(asked, group),
+        "share_group_heartbeat": str(answer.error_code.name),
+        "message": answer.error_message,
+    }
     return Observation(shown=synced == "none" and answer.error_code != messages.Error.none, facts=facts)
+
+
+def _type(asked: Wire, group: str) -> str:
+    """What a check before the failover would see: ListGroups says of which type the group is (KIP-848, version 5)."""
+    m = messages.request("list_groups", 5)
+    found = asked.call("list_groups", 5, m.ListGroupsRequest(states_filter=(), types_filter=()))
+    return next((str(one.group_type) for one in found.groups if one.group_id == group), "not listed")
 
 
 CASE = Case(

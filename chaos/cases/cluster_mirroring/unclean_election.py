@@ -7,6 +7,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 
@@ -40,8 +41,8 @@ def _elected(bench: Bench, *, unclean: bool) -> Observation:
     )
     bench.write(topic, [b"after %d" % n for n in range(AFTER)])
     until(lambda: mirror.lag() in (0, None), within=WITHIN, what="the mirror to have looked", every=0.5, state=mirror.lag)
-    on_a = [value.decode() for _, value in bench.read(topic, "read_uncommitted")]
-    on_b = [value.decode() for _, value in bench.read(topic, "read_uncommitted", cluster="B")]
+    on_a = [(record.value or b"").decode() for record in records(bench.log(topic, broker=leader))]
+    on_b = [(record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))]
     if first.state == "stopped":
         first.start()
     differ = [n for n, (a, b) in enumerate(zip(on_a, on_b, strict=False)) if a != b]

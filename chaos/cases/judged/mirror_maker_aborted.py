@@ -24,7 +24,7 @@ CASE = Case(
         "What `MM2-isolation` shows with three records happens to ordinary clients: aborted records of A are plain ones on B."
     ),
     sources=("Kafka documentation, Geo-Replication; consumer default isolation.level", "KIP-1279 discussion, MM6"),
-    expected=(Expected(shows=True),),
+    expected=(Expected(shows=True, basis="runs"),),
     schedule=(
         "1. clients commit and abort on A; MirrorMaker 2 copies; 2. readers of B, read_committed; 3. all is judged (baseline)"
     ),
