@@ -60,25 +60,19 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
     end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
+    end = min(end, source.end) if mirrored_range.far else end
     start = max(source.log_start, destination.log_start, mirrored_range.start)
-    if mirrored_range.far:
-        end = min(end, source.end)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not mirrored_range.far:
         findings += examined(compared.generation, destination.batches.base_offset[ours])
     if torn := [r for r in (source, destination) if r.damage]:
-        end = min(end, *(replica.torn_from for replica in torn))
+        end = min([end, *(replica.torn_from for replica in torn)])
         reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
         findings.append(Unjudged(reason=reason))
         ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
-    if (
-        not (view.recorded or mirrored_range.far or len(destination.batches))
-        and len(source.batches)
-        and destination.end < source.end
-    ):
-        reason = f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which {source.cluster} has batches"
-        findings.append(Unjudged(reason=reason))
+    if not (view.recorded or mirrored_range.far):
+        findings += _nothing_arrived(view, source, destination)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
     differences = _differences(view, compared, ours, theirs)
     judged = [found for found in differences if found.offset >= cleaned]
@@ -87,8 +81,14 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{len(differences) - len(judged)} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
         )
         findings.append(Unjudged(reason=reason))
-    how = _over(view.mirror.guarantee.producer_ids, mirrored_range.far)
-    return [*findings, *judged, *(_records(source, destination, start, end) if how in MAPPED else ())]
+    mapped = _over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
+    return [*findings, *judged, *(_records(source, destination, start, end) if mapped else ())]
+
+
+def _nothing_arrived(view: PartitionView, source: Replica, destination: Replica) -> Iterator[Unjudged]:
+    if len(source.batches) and not len(destination.batches) and destination.end < source.end:
+        reason = f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which {source.cluster} has batches"
+        yield Unjudged(reason=reason)
 
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:

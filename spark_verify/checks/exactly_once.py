@@ -89,20 +89,31 @@ def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str
     yield from examined(generation, offsets[(offsets >= start) & (offsets < passed)])
     if reason := never_sampled(view, generation.cluster, group, until=generation.ended):
         yield Unjudged(reason=reason)
-    promotion = _promotion(view, generation)
-    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, generation.cluster) and g.time >= since]
-    times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
-    if len(samples):
-        yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
+    times, sampled = _samples(view, generation.cluster, group, since)
+    if len(times):
+        yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(times))
     key = (group, view.topic, view.partition)
     data = {
         "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
         "disturbed": disturbed_from(view.windows, generation.cluster),
-        "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
-        "promoted": promotion.offset if promotion else 0,
+        **_promoted(view, generation),
     }  # fmt: skip
     yield _partial(generation, key, {"inputs_of": key, **data})
+
+
+def _samples(view: PartitionView, cluster: str, group: str, since: int) -> tuple[Ints, Ints]:
+    """Times and committed offsets of the samples of a group from a time on."""
+    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, cluster) and g.time >= since]
+    times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
+    return times, sampled
+
+
+def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, object]:
+    promotion = _promotion(view, generation)
+    if promotion is None:
+        return {"source": "", "kind": "", "promoted": 0}
+    return {"source": promotion.source, "kind": promotion.kind, "promoted": promotion.offset}
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:

@@ -121,13 +121,26 @@ def _judge(
     after = [r for r in own if r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids)]
     if not commits or not after:
         return []
+    return _beside(view, promotion, commits, after, source, destination, _uids(polls))
+
+
+def _beside(
+    view: PartitionView,
+    promotion: Promotion,
+    commits: Sequence[Read],
+    after: Sequence[Read],
+    source: Log,
+    destination: Log,
+    got: Ints,
+) -> Sequence[Finding]:
+    """What a group that had committed on the source skipped, and got again, where it began on the destination."""
+    group = commits[0].group
     committed = max(commits, key=lambda r: r.returned)
     ours = destination.replica.records
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
     at = locate(source.replica.records.uid, ours.uid[mirrored])
     mirrored, at = mirrored[at >= 0], at[at >= 0]
     origin = source.replica.records.offset[at]
-    got = _uids(polls)
     first = min(after, key=lambda r: r.returned)
     start = int(first.offsets[0])
     skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~among(ours.uid[mirrored], got)]

@@ -16,7 +16,7 @@ log where another leader wrote behind the later one, or where a fault had reache
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
 from linkflap.spark_verify.checks.parts.replicas import between, falls, missing, within
 from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -142,22 +143,29 @@ def _commits(replica: Replica) -> dict[str, object]:
 
 def _markers(view: PartitionView) -> Iterator[PartialFinding]:
     """The markers of each cluster's own coordinators in this partition."""
-    every = view.mirror.guarantee.offsets_kept
     known = generations(view)
     for cluster, replica in view.canonical().items():
-        mine = known[cluster]
-        truncated = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)
-        truncated |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
+        truncated = len(known[cluster]) > 1 or _was_truncated(view, cluster)
         whole = not (truncated or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
-        own = native(mine[-1], replica.batches.base_offset) if every else np.ones(len(replica.batches), np.bool_)
-        # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at the end of a log.
-        own &= replica.batches.base_offset >= view.compacted.get(cluster, 0)
-        for stop in view.stops:
-            if stop.cluster == cluster:
-                own &= ~np.isin(replica.batches.base_offset, [offset for offset, _ in stop.appended])
         # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing says whose.
         reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
+        own = _of_its_coordinators(view, known[cluster][-1], replica)
         yield _marked(replica, own, exact=whole, known=not (truncated or replica.damage or reset))
+
+
+def _was_truncated(view: PartitionView, cluster: str) -> bool:
+    """Whether a mirror, beginning or ending, says that it truncated the log of this cluster."""
+    said = {t.cluster for t in view.truncations} | {stop.cluster for stop in view.stops if stop.truncated}
+    return cluster in said
+
+
+def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:
+    """Per batch, whether it is native here, and not what a mirror appended when it ended."""
+    offsets = replica.batches.base_offset
+    own = native(generation, offsets) if view.mirror.guarantee.offsets_kept else np.ones(len(offsets), np.bool_)
+    appended = [offset for stop in view.stops if stop.cluster == replica.cluster for offset, _ in stop.appended]
+    # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at the end of a log.
+    return own & (offsets >= view.compacted.get(replica.cluster, 0)) & ~np.isin(offsets, appended)
 
 
 def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> PartialFinding:
@@ -196,12 +204,16 @@ def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
         disturbed = disturbed_from(view.windows, cluster)
         sampled = [(g.group, g.offset, int(g.time >= disturbed)) for g in view.groups if g.cluster == cluster]
         acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
-        names = {name: n for n, name in enumerate(dict.fromkeys(row[0] for row in (*sampled, *acknowledged)))}
-        data = {"what": "seen", "groups": list(names)} | {
-            what: np.array([(names[row[0]], *row[1:]) for row in rows], np.int64).reshape(-1)
-            for what, rows in (("sampled", sampled), ("acknowledged", acknowledged))
-        }
+        groups = dict.fromkeys([*(group for group, *_ in sampled), *(group for group, _ in acknowledged)])
+        names = {group: number for number, group in enumerate(groups)}
+        seen = {"sampled": _numbered(names, sampled), "acknowledged": _numbered(names, acknowledged)}
+        data = {"what": "seen", "groups": list(names), **seen}
         yield PartialFinding(cluster=cluster, offset=-1, data=data, together=cluster)
+
+
+def _numbered(names: Mapping[str, int], rows: Sequence[tuple[str, int, int] | tuple[str, int]]) -> Ints:
+    """Rows that begin with a group's name, with its number instead, one behind the other."""
+    return np.array([(names[name], *rest) for name, *rest in rows], np.int64).reshape(-1)
 
 
 def due(*_: object) -> tuple[()]:

@@ -16,7 +16,7 @@ where it was assigned to where it was drained, it got (`spark_verify.checks.part
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -133,8 +133,13 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
                 since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
                 truncated_to, time = min(since)
-                stood = max(row.position for row in rows[before:after] if row.time <= time or id(row) in theirs)
+                stood = _stood(rows[before:after], time, theirs)
                 yield from _skipped(view, log, rows[: after + 1], truncated_to, stood)
+
+
+def _stood(rows: Sequence[Read], time: int, earlier: Collection[int]) -> int:
+    """The furthest position of rows up to a time, or of an earlier generation (by id)."""
+    return max(row.position for row in rows if row.time <= time or id(row) in earlier)
 
 
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:

@@ -89,8 +89,12 @@ def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -
         return _lacking(found, absent, cleaners.lacks(other if absent is model else model, base, np.empty(0, np.int64)))
     if any(name in found.evidence for name in (*KEPT, "crc_ok")):
         return found
-    if found.evidence.get("marker"):
-        return "compaction"
+    return "compaction" if found.evidence.get("marker") else _records_cleaned(cleaners, model, other, found)
+
+
+def _records_cleaned(cleaners: Cleaned, model: Replica, other: Replica, found: Found) -> Found | Explained:
+    """Of a data batch whose records differ where cleaners were: the first that none of them changes, or why they may differ."""
+    base = _base(found)
     if not (readable(model, base) and readable(other, base)):
         return "unknown"
     changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]  # type: ignore[attr-defined]

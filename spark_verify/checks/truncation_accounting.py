@@ -193,6 +193,16 @@ def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]
         yield _found("truncated-write", generation, int(what.acked[row]), **evidence)
 
 
+def _not_appended(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
+    """Markers of the journal that the log has not. What retention has deleted since was there."""
+    batches = replica.batches
+    for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
+        rows = np.flatnonzero(batches.base_offset == offset)
+        if len(rows) != 1 or not _is(batches, int(rows[0]), what):
+            evidence = {**about, "said": what, "holds": [_named(batches, int(row)) for row in rows]}
+            yield Found(kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence)
+
+
 def _ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -> Iterator[Finding]:
     """The journal of a mirror's end, held against the bytes."""
     batches = replica.batches
@@ -203,12 +213,7 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) 
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != _kept(stop):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
-    # What retention has deleted since was there.
-    for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
-        rows = np.flatnonzero(batches.base_offset == offset)
-        if len(rows) != 1 or not _is(batches, int(rows[0]), what):
-            evidence = about | {"said": what, "holds": [_named(batches, int(row)) for row in rows]}
-            yield Found(kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence)
+    yield from _not_appended(replica, stop, about)
     said = {offset for offset, _ in stop.appended}
     between = np.flatnonzero((batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted)).tolist()
     silent = [row for row in between if int(batches.base_offset[row]) not in said]

@@ -9,7 +9,7 @@ unseen cannot be distinguished from late.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -45,19 +45,23 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
+def _audience(reads: Sequence[Read]) -> Iterable[Sequence[Read]]:
+    """The reads of each group whose members were assigned in this log generation, and of every other reader by itself."""
+    audience: dict[str, list[Read]] = {}
+    assigned: dict[tuple[str, int], bool] = {}
+    for read in reads:
+        in_group = assigned.setdefault((read.reader, read.process), read.kind == "assign") and read.group
+        audience.setdefault(f"group {read.group}" if in_group else f"reader {read.reader}", []).append(read)
+    return audience.values()
+
+
 def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
     """[from, to) of every reader, or group, that read committed and got to the end: from where it first began there.
 
     A member that was not assigned in this log generation kept its position from the one before: it goes on by itself, and what
     it does not read of the new log its group need not have read.
     """
-    audience: dict[str, list[Read]] = {}
-    assigned: dict[tuple[str, int], bool] = {}
-    for read in reads:
-        if read.isolation == "read_committed":
-            in_group = assigned.setdefault((read.reader, read.process), read.kind == "assign") and read.group
-            audience.setdefault(f"group {read.group}" if in_group else f"reader {read.reader}", []).append(read)
-    for mine in audience.values():
+    for mine in _audience([read for read in reads if read.isolation == "read_committed"]):
         ends = [r.position for r in mine if r.kind == "drained"]
         begins = [r.position for r in mine if r.kind == "assign" and r.position >= 0]
         begins += [int(r.offsets.min()) for r in mine if r.kind == "poll" and len(r.uids)]

@@ -250,21 +250,7 @@ def history(story: Story) -> History:
     hops = list(story.hops())
     for source, destination in hops:
         lineages.follow(source, destination, 0, 0)
-    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_effect]
-    began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
-    steps: list[tuple[int, int, Promotion | Window]] = [
-        *((p.time, 0, p) for p in story.promotions),
-        *((w.start, 1, w) for w in reversals),
-    ]
-    for _, _, step in sorted(steps, key=lambda s: s[:2]):
-        if isinstance(step, Promotion):
-            lineages.promote(step)
-            continue
-        old, _, new = step.target.partition("->")
-        if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
-            time = truncated_at(story, old, step)
-            lineages.turn_back(new, old, step, time)
-            began[old].append((time, step.end))
+    began = _played(story, lineages)
     clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
         if cluster in story.facts.deaths:
@@ -280,6 +266,26 @@ def history(story: Story) -> History:
     still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in lineages.open if c.source in generations]
     mirrored_ranges = sorted((*lineages.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination))
     return History(generations=generations, mirrored_ranges=mirrored_ranges)
+
+
+def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, int]]]:
+    """Plays promotions and reversals in time order; of each cluster, when its generations began and when that was settled."""
+    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_effect]
+    began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
+    steps: list[tuple[int, int, Promotion | Window]] = [
+        *((p.time, 0, p) for p in story.promotions),
+        *((w.start, 1, w) for w in reversals),
+    ]
+    for _, _, step in sorted(steps, key=lambda s: s[:2]):
+        if isinstance(step, Promotion):
+            lineages.promote(step)
+            continue
+        old, _, new = step.target.partition("->")
+        if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
+            time = truncated_at(story, old, step)
+            lineages.turn_back(new, old, step, time)
+            began[old].append((time, step.end))
+    return began
 
 
 def truncated_at(story: Story, cluster: str, window: Window) -> int:

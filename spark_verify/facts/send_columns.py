@@ -45,8 +45,8 @@ class Sends(Sequence[Send]):
         if isinstance(sends, Sends):
             return sends
         every = list(sends)
-        words = {name: {w: None for w in (getattr(s, name) for s in every)} for name in WORDS}
-        codes_by_word = {name: {word: index for index, word in enumerate(mine)} for name, mine in words.items()}
+        words = {name: dict.fromkeys(getattr(s, name) for s in every) for name in WORDS}
+        codes_by_word = {name: dict(zip(mine, range(len(mine)), strict=True)) for name, mine in words.items()}
         return Sends(
             {name: np.array([getattr(s, name) for s in every], np.int64) for name in NUMBERS},
             {name: np.array([mine[getattr(s, name)] for s in every], np.int32) for name, mine in codes_by_word.items()},

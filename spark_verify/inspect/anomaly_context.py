@@ -88,10 +88,14 @@ def polls(reader: Rows, subject: Subject) -> list[Poll]:
     touching = {id(row) for row in mine if any(_got(row, fetched, subject) for fetched in _here(row, subject))}
     who = {*subject.named("reader"), *subject.named("group")}
     for name in {row.reader for row in mine if row.reader in who or (row.group and row.group in who)}:
-        own = [row for row in mine if row.reader == name]
-        near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == subject.time] or [len(own) - 1]
-        touching |= {id(own[n]) for at in near for n in range(max(0, at - 1), min(len(own), at + 2))}
+        touching |= _next_to([row for row in mine if row.reader == name], touching, subject.time)
     return [row for row in mine if id(row) in touching]
+
+
+def _next_to(own: Sequence[Poll], touching: Collection[int], time: int | None) -> set[int]:
+    """Of one reader's rows, those that touch the subject or are of its time, and their neighbours; else its last (by id)."""
+    near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == time] or [len(own) - 1]
+    return {id(own[n]) for at in near for n in range(max(0, at - 1), min(len(own), at + 2))}
 
 
 def _here(row: Poll, subject: Subject) -> list[Fetched]:

@@ -7,9 +7,11 @@ with a wrong CRC holds is shown as far as it can be read.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -41,23 +43,29 @@ def with_parts(
     were, all of them come with all records that could explain it: of one log those up to the end, of the others those below.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
-    looked: dict[tuple[str, int], set[int]] = {}
+    looked: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for replica, rows in chain(_of_replicas(replicas, cleaned or {}), _of_pairs(replicas, pairs)):
+        looked[replica.cluster, replica.broker].update(rows.tolist())
+    return [_decoded(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+
+
+def _of_replicas(replicas: Sequence[Replica], cleaned: Mapping[str, int]) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which the replicas of one cluster differ, and those that its cleaners may explain."""
     for model in (r for r in replicas if r.canonical):
         for other in replicas:
             if other.cluster == model.cluster and other is not model:
-                ours, theirs = differing(model, other, since=(cleaned or {}).get(model.cluster, 0))
-                looked.setdefault((model.cluster, model.broker), set()).update(ours.tolist())
-                looked.setdefault((other.cluster, other.broker), set()).update(theirs.tolist())
+                yield from zip((model, other), differing(model, other, since=cleaned.get(model.cluster, 0)), strict=True)
+    for cluster, below in cleaned.items():
+        yield from _compacted([r for r in replicas if r.cluster == cluster], below)
+
+
+def _of_pairs(replicas: Sequence[Replica], pairs: Iterable[Pair]) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which those that speak for the two clusters of a pair differ."""
     speaks = {r.cluster: r for r in replicas if r.canonical}
     for source, destination, start, end in pairs:
         if source in speaks and destination in speaks:
-            one, other = speaks[source], speaks[destination]
-            for each, rows in zip((one, other), _between(one, other, start, end), strict=True):
-                looked.setdefault((each.cluster, each.broker), set()).update(rows.tolist())
-    for cluster, below in (cleaned or {}).items():
-        for replica, rows in _compacted([r for r in replicas if r.cluster == cluster], below):
-            looked.setdefault((cluster, replica.broker), set()).update(rows.tolist())
-    return [_decoded(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+            both = speaks[source], speaks[destination]
+            yield from zip(both, _between(*both, start, end), strict=True)
 
 
 def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:

@@ -63,10 +63,18 @@ def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     for fault in run.scenario.schedule:
         if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
             yield from _unplayed(run, fault, [e for e in events if e.data.get("id") == fault.id], events)
+    yield from _moved_without_failover(events)
+    yield from _reversed_without_fault(run, events)
+
+
+def _moved_without_failover(events: Sequence[Event]) -> Iterator[Damage]:
     for link, moves in _moves(events).items():
         failovers = [e.time for e in events if e.kind == "failover" and e.subject == link]
         if any(sum(time <= move for time in failovers) < number for number, move in enumerate(moves, start=1)):
             yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
+
+
+def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     reverse = {link.destination + "->" + link.source: link.name for link in run.scenario.topology.links}
     begun = {e.subject for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
     for link in dict.fromkeys(e.subject for e in events if e.kind == "mirror-started"):
@@ -112,12 +120,15 @@ def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[Event], events: Sequen
     began = next((e.time for e in steps if e.kind == "fault-start"), None)
     if began is None:
         yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
-    link, kinds = fault.target, ["failover"]
+    link, sign = fault.target, "failover"
     if fault.fault == REVERSAL:
-        link, kinds = "->".join(reversed(fault.target.split("->"))), ["mirror-started"]
-    signs = [e for e in events if e.kind in kinds and e.subject == link and (began or 0) <= e.time <= over[-1].time]
-    if not signs:
-        yield Damage(path=EVENTS, reason=f"{name} took effect, and no {kinds[0]} of {link} is there")
+        link, sign = "->".join(reversed(fault.target.split("->"))), "mirror-started"
+    if not _signs(events, sign, link, began or 0, over[-1].time):
+        yield Damage(path=EVENTS, reason=f"{name} took effect, and no {sign} of {link} is there")
+
+
+def _signs(events: Sequence[Event], kind: str, link: str, since: int, until: int) -> Sequence[Event]:
+    return [e for e in events if e.kind == kind and e.subject == link and since <= e.time <= until]
 
 
 def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
@@ -135,16 +146,18 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
     for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
         of_link = [e for e in events if e.subject == link]
         failovers = [e.time for e in of_link if e.kind == "failover"]
+        promotions = [e for e in of_link if e.kind == "promotion"]
         for before, time in zip([-1, *failovers], failovers, strict=False):
-            # As where promotions are read (`spark_verify.read.plan`): each is of the failover of its link that is nearest in
-            # time.
-            near = [e for e in of_link if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
-            journals = [e for e in of_link if e.kind == "mirror-stopped" and before < e.time <= time]
-            yield from _unpromoted(
-                link, {_partition_of(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set()
-            )
+            promoted = {_partition_of(e.data) for e in promotions if _nearest(failovers, e.time) == time}
+            journals = _signs(of_link, "mirror-stopped", link, before + 1, time)
+            yield from _unpromoted(link, promoted, {*_named(journals[-1:], judges)})
             if journal and not journals:
                 yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
+
+
+def _nearest(failovers: Sequence[int], time: int) -> int:
+    """Of which failover a promotion is, as where promotions are read (`spark_verify.read.plan`): of the nearest in time."""
+    return min(failovers, key=lambda each: abs(each - time))
 
 
 def _unpromoted(link: str, promoted: set[Named], named: set[Named]) -> Iterator[Damage]:
@@ -156,13 +169,14 @@ def _unpromoted(link: str, promoted: set[Named], named: set[Named]) -> Iterator[
         yield Damage(path=EVENTS, reason=reason)
 
 
-def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Named]:
-    """The partitions of a mirror's journal, but for what it proves its path with. A mirror without a journal names none."""
-    rows = journal.data.get("partitions")
-    for row in rows if isinstance(rows, list) else ():
-        topic, partition = _partition_of(row) if isinstance(row, dict) else ("", "")
-        if judges(topic) and not topic.endswith(f".{CANARY}"):
-            yield topic, partition
+def _named(journals: Sequence[Event], judges: Callable[[str], bool]) -> Iterator[Named]:
+    """The partitions of mirrors' journals, but for what they prove their path with. A mirror without a journal names none."""
+    for journal in journals:
+        rows = journal.data.get("partitions")
+        for row in rows if isinstance(rows, list) else ():
+            topic, partition = _partition_of(row) if isinstance(row, dict) else ("", "")
+            if judges(topic) and not topic.endswith(f".{CANARY}"):
+                yield topic, partition
 
 
 def _partition_of(data: Mapping[str, object]) -> Named:

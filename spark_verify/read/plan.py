@@ -9,7 +9,7 @@ highest leader epoch and then the most offsets, as an unclean election would wan
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -251,13 +251,45 @@ def _replicas(
 ) -> tuple[list[Captured], list[Captured]]:
     """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be truncated."""
     times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
-    homes = reader.run.homes
-    reversed_ = {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
-    latest: dict[str, tuple[str, list[Bounds]]] = {}
-    before: list[tuple[str, list[Bounds]]] = []
+    latest, before = _captures(reader, events, times, damage)
+    missing = [c.name for c in topology.clusters if c.name not in latest]
+    damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
+    gone = {d.path: d.reason for d in damage}
+
+    def read(capture: _Capture, *, last: bool) -> list[Captured]:
+        by_partition: dict[Key, list[Bounds]] = defaultdict(list)
+        for bounds in capture.found:
+            if _judged(topology, reader.run.homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
+                by_partition[bounds.topic, bounds.partition].append(bounds)
+        chosen = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, capture.moment, same, gone)]
+        return [
+            replace(c, time=times.get((c.bounds.cluster, capture.moment), 0), last=last) for c in chosen if last or c.canonical
+        ]
+
+    return (
+        [c for _, capture in sorted(latest.items()) for c in read(capture, last=True)],
+        [c for capture in before for c in read(capture, last=False)],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Capture:
+    """One capture of one cluster: at which moment, and the bounds of its replicas."""
+
+    moment: str
+    found: Sequence[Bounds]
+
+
+def _captures(
+    reader: RunReader, events: Sequence[Event], times: Mapping[tuple[str, str], int], damage: list[Damage]
+) -> tuple[dict[str, _Capture], list[_Capture]]:
+    """The last capture of each cluster; and the earlier ones of clusters that were made to follow, or that lack their last."""
+    follow = _made_to_follow(events)
+    latest: dict[str, _Capture] = {}
+    before: list[_Capture] = []
     absent = absent_captures(reader, events)
     damage.extend(absent.values())
-    moments = sorted(reader.moments(), key=lambda m: (max((t for (_, named), t in times.items() if named == m), default=0), m))
+    moments = _in_order(reader.moments(), times)
     if not moments:
         damage.append(Damage(path="captures", reason="missing: no log was captured"))
     for moment in moments:
@@ -266,30 +298,36 @@ def _replicas(
         for cluster in _begun(reader, moment) if wrong else ():
             # What an older capture has of it is not what the cluster had in the end.
             latest.pop(cluster, None)
-        for cluster in {b.cluster for b in found if (b.cluster, moment) not in absent}:
-            if cluster in latest and cluster in reversed_:
+        for cluster, own in _by_cluster(found).items():
+            if (cluster, moment) in absent:
+                continue
+            if cluster in latest and cluster in follow:
                 before.append(latest[cluster])
-            latest[cluster] = moment, [b for b in found if b.cluster == cluster]
+            latest[cluster] = _Capture(moment=moment, found=own)
     newest = {cluster: moment for (cluster, moment), _ in sorted(times.items(), key=lambda t: t[1])}
     for cluster in [c for c in latest if (c, newest.get(c, "")) in absent]:
         # It shows what was there before, and what was there in the end is unknown.
         before.append(latest.pop(cluster))
-    missing = [c.name for c in topology.clusters if c.name not in latest]
-    damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
-    gone = {d.path: d.reason for d in damage}
+    return latest, before
 
-    def read(moment: str, found: Sequence[Bounds], *, last: bool) -> list[Captured]:
-        by_partition: dict[Key, list[Bounds]] = defaultdict(list)
-        for bounds in found:
-            if _judged(topology, homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
-                by_partition[bounds.topic, bounds.partition].append(bounds)
-        chosen = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
-        return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in chosen if last or c.canonical]
 
-    return (
-        [c for _, (moment, found) in sorted(latest.items()) for c in read(moment, found, last=True)],
-        [c for moment, found in before for c in read(moment, found, last=False)],
-    )
+def _made_to_follow(events: Sequence[Event]) -> set[str]:
+    return {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
+
+
+def _by_cluster(found: Iterable[Bounds]) -> Mapping[str, list[Bounds]]:
+    own: dict[str, list[Bounds]] = defaultdict(list)
+    for bounds in found:
+        own[bounds.cluster].append(bounds)
+    return own
+
+
+def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:
+    """Moments by when the last cluster was captured."""
+    ended: dict[str, int] = {}
+    for (_, moment), time in times.items():
+        ended[moment] = max(time, ended.get(moment, 0))
+    return sorted(moments, key=lambda moment: (ended.get(moment, 0), moment))
 
 
 def _begun(reader: RunReader, moment: str) -> list[str]:

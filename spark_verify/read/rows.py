@@ -165,7 +165,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
     log = batches.scan([Path(path) for path in captured.paths])
     torn = _torn(captured, log)
-    damage, unreadable = [*captured.damage, *map(str, torn)], list[Torn]()
+    unreadable = list[Torn]()
     decoding = _decodes(captured, log)
     for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
         packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
@@ -180,10 +180,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
             yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes(), None])
     if not decoding and captured.canonical:
         unreadable += records.unknown_codecs(log)
-    if not captured.paths:
-        damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     entries, undecodable = coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
-    damage += [undecodable] if undecodable else []
     head = {
         "leader": bounds.leader,
         "canonical": captured.canonical,
@@ -192,12 +189,11 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark_from": bounds.high_watermark_from,
         "last_stable": bounds.last_stable,
         "stable_above": bounds.stable_above,
-        "damage": damage,
+        "damage": [*captured.damage, *map(str, torn), *_not_captured(captured), *filter(None, [undecodable])],
         "unreadable": [str(d) for d in unreadable],
         "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable]),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
-        "lowest": int(log.headers.base_offset.min()) if len(log.headers) else None,
-        "highest": int(log.headers.last_offset.max()) if len(log.headers) else None,
+        **_span(log),
         "captured": captured.time,
         "last": captured.last,
     }
@@ -210,6 +206,19 @@ def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
     for entry in entries:
         kinds.setdefault(type(entry).__name__, []).append(entry)
     return msgspec.json.encode(kinds) if kinds else None
+
+
+def _not_captured(captured: Captured) -> Iterator[str]:
+    if not captured.paths:
+        bounds = captured.bounds
+        yield f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured"
+
+
+def _span(log: batches.Log) -> Mapping[str, int | None]:
+    """The lowest and the highest offset of a batch."""
+    if not len(log.headers):
+        return {"lowest": None, "highest": None}
+    return {"lowest": int(log.headers.base_offset.min()), "highest": int(log.headers.last_offset.max())}
 
 
 def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:

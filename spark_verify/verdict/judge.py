@@ -19,10 +19,12 @@ import msgspec
 
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.checks.base import Check, Input, Measured, PartialFinding
 from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
@@ -92,11 +94,10 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
     by_check: dict[str, list[FindingRow]] = defaultdict(list)
     for row in rows:
         by_check[row.check].append(row)
-    damage = [Damage(path=str(r.data.get("path")), reason=str(r.data.get("reason"))) for r in by_check[""]]
-    damage = list(dict.fromkeys([*planned.damage, *damage]))
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = silent(reader.run.scenario, events, done.readers, planned.replicas) if asks_readers(reader.run) else ()
-    damage = list(dict.fromkeys([*damage, *(each.damage for each in quiet if each.missing)]))
+    missing = [each.damage for each in quiet if each.missing]
+    damage = list(dict.fromkeys([*planned.damage, *map(_damage, by_check[""]), *missing]))
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     failovers: list[Failover] = []
@@ -104,19 +105,14 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         if not (reader.run.recorded or check.from_bytes):
             results.append(_without_history(check))
             continue
-        found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
+        found = _anomalies(by_check[check.name], planned)
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = _result(check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet)
         results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
-    if reader.run.recorded:
-        unfinished = [each.reason for each in quiet if not each.missing]
-        results += run_checks(reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished)
-    else:
-        results += copied(reader, planned.replicas, damage)
-    # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
-    verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
+    results += _of_the_run(reader, events, planned, damage, done, quiet)
+    verdict = _of_all(results, len(checks))
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
     shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done), _upstream(planned))
     eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
@@ -154,6 +150,31 @@ def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
     return upstream
 
 
+def _of_all(results: Sequence[CheckResult], checks: int) -> Verdict:
+    """Checks that were not due prove nothing, and what is proven of the run alone (the results behind those) is not enough."""
+    verdicts = [result.verdict for result in results]
+    return worst([worst(verdicts[:checks]), *verdicts[checks:]])
+
+
+def _of_the_run(
+    reader: RunReader,
+    events: Sequence[Event],
+    planned: RunPlan,
+    damage: Sequence[Damage],
+    done: Done,
+    quiet: Sequence[Silent],
+) -> Iterable[CheckResult]:
+    """What is checked of the recording and its faults, or of logs that were copied."""
+    if not reader.run.recorded:
+        return copied(reader, planned.replicas, damage)
+    unfinished = [each.reason for each in quiet if not each.missing]
+    return run_checks(reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished)
+
+
+def _damage(row: FindingRow) -> Damage:
+    return Damage(path=str(row.data.get("path")), reason=str(row.data.get("reason")))
+
+
 def _names(planned: RunPlan, done: Done) -> Names:
     promoted = {(p.cluster, *key): p.offset for key, several in planned.promotions.items() for p in several}
     return Names(processes=labels(done.clients.items()), promotions=promoted)
@@ -176,6 +197,10 @@ def _without_followers(result: CheckResult) -> CheckResult:
         result, verdict=Verdict.NOT_DUE, examined={},
         reason="clients are given leaders' logs only; compare replicas with linkflap verify --logs",
     )  # fmt: skip
+
+
+def _anomalies(rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
+    return [_anomaly(row, planned) for row in rows if row.finding == "found"]
 
 
 def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
@@ -215,11 +240,8 @@ def _result(
     unmeasured: Sequence[str],
     quiet: Sequence[Silent],
 ) -> CheckResult:
-    examined: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        if row.finding == "examined":
-            examined[row.cluster, row.origin] += row.count
-    allowed = sum(1 for a in found if a.allowed)
+    examined = _examined(rows)
+    allowed = sum(a.allowed for a in found)
     broken = Counter(a.kind for a in found if not a.allowed)
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
@@ -235,20 +257,42 @@ def _result(
         *unmeasured,
     ]
     proven = bool(broken) and not unfounded
+    verdict = _decided(proven=proven, unknown=bool(reasons), something=bool(due or examined))
     said = [counted] if proven else []
-    nothing = not (due or said or reasons or examined)
-    if nothing:
-        said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"] if run.recorded else ["the logs have none"]
+    if verdict is Verdict.NOT_DUE:
+        said = [_nothing_due(check, run)]
     said += [*_never_synced(examined, due), *_unread(check, examined, planned)]
     return CheckResult(
         name=check.name,
-        verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.NOT_DUE if nothing else Verdict.VALID,
+        verdict=verdict,
         examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
         anomalies=len(found) - allowed,
         allowed=allowed,
         kinds=dict(Counter(a.kind for a in found)),
         reason=in_short([*said, *reasons]),
     )
+
+
+def _nothing_due(check: Check, run: Run) -> str:
+    return f"nothing to examine: of {check.unit}, due are {check.due_where}" if run.recorded else "the logs have none"
+
+
+def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
+    """(cluster, origin) -> how much of it was examined."""
+    examined: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.finding == "examined":
+            examined[row.cluster, row.origin] += row.count
+    return examined
+
+
+def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
+    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not due."""
+    if proven:
+        return Verdict.INVALID
+    if unknown:
+        return Verdict.UNKNOWN
+    return Verdict.VALID if something else Verdict.NOT_DUE
 
 
 def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
@@ -283,21 +327,28 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
-        gone = set() if run.recorded else _deleted(planned)
-        return [each for each in sorted(check.due_at(run.scenario, promotions)) if each not in gone]
-    due: dict[tuple[str, str], None] = {}
+        due: list[tuple[str, str]] = sorted(check.due_at(run.scenario, promotions))
+    else:
+        due = [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
+    gone = set() if run.recorded else _deleted(planned)
+    return [each for each in due if each not in gone]
+
+
+def _due_anywhere(check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]) -> Iterable[tuple[str, str]]:
+    """(cluster, origin) of what a run of this scenario leaves, once each."""
+    due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, run))
+    if run.recorded:  # in logs alone, whoever was promoted need not have been written to
+        due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
+        if "reads" not in check.inputs:
+            due.update(dict.fromkeys((cluster, "mirrored") for cluster in _followers(planned)))
+    return due
+
+
+def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, str]]:
+    """(cluster, origin) of what workloads write, and of where links take it."""
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
-        due[owner, "native"] = None
-        for link in planned.facts.topology.links:
-            if owner in planned.facts.topology.homes_over(link):
-                due[link.destination, "mirrored"] = None
-    if run.recorded:
-        due.update({(p.cluster, "native"): None for p in promotions})
-    else:  # nobody wrote after a promotion for our sake
-        due = dict.fromkeys(each for each in due if each not in _deleted(planned))
-    if "reads" not in check.inputs and run.recorded:
-        due.update({(cluster, "mirrored"): None for cluster in _followers(planned)})
-    return [(cluster, origin) for cluster, origin in due if origin in check.due]
+        yield owner, "native"
+        yield from ((link.destination, "mirrored") for link in topology.links if owner in topology.homes_over(link))
 
 
 def _deleted(planned: RunPlan) -> set[tuple[str, str]]:

@@ -197,16 +197,22 @@ def _ends_alike(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
     return bool(left)
 
 
-def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """What was seen of groups, against what their coordinators wrote."""
+def _written(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
+    """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator had loaded it anew."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
-    commits = _of(partials, "commits")
-    if not commits or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits):
-        return
     for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
         for key, committed, reloaded in _rows(partial.data["commits"], 3):
             written[keys[key]].append((committed, bool(reloaded)))
+    return written
+
+
+def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """What was seen of groups, against what their coordinators wrote."""
+    commits = _of(partials, "commits")
+    if not commits or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits):
+        return
+    written = _written(commits)
     for partial in _of(partials, "seen"):
         names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
         sampled, acknowledged = _rows(partial.data["sampled"], 3), _rows(partial.data["acknowledged"], 2)

@@ -101,6 +101,13 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
     return _Going(first=before[-1], start=at, limit=limit)
 
 
+def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
+    """What the consumer of a row did there before it, in order; of the same poll what comes first."""
+    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (first.reader, first.process, cluster)]
+    parts = [part for r in mine if r.kind == "poll" and r.returned == first.returned for part in _before(r, first)]
+    return [*sorted((r for r in mine if r.returned < first.returned), key=attrgetter("returned")), *parts]
+
+
 def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[Read]) -> Sequence[Read]:
     """What one consumer did on its cluster before its first row of this generation, since it was moved last.
 
@@ -109,9 +116,7 @@ def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[
     """
     if not generation.earlier or not rows:
         return ()
-    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)]
-    parts = [part for r in mine if r.kind == "poll" and r.returned == rows[0].returned for part in _before(r, rows[0])]
-    mine = [*sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned")), *parts]
+    mine = _earlier(view, generation.cluster, rows[0])
     since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
     stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
     revoked = bool(mine) and mine[since].kind == "revoke"
