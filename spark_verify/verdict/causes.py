@@ -187,14 +187,19 @@ def _root(
             elif anomalies[root].check in order.causes(anomalies[nearest].check):
                 joined[nearest] = root
                 nearest = root
-    if nearest != number:
-        return nearest
-    if order.of_state(anomaly.check):
-        upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
-        for mine in behind:
-            if (log := mine.get(_log(anomaly, anomaly.cluster))) and (found := log.touching(-1, upto)) is not None:
-                return roots[found]
-    return number
+    if nearest == number and order.of_state(anomaly.check):
+        found = _below(anomaly, behind)
+        return number if found is None else roots[found]
+    return nearest
+
+
+def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, _Spans]]) -> int | None:
+    """The first of these that is anywhere in the log up to an anomaly of its state, as the last stable offset."""
+    upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
+    for mine in behind:
+        if (log := mine.get(_log(anomaly, anomaly.cluster))) and (found := log.touching(-1, upto)) is not None:
+            return found
+    return None
 
 
 def _deepest(root: int, joined: Mapping[int, int]) -> int:

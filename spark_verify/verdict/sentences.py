@@ -173,19 +173,21 @@ def _said(value: object) -> str:
     return "nothing" if value is None else f"{value:,}" if isinstance(value, float) else str(value)
 
 
+def _other_marker(anomaly: Anomaly, theirs: str, ours: str) -> str:
+    source, ends = anomaly.evidence.get("source"), anomaly.evidence.get("ends")
+    if not isinstance(ends, int) or ends <= 0:
+        return f"{ours} where {source} has {theirs}"
+    records, are = ("1 record", "is") if ends == 1 else (f"{ends:,} records", "are")
+    did, comes_to = ("aborted", "visible") if ours == "COMMIT" else ("committed", "hidden")
+    return f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on {anomaly.cluster}"
+
+
 def _difference(anomaly: Anomaly) -> str:
     """In what a batch differs from its source's, and what a marker that ends its transaction otherwise comes to."""
     evidence = anomaly.evidence
-    fields, markers, source = (evidence.get(name) for name in ("fields", "markers", "source"))
+    fields, markers = evidence.get("fields"), evidence.get("markers")
     if isinstance(markers, list) and len(markers) == 2:
-        theirs, ours = markers
-        ends = evidence.get("ends")
-        if not isinstance(ends, int) or ends <= 0:
-            return f"{ours} where {source} has {theirs}"
-        records = "1 record" if ends == 1 else f"{ends:,} records"
-        did, comes_to = ("aborted", "visible") if ours == "COMMIT" else ("committed", "hidden")
-        are = "is" if ends == 1 else "are"
-        return f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on {anomaly.cluster}"
+        return _other_marker(anomaly, *markers)
     if isinstance(changed := evidence.get("changed"), list) and changed:
         parts = dict.fromkeys(part for each in changed for part in each.get("fields", ()))
         every = evidence.get("records")

@@ -17,8 +17,9 @@ A group is judged that had members on the source: one that has none commits like
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -178,21 +179,39 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
             ranges[part.cluster, part.topic, part.partition].append(part.data)
     by_cluster = {cluster: _by_group(mine) for cluster, mine in logs.items()}
     for (there, topic, partition), mine in sorted(ranges.items(), key=lambda item: item[0]):
-        sources = {str(one["source"]) for one in mine}
-        members = {group for source in sources for log in logs.get(source, ()) for group in log["members"]}
-        every = all(logs.get(one) and all(log["every"] for log in logs[one]) for one in (there, *sources))
-        disturbed = {one: any(log["disturbed"] for log in logs.get(one, ())) for one in (there, *sources)}
-        for group in sorted(members):
-            rows = by_cluster.get(there, {}).get((group, topic, partition), [])
-            own = [[c for c, _ in by_cluster.get(str(one["source"]), {}).get((group, topic, partition), [])] for one in mine]
+        sources = [str(one["source"]) for one in mine]
+        every = all(map(partial(_has_every, logs), (there, *sources)))
+        for group in _members(logs, sources):
+            key = group, topic, partition
             judged = _Judged(
-                ranges=mine, theirs=own, disturbed=[disturbed[str(one["source"])] for one in mine], late=disturbed[there]
+                ranges=mine,
+                theirs=[[commit for commit, _ in by_cluster.get(source, {}).get(key, [])] for source in sources],
+                disturbed=[_disturbed(logs, source) for source in sources],
+                late=_disturbed(logs, there),
             )
-            found = list(_judge(there, group, rows, judged))
+            found = list(_judge(there, group, by_cluster.get(there, {}).get(key, []), judged))
             if found and not every:
                 why = f"what the mirror committed for group {group} in {topic}-{partition} on {there} looks wrong"
                 found = [Unjudged(reason=f"{why}, and not all of {GROUPS} is there to say so")]
             yield from (Combined(found=one, topic=topic, partition=partition) for one in found)
+
+
+_Logs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""What the logs of group coordinators have, by cluster."""
+
+
+def _has_every(logs: _Logs, cluster: str) -> bool:
+    """Whether every commit on a cluster is known."""
+    return bool(logs.get(cluster)) and all(log["every"] for log in logs[cluster])
+
+
+def _disturbed(logs: _Logs, cluster: str) -> bool:
+    return any(log["disturbed"] for log in logs.get(cluster, ()))
+
+
+def _members(logs: _Logs, clusters: Iterable[str]) -> Sequence[str]:
+    """Groups that had members on any of these clusters."""
+    return sorted({group for cluster in clusters for log in logs.get(cluster, ()) for group in log["members"]})
 
 
 def _by_group(logs: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str, int], list[tuple[int, int]]]:
