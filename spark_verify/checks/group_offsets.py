@@ -315,6 +315,7 @@ CHECK = Check(
             "the source.",
             sentence="the mirror committed {committed} of {tp} for the group {group} on {cluster}, which has committed "
             "{source_committed} on the source at most: that is {bound} there",
+            alone="after a failover the group skips what lies between",
             smallest="A and B have 1 2, the group committed position 1 on A, B's __consumer_offsets has 2 for it before it had "
             "members there: at offset 2.",
         ),
@@ -324,6 +325,7 @@ CHECK = Check(
             "and where the destination's log neither began nor ended.",
             sentence="the mirror committed {committed} of {tp} for the group {group} on {cluster}, which never committed that on "
             "the source; nor did the log end there",
+            alone="after a failover the group begins where it never was",
             smallest="A and B have 1 2 in one batch, the group committed position 2 on A, B's __consumer_offsets has 1 for it: "
             "at offset 1.",
         ),

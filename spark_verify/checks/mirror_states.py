@@ -125,6 +125,7 @@ CHECK = Check(
             meaning="A mirror said of a partition that it was less behind than it had been at any moment of the last 5 s, or "
             "that it was mirrored 5 s and more after it had been promoted. The offset is where the destination stood.",
             sentence="the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}",
+            alone="whoever relies on it for a failover loses what it leaves out",
             smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
             despite_torn=True,
         ),
