@@ -257,7 +257,8 @@ class Ticker:
         self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
         if now() - self._asked >= LAG_EVERY:
             self._asked = now()
-            for name, mirror in self._world.mirrors.items():
+            # A reversal adds a mirror from another thread, and a lag takes a while to ask for.
+            for name, mirror in list(self._world.mirrors.items()):
                 self._progress.lag(name, mirror.lag() if mirror.alive else None)
         return False
 

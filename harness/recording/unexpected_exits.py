@@ -46,7 +46,7 @@ class UnexpectedExits:
         before = self._player.under_way()
         brokers = [b for cluster in self._world.deployment.clusters.values() for b in cluster.brokers.values()]
         gone = [(b, f"{b.cluster}/{b.id}") for b in brokers if b.state == "stopped" and f"{b.cluster}/{b.id}" not in self._seen]
-        alive = {name for name, mirror in self._world.mirrors.items() if mirror.alive}
+        alive = {name for name, mirror in list(self._world.mirrors.items()) if mirror.alive}
         ended = sorted(self._was_alive - alive - self._seen)
         self._was_alive |= alive
         faults = [*before, *self._player.under_way()]

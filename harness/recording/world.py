@@ -54,7 +54,7 @@ class RunWorld:
 
     @property
     def running_mirrors(self) -> list[Mirror]:
-        return [mirror for mirror in self.mirrors.values() if mirror.alive]
+        return [mirror for mirror in list(self.mirrors.values()) if mirror.alive]
 
     @property
     def able_mirrors(self) -> list[Mirror]:
