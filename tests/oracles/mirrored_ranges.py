@@ -76,7 +76,8 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
     gone += _cleaned_tail(
         plain, [r for n, r in missing if n > front], _position(len(sent), sent, arrived), min(cleaned, mirrored_range.end)
     )
-    late = [r for _, r in missing if plain.keeps and r.offset < mirrored_range.end <= marker_at(r) < NEVER]
+    crossed = min(mirrored_range.end, destination.end, appended(plain, mirrored_range, destination))
+    late = [r for _, r in missing if plain.keeps and r.offset < crossed <= marker_at(r) < NEVER]
     return Compared(
         mirrored_range=mirrored_range,
         generation=story.generations[mirrored_range.destination][-1],
@@ -140,3 +141,18 @@ def _tail(plain: Plain, mirrored_range: PlainMirroredRange) -> str:
     promotions = plain.view.promotions
     lost = any(p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began for p in promotions)
     return "lost" if lost else "unknown"
+
+
+def appended(plain: Plain, mirrored_range: PlainMirroredRange, destination: PlainLog) -> int:
+    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what they appended elsewhere."""
+    if mirrored_range.promotion is not None:
+        return NEVER
+    first = NEVER
+    for stop in plain.view.stops:
+        failed_over = any(p.link == stop.link and p.time >= stop.time for p in plain.view.promotions)
+        its = stop.cluster != mirrored_range.source if mirrored_range.far else stop.cluster == mirrored_range.destination
+        begins = min((offset for offset, _ in stop.appended), default=NEVER)
+        behind = any(b.data for b in destination.batches if b.base_offset >= begins)
+        if its and stop.time >= mirrored_range.began and not failed_over and not behind:
+            first = min(first, begins)
+    return first

@@ -183,7 +183,7 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
         arrived_at=arrived_at,
         present=present,
         missing=missing,
-        late=missing[_ended_behind(view, mirrored_range, source, sequence[missing])],
+        late=missing[_ended_behind(view, mirrored_range, source, destination, sequence[missing])],
         front=front,
         sure=int(settled.max()) if len(settled) else -1,
         tail=_tail(view, mirrored_range),
@@ -262,14 +262,16 @@ def _cleaned(
     return missing[cleaned]
 
 
-def _ended_behind(view: PartitionView, mirrored_range: MirroredRange, source: Log, rows: Ints) -> Bools:
-    """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell."""
+def _ended_behind(view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log, rows: Ints) -> Bools:
+    """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell.
+
+    What crossed ends with the promotion; without one, where the destination's log ends, or its mirror began to append to it.
+    """
     if not view.mirror.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
     marker = source.marker[source.replica.records.batch[rows]]
-    return np.asarray(
-        (source.replica.records.offset[rows] < mirrored_range.end) & (marker >= mirrored_range.end) & (marker < NOWHERE)
-    )
+    end = min(mirrored_range.end, destination.replica.end, appended_since(view, mirrored_range, destination.replica.batches))
+    return np.asarray((source.replica.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE))
 
 
 def _tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Anomaly, Plain
+from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -59,25 +59,10 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
     """Offsets that both logs must have, and that can be read of both."""
     start = max(compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start)
-    end = min(compared.destination.end, compared.mirrored_range.end, _appended(plain, compared))
+    own = appended(plain, compared.mirrored_range, compared.destination)
+    end = min(compared.destination.end, compared.mirrored_range.end, own)
     end = min(end, compared.source.torn_from, compared.destination.torn_from)
     return start, min(end, compared.source.end) if compared.mirrored_range.far else end
-
-
-def _appended(plain: Plain, compared: Compared) -> int:
-    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what they appended elsewhere."""
-    mirrored_range, promotions = compared.mirrored_range, plain.view.promotions
-    if mirrored_range.promotion is not None:
-        return NEVER
-    first = NEVER
-    for stop in plain.view.stops:
-        failed_over = any(p.link == stop.link and p.time >= stop.time for p in promotions)
-        its = stop.cluster != mirrored_range.source if mirrored_range.far else stop.cluster == mirrored_range.destination
-        begins = min((offset for offset, _ in stop.appended), default=NEVER)
-        behind = any(b.data for b in compared.destination.batches if b.base_offset >= begins)
-        if its and stop.time >= mirrored_range.began and not failed_over and not behind:
-            first = min(first, begins)
-    return first
 
 
 def _mapped(how: Any, pid: int) -> int:

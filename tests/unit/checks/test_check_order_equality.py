@@ -1,7 +1,20 @@
 """order-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, send, unjudged, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    promoted,
+    send,
+    unjudged,
+    view,
+)
 
 from linkflap.spark_verify.facts.story import Window
 
@@ -153,3 +166,14 @@ def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole()
     crossed = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7).data(2)
     lost = Log("B").data(1, pid=7, transactional=True).marker("abort", pid=7).data(2)
     assert anomalies(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]
+
+
+def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole():
+    """What came after it is plain: it shows on B, and the record does not until its COMMIT is there. Nobody was promoted."""
+    a = Log("A").data(1, pid=7, transactional=True).data(2).marker("commit", pid=7)
+    b = Log("B").data(1, pid=7, transactional=True).data(2)
+    sent = [commit(1, acked=0), send(2, acked=1)]
+    seen = view([a, b], sends=sent, mirror_kind="shadow")
+    assert (anomalies(NAME, seen), anomalies("lost-write", seen)) == ([], [])
+    ended = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
+    assert anomalies(NAME, view([a, ended], sends=sent, mirror_kind="shadow")) == [("mirror-hole", "B", 1)]
