@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.checks.byte_equality import _appended
 from tests.oracles.checks.replica_agreement import KEPT
-from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
+from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
 from tests.oracles.story import PlainGeneration, Story, kept
 
@@ -65,7 +64,8 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     """The first batch of each row of batches that came over with another epoch."""
-    end = min(compared.mirrored_range.end, _appended(plain, compared), compared.source.torn_from, compared.destination.torn_from)
+    own = appended(plain, compared.mirrored_range, compared.destination)
+    end = min(compared.mirrored_range.end, own, compared.source.torn_from, compared.destination.torn_from)
     came = [b for b in compared.destination.batches if b.base_offset >= compared.mirrored_range.start and b.last_offset < end]
     pairs = [(b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None)) for b in came]
     both = [(b, t) for b, t in pairs if t is not None]
