@@ -16,8 +16,8 @@ Written by `python -m linkflap.spark_verify.checks.document` from the declaratio
 the two.
 
 Rows and events of clusters or times that the run does not have are named and left out, and what rests on them is unknown: the
-record contradicts itself, which says nothing of Kafka. A wrong leader epoch in the last sample of a cluster is not found: nothing
-later can contradict it.
+record contradicts itself, which says nothing of Kafka. So it does where a mirror reports one truncation when it makes it and
+another when it stops. A wrong leader epoch in the last sample of a cluster is not found: nothing later can contradict it.
 
 A transaction without a marker at the end of copied or fetched logs counts as open, not as hanging: whether its coordinator knows
 it is in no log of data. A running cluster is not asked for that either: ListTransactions (KIP-664) leaves out, without a word,

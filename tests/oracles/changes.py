@@ -178,6 +178,14 @@ def _change_promotion(made: World) -> bool:
     return True
 
 
+def _refuse_failover(made: World) -> bool:
+    """A planned failover was refused for as long as it was asked for; also of a link that the run does not have."""
+    link = made.random.choice(["A->B", "B->A", *(f"{source}->{destination}" for source, destination in made.links), "A->C"])
+    refused = {"link": link, "kind": "planned", "error": "INVALID_MIRROR_STATE", "code": 145, "seconds": 60.0}
+    made.refusals.append(refused)
+    return True
+
+
 def _change_journal(made: World) -> bool:
     if not made.stops:
         return False
@@ -303,5 +311,5 @@ CHANGES: list[Callable[[World], bool]] = [
     logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group, _change_truncation,
     _change_journal, logs.change_own, logs.change_own, logs.corrupt, logs.lose_inside, _change_position,
     _change_position, _lose_edge, _end_early, _go_ahead, logs.end_early,
-    logs.change_synced, logs.change_synced,
+    logs.change_synced, logs.change_synced, _refuse_failover,
 ]  # fmt: skip

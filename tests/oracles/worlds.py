@@ -27,7 +27,7 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.facts.story import Description, Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
 from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
@@ -86,6 +86,7 @@ class World:
         self.stops: list[Row] = []
         self.descriptions: list[Row] = []
         self.windows: list[Row] = []
+        self.refusals: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
         self.epochs = dict.fromkeys(self.clusters, 0)
         self.coordinators = {cluster: 3 - number for number, cluster in enumerate(self.clusters)}
@@ -307,6 +308,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         topology=parse(world.topology),
         mirror=declared(MirrorSpec(kind=world.mirror, options=world.options)),
         windows=[Window(**row) for row in world.windows],
+        refusals=[Refusal(**row) for row in world.refusals],
         ended=world.ended or world.time + 10 * SECOND,
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,

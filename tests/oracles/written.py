@@ -111,6 +111,9 @@ def _events(made: World) -> Iterator[Event]:
         yield Event(time=row["time"], kind="promotion", subject=row["link"], data=position)
         data = {"kind": row["kind"], "fault_time": row["fault_time"], "open_transactions": 0}
         yield Event(time=row["time"], kind="failover", subject=row["link"], data=data)
+    for row in made.refusals:
+        data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
+        yield Event(time=made.time, kind="failover-refused", subject=row["link"], data=data)
     for row in made.truncations:
         position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
         yield Event(time=row["time"], kind="truncation", subject=row["link"], data=position)
