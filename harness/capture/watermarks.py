@@ -8,6 +8,7 @@ count. An oversleep beyond a broker's session timeout means that this machine st
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import GroupOffset, Watermark
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.security import entered_by, security_of
@@ -31,6 +33,7 @@ GROUPS_EVERY: Final = int(0.5e9)
 LEADERS_EVERY: Final = int(1e9)
 ANSWER_WITHIN: Final = 2.0
 SESSION_TIMEOUT: Final = 3.0
+LAST_WITHIN: Final = 10.0
 JOIN_WITHIN: Final = 30.0
 
 
@@ -93,10 +96,17 @@ class ClusterSampler:
         admin, answers = AdminClient(self._config), True
         while not self._stopping.wait(self._interval):
             answers = self._sampled(admin)
-        if answers:  # a failover may have been followed by the end within one interval: without this no sample would show it
-            self._sampled(admin)
+        if answers:
+            # A failover may have been followed by the end within one interval, and leaders may be on the move even now: without
+            # this no sample would show what it led to.
+            with contextlib.suppress(DeadlineExceeded):
+                until(lambda: self._last(admin), within=LAST_WITHIN, every=0.1, what=f"every leader of {self.cluster} to answer")
         for asker in self._askers.values():
             asker.close()
+
+    def _last(self, admin: AdminClient) -> bool:
+        """Takes a sample; whether it has every partition that has a leader, or the cluster does not answer any more."""
+        return not self._sampled(admin) or self.latest.keys() >= self._leaders.keys()
 
     def _sampled(self, admin: AdminClient) -> bool:
         """Takes a sample; whether the cluster answered."""

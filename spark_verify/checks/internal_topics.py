@@ -26,7 +26,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Find
 from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
 from linkflap.spark_verify.checks.parts.replicas import between, falls, missing, within
-from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, pending_commits, visible_commits
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
@@ -132,13 +132,19 @@ def _states(states: Sequence[TransactionState], high_watermark: int) -> dict[str
 
 
 def _commits(replica: Replica) -> dict[str, object]:
-    """Commits of groups, and whether a coordinator has loaded the partition anew since."""
+    """Commits of groups, and whether a coordinator has loaded the partition anew since; and those of open transactions."""
     # A leader that wrote in a later epoch had loaded all of the partition anew.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
     seen = [(commit, int(reloaded[row])) for commit, row in visible_commits(replica)]
-    keys = {key: n for n, key in enumerate(dict.fromkeys((c.group, c.topic, c.partition) for c, _ in seen))}
+    open_ = list(pending_commits(replica))
+    named = dict.fromkeys((c.group, c.topic, c.partition) for c in (*(c for c, _ in seen), *open_))
+    keys = {key: n for n, key in enumerate(named)}
     written = [(keys[c.group, c.topic, c.partition], c.committed, after) for c, after in seen]
-    return {"what": "commits", "keys": [list(key) for key in keys], "commits": np.array(written, np.int64).reshape(-1)}
+    pending = [(keys[c.group, c.topic, c.partition], c.committed) for c in open_]
+    return {
+        "what": "commits", "keys": [list(key) for key in keys],
+        "commits": np.array(written, np.int64).reshape(-1), "pending": np.array(pending, np.int64).reshape(-1),
+    }  # fmt: skip
 
 
 def _markers(view: PartitionView) -> Iterator[PartialFinding]:

@@ -10,7 +10,7 @@ that gets no answer writes a marker again, so one that repeats another may be of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -207,12 +207,22 @@ def _written(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
     return written
 
 
+def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], set[int]]:
+    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged, and nobody has seen it."""
+    pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for partial in commits:
+        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
+        for key, committed in _rows(partial.data["pending"], 2):
+            pending[keys[key]].add(committed)
+    return pending
+
+
 def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What was seen of groups, against what their coordinators wrote."""
     commits = _of(partials, "commits")
     if not commits or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits):
         return
-    written = _written(commits)
+    written, pending = _written(commits), _pending(commits)
     for partial in _of(partials, "seen"):
         names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
         sampled, acknowledged = _rows(partial.data["sampled"], 3), _rows(partial.data["acknowledged"], 2)
@@ -220,7 +230,8 @@ def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
             log = written.get((group, partial.topic, partial.partition), [])
             seen = [(offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number]
             lost = _not_in(log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled")
-            lost = lost or _absent(log, [offset for which, offset in acknowledged if which == number])
+            there = {committed for committed, _ in log} | pending.get((group, partial.topic, partial.partition), set())
+            lost = lost or _absent(there, [offset for which, offset in acknowledged if which == number])
             if lost is not None:
                 evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
                 found = Found(kind="commit-missing", cluster=partial.cluster, offset=lost[0], evidence=evidence)
@@ -243,6 +254,5 @@ def _not_in(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *
     return None
 
 
-def _absent(log: Sequence[tuple[int, bool]], acknowledged: Sequence[int]) -> tuple[int, str] | None:
-    there = {committed for committed, _ in log}
+def _absent(there: Collection[int], acknowledged: Sequence[int]) -> tuple[int, str] | None:
     return next(((offset, "acknowledged") for offset in acknowledged if offset not in there), None)

@@ -48,7 +48,21 @@ def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
 def visible_commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
     """Commits of groups in a coordinator's log, each with the row of its batch: those of a transaction that did not commit never
     were."""
-    commits = [entry for entry in replica.entries if isinstance(entry, GroupCommit)]
     state = read(replica).state
+    return ((commit, row) for commit, row in _commits(replica) if state[row] not in (ABORTED, OPEN))
+
+
+def pending_commits(replica: Replica) -> Iterator[GroupCommit]:
+    """Commits of groups in transactions that are open in a coordinator's log.
+
+    A transaction's commit is acknowledged once it is prepared, and its markers are written after that (KIP-98): brokers that die
+    in between leave none, and write it when they are back.
+    """
+    state = read(replica).state
+    return (commit for commit, row in _commits(replica) if state[row] == OPEN)
+
+
+def _commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
+    commits = [entry for entry in replica.entries if isinstance(entry, GroupCommit)]
     rows = np.searchsorted(replica.batches.base_offset, [c.offset for c in commits], side="right") - 1
-    return ((c, row) for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN))
+    return zip(commits, rows.tolist(), strict=True)

@@ -206,6 +206,7 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
     if not logs or any(log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs):
         return
     written: dict[Any, list[tuple[int, bool]]] = defaultdict(list)
+    pending: dict[Any, list[int]] = defaultdict(list)
     for plain, log in logs:
         replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
         last = max(replica.batches.leader_epoch.tolist(), default=-1)
@@ -213,9 +214,11 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
             if hasattr(entry, "present"):
                 continue
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
+            key = entry.group, entry.topic, entry.partition
             if batch and (not batch.inside or (batch.marker is not None and batch.marker.control == 1)):
-                mine = written[entry.group, entry.topic, entry.partition]
-                mine.append((entry.committed, batch.leader_epoch < last))
+                written[key].append((entry.committed, batch.leader_epoch < last))
+            elif batch and batch.marker is None:
+                pending[key].append(entry.committed)
     for plain in views:
         sampled = [(g.group, g.offset, _disturbed(plain, cluster, g.time)) for g in plain.groups if g.cluster == cluster]
         rows = [r for r in plain.reads if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0]
@@ -223,7 +226,8 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
         for group in dict.fromkeys(group for group, *_ in (*sampled, *acknowledged)):
             log_ = written[group, plain.topic, plain.partition]
             lost = _lost(log_, [(offset, late) for g, offset, late in sampled if g == group])
-            lost += [o for g, o in acknowledged if g == group and o not in [committed for committed, _ in log_]]
+            there = [committed for committed, _ in log_] + pending[group, plain.topic, plain.partition]
+            lost += [o for g, o in acknowledged if g == group and o not in there]
             if lost:
                 yield plain.anomaly("commit-missing", cluster, lost[0])
 

@@ -97,6 +97,12 @@ def fault(name, target, at):
     return {"windows": [Window(id="f", fault=name, target=target, start=at, end=at)]}
 
 
+def transaction(end):
+    """A's partition of Kafka's own with a batch of a transaction; None: it has no marker."""
+    log = Log("A").data(-1, pid=7, transactional=True)
+    return log.marker(end, pid=7) if end else log
+
+
 def acknowledged(offset):
     return view([Log("A").data(1)], reads=[poll(kind="commit", group="g", position=offset)])
 
@@ -176,6 +182,7 @@ ACCEPTED = {
     "an earlier commit again, once a broker was killed": [groups(3, 5), sampled(3, 5, 3, 5, **fault("broker-kill", "A/1", 2))],
     "an earlier commit again, once all of them were": [groups(3, 5), sampled(5, 3, **fault("failover-forced", "A->B", 1))],
     "a commit that was acknowledged": [groups(3, 5), acknowledged(3)],
+    "acknowledged, and its transaction has no marker yet": [groups(3, log=transaction(None)), acknowledged(3)],
     "replicas agree": [own([written(2), second(1, 2)])],
     "torn above the high watermark": [own(above(written(2), 1))],
     "a cleaner's gap": [own(written(1).skip(1).data(-1), compacted={"A": 2})],
@@ -215,6 +222,8 @@ NEIGHBOURS = {
         [coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained", 1,
     ),
     "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
+    "acknowledged and aborted": ([groups(3, log=transaction("abort")), acknowledged(3)], "commit-missing", 3),
+    "sampled in a transaction that is open": ([groups(3, log=transaction(None)), sampled(3)], "commit-missing", 3),
     "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
     "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)], "commit-missing", 3),
     "an earlier commit again, of the leader that wrote the later one": (
