@@ -318,6 +318,7 @@ CHECK = Check(
             alone="after a failover the group skips what lies between",
             smallest="A and B have 1 2, the group committed position 1 on A, B's __consumer_offsets has 2 for it before it had "
             "members there: at offset 2.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="checkpoint-stranger",
@@ -328,6 +329,7 @@ CHECK = Check(
             alone="after a failover the group begins where it never was",
             smallest="A and B have 1 2 in one batch, the group committed position 2 on A, B's __consumer_offsets has 1 for it: "
             "at offset 1.",
+            despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions", "reads"}),

@@ -11,7 +11,7 @@ from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
-DESPITE_TORN = frozenset({"checkpoint-regression"})
+DESPITE_TORN = frozenset({"checkpoint-regression", "checkpoint-beyond-commit", "checkpoint-stranger"})
 FAITHFUL_TOO = True
 BESIDE = "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too"
 
