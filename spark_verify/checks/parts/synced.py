@@ -85,6 +85,7 @@ def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
     data = {
         "what": MAPPED,
         "source": compared.mirrored_range.source,
+        "seen": _seen(view, compared.mirrored_range.source),
         "exact": exact,
         "origins": origins,
         "lasts": lasts,
@@ -95,6 +96,12 @@ def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
         "promoted": max(promoted, default=FOREVER),
     }
     yield PartialFinding(cluster=there, offset=-1, data=data)
+
+
+def _seen(view: PartitionView, cluster: str) -> list[tuple[str, int]]:
+    """(group, offset) that clients were acknowledged or samplers were answered on a cluster, also where its log has lost them."""
+    acknowledged = [(r.group, r.position) for r in view.reads if r.kind == "commit" and r.cluster == cluster and r.position >= 0]
+    return sorted({*acknowledged, *((g.group, g.offset) for g in view.groups if g.cluster == cluster)})
 
 
 def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
@@ -112,11 +119,13 @@ def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
 class _Judged:
     """One group and partition on one destination: its mirrored ranges, and what the group committed on the source of each.
 
+    `theirs` by the coordinator's log, in its order; `seen` besides, by clients and samplers.
     `disturbed`: a coordinator of that source may have answered with an earlier commit; `late`: one of the destination may.
     """
 
     ranges: Sequence[Mapping[str, Any]]
     theirs: Sequence[Sequence[int]]
+    seen: Sequence[Sequence[int]]
     disturbed: Sequence[bool]
     late: bool
 
@@ -126,7 +135,7 @@ class _Judged:
 
     def bound(self) -> tuple[int, int]:
         """The highest offset that may be committed, and what the group had committed on the source at most."""
-        highest = [max(own, default=0) for own in self.theirs]
+        highest = [max((*own, *seen), default=0) for own, seen in zip(self.theirs, self.seen, strict=True)]
         bounds = [self._of(r, top) for r, top in zip(self.ranges, highest, strict=True)]
         return max(bounds), max(highest)
 
@@ -138,7 +147,7 @@ class _Judged:
 
     def strange(self, offset: int) -> bool:
         """Whether the group never committed it on the source, and the destination's log can never have ended or begun there."""
-        if not self.exact or any(offset in own for own in self.theirs):
+        if not self.exact or any(offset in own for own in (*self.theirs, *self.seen)):
             return False
         return not any(_may_end(one, offset) for one in self.ranges)
 
@@ -186,6 +195,7 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
             judged = _Judged(
                 ranges=mine,
                 theirs=[[commit for commit, _ in by_cluster.get(source, {}).get(key, [])] for source in sources],
+                seen=[[offset for who, offset in one["seen"] if who == group] for one in mine],
                 disturbed=[_disturbed(logs, source) for source in sources],
                 late=_disturbed(logs, there),
             )

@@ -80,7 +80,8 @@ def _written(cluster: str, offsets: Sequence[Plain], plain: Plain) -> tuple[list
 def _of_group(plain: Plain, mine: Sequence[Compared], there: str, group: str, offsets: Sequence[Plain]) -> Iterator[Anomaly]:
     exact = plain.mirror != "mm2"
     theirs = {c.mirrored_range.source: _mine(c.mirrored_range.source, offsets, plain, group) for c in mine}
-    bound = max(_bound(c, max((o for o, _ in theirs[c.mirrored_range.source]), default=0), exact=exact) for c in mine)
+    tops = {source: {0} | {o for o, _ in own} | _noticed(plain, source, group) for source, own in theirs.items()}
+    bound = max(_bound(c, max(tops[c.mirrored_range.source]), exact=exact) for c in mine)
     rows = _mine(there, offsets, plain, group)
     for n, (offset, time) in enumerate(rows):
         if time < 0 or offset < 0:
@@ -95,8 +96,18 @@ def _of_group(plain: Plain, mine: Sequence[Compared], there: str, group: str, of
             yield plain.anomaly("checkpoint-regression", there, offset)
         if offset > bound:
             yield plain.anomaly("checkpoint-beyond-commit", there, offset)
-        elif exact and all(offset != o for own in theirs.values() for o, _ in own) and not _may_end(plain, there, offset):
+        elif exact and not _is_theirs(plain, theirs, group, offset) and not _may_end(plain, there, offset):
             yield plain.anomaly("checkpoint-stranger", there, offset)
+
+
+def _noticed(plain: Plain, cluster: str, group: str) -> set[int]:
+    """What the group committed there, as clients and samplers noticed."""
+    found = {r.position for r in plain.reads if (r.kind, r.group, r.cluster) == ("commit", group, cluster) and r.position >= 0}
+    return found | {g.offset for g in plain.groups if (g.group, g.cluster) == (group, cluster)}
+
+
+def _is_theirs(plain: Plain, theirs: dict[str, list[tuple[int, int]]], group: str, offset: int) -> bool:
+    return any(offset in [o for o, _ in own] or offset in _noticed(plain, source, group) for source, own in theirs.items())
 
 
 def _mine(cluster: str, offsets: Sequence[Plain], plain: Plain, group: str) -> list[tuple[int, int]]:
