@@ -290,6 +290,7 @@ def truncated(offset: int):
         (MOVED, beside(2, 4)),
         (MOVED, beside(2, 1, source=("members", 3, 1))),
         (replace(BYTES, reads=[]), beside(4)),
+        (replace(BYTES, reads=[*BYTES.reads, poll(kind="commit", group="g", position=4)]), beside(4)),
     ],
     ids=[
         "as on the source",
@@ -306,6 +307,7 @@ def truncated(offset: int):
         "translated",
         "translated, and the group went back",
         "no group was seen",
+        "acknowledged on the source, whose log has lost it",
     ],
 )
 def test_what_a_mirror_may_commit_for_a_group(seen, internal):
