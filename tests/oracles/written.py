@@ -114,6 +114,10 @@ def _events(made: World) -> Iterator[Event]:
     for row in made.refusals:
         data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
         yield Event(time=made.time, kind="failover-refused", subject=row["link"], data=data)
+    for row in made.descriptions:
+        described = {name: row[name] for name in ("partition", "state", "mirrors", "lag")} | {"topic": TOPIC}
+        data = {"asked": row["asked"], "rows": [described]}
+        yield Event(time=row["returned"], kind="mirror-described", subject=row["link"], data=data)
     for row in made.truncations:
         position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
         yield Event(time=row["time"], kind="truncation", subject=row["link"], data=position)
