@@ -195,7 +195,7 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
             judged = _Judged(
                 ranges=mine,
                 theirs=[[commit for commit, _ in by_cluster.get(source, {}).get(key, [])] for source in sources],
-                seen=[[offset for who, offset in one["seen"] if who == group] for one in mine],
+                seen=[_of(group, one["seen"]) for one in mine],
                 disturbed=[_disturbed(logs, source) for source in sources],
                 late=_disturbed(logs, there),
             )
@@ -213,6 +213,10 @@ _Logs = Mapping[str, Sequence[Mapping[str, Any]]]
 def _has_every(logs: _Logs, cluster: str) -> bool:
     """Whether every commit on a cluster is known."""
     return bool(logs.get(cluster)) and all(log["every"] for log in logs[cluster])
+
+
+def _of(group: str, seen: Iterable[tuple[str, int]]) -> Sequence[int]:
+    return [offset for who, offset in seen if who == group]
 
 
 def _disturbed(logs: _Logs, cluster: str) -> bool:
