@@ -23,7 +23,7 @@ from linkflap.topologies.legal import check_name
 if TYPE_CHECKING:
     from linkflap.harness.capture.folders import Asked, Folder
     from linkflap.harness.capture.live.record import LiveAsked
-    from linkflap.spark_verify.read.plan import Captured
+    from linkflap.spark_verify.read.captures import Captured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RATE: Final = 20.0
@@ -222,7 +222,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     """The logs below a folder, and the partitions that are not looked at. Raises InputError when there is none."""
     from linkflap.harness.capture.folders import bounds, chosen, folders
     from linkflap.harness.model.topology import INTERNAL_TOPICS
-    from linkflap.spark_verify.read.plan import spoken_for
+    from linkflap.spark_verify.read.captures import spoken_for
 
     every = folders(cluster, folder)
     found = chosen(every, topics, own=INTERNAL_TOPICS)

@@ -112,11 +112,15 @@ def connect(path: Path) -> socket.socket:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket that listens at a new path."""
+    """A socket that listens at a new path. Raises OSError when there is something at the path already."""
     listener = socket.socket(socket.AF_UNIX)
-    with _short(path) as name:
-        listener.bind(name)
-    listener.listen(64)
+    try:
+        with _short(path) as name:
+            listener.bind(name)
+        listener.listen(64)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 

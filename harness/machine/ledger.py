@@ -172,7 +172,7 @@ def add_service(key: str, path: Path) -> None:
 
 
 def remove_service(key: str) -> None:
-    """Nobody finds it any more."""
+    """It is not found any more."""
     change(lambda entry: replace(entry, serves={name: path for name, path in entry.serves.items() if name != key}))
 
 

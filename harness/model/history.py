@@ -20,7 +20,7 @@ LARGEST: Final = 1 << 62
 Time = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
-"""-1 where nobody knows or said it."""
+"""-1 where it is unknown."""
 OffsetOrError = Annotated[int, Meta(ge=-1001, le=LARGEST)]
 """-1 where its broker did not say; runs of older versions have librdkafka's -1001 there (RD_KAFKA_OFFSET_INVALID)."""
 Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
@@ -73,7 +73,7 @@ class Operation:
     """One call of one producer, seen when it was invoked or when it returned.
 
     `ending` is what the client meant: commit, abort, leave open, or none (no transaction). `outcome` (on return) is that of
-    the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that nobody knows.
+    the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that its outcome is unknown.
     `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are the client's own
     word, -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """

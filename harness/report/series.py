@@ -64,7 +64,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where nobody knew.
+    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where it is unknown.
 
     `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of the rows could not be read.
     """
@@ -134,7 +134,7 @@ class Seen:
         self.began = row.time if self.began is None else min(self.began, row.time)
         self.done.operation(row)
         count = sum(run[1] for group in row.sends for run in group.acks)
-        # An operation that nobody knows the end of returned when its client gave up, perhaps long after its cluster died.
+        # An operation of unknown outcome returned when its client gave up, perhaps long after its cluster died.
         if row.phase == "return" and row.outcome != "info" and count:
             self.acknowledged.add(row.cluster, row.time, count)
 

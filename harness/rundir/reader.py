@@ -76,7 +76,7 @@ class RunReader:
         return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
-        """The bounds that one capture tells; of a partition of which some cannot be, none: who speaks for it nobody knows."""
+        """The bounds in one capture; none of a partition of which some cannot be read: its leader is unknown then."""
         path = self.root / "captures" / moment / "bounds.json"
         try:
             rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])

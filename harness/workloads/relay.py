@@ -3,7 +3,7 @@
 A step polls as a member of a group in read_committed, writes one record for each that it got, and commits the group's offsets
 in the same transaction (send_offsets_to_transaction with the group's metadata, so that a member that was replaced is fenced).
 Outputs go to the partition of the same number of `<home>.relayed`. A transaction that was aborted is processed again from where
-it began; after one of which nobody knows the end, a new incarnation finds out: initialising ends what was open, and the group's
+it began; after one of unknown outcome, a new incarnation finds out: initialising ends what was open, and the group's
 offset is then that of the last commit. Each send group says what it was made from (`SendGroup.made_from`), and each record in a
 header.
 
@@ -50,7 +50,7 @@ class Input(ReaderClient):
         inputs = {topic: count for topic, count in context.topics.items() if topic != topic_name(spec.home, OUTPUT)}
         super().__init__(replace(context, spec=spec, topics=inputs), name, cluster)
         self.lost = False
-        """Whether the group's offsets could not be had, so that nobody knows where to begin."""
+        """Whether the group's offsets could not be read, so that it is unknown where to begin."""
 
     @property
     def consumer(self) -> ClientConsumer:

@@ -66,7 +66,7 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
-    # Of what a torn log lacks nobody knows whether it was lost: no budget is held against that.
+    # Whether what a torn log lacks was lost is unknown: no budget is held against that.
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     data = {
         "link": promotion.link,

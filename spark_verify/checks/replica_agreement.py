@@ -123,7 +123,7 @@ def _lacking(found: Found, absent: Replica, why: Lacking) -> Found | Explained:
 
 
 def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
-    """Offsets that are missing where nobody knows of a cleaner; of a torn log that is no news."""
+    """Offsets that are missing although the log was not cleaned; a torn log misses some anyway."""
     count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
     if count:
         where = f"{replica.cluster}'s {view.topic}-{view.partition}"

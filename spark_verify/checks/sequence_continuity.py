@@ -13,7 +13,7 @@ on exactly where another cluster's producer of that id and epoch ended. And a ba
 sequence and the same bytes, is a repeat, whatever lies between.
 
 Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may lack as many records as offsets
-are missing there, and no more. Of logs that linkflap did not record nobody knows whether they were compacted: there a break where
+are missing there, and no more. Whether logs that linkflap did not record were compacted is unknown: there a break where
 offsets are missing is unknown.
 """
 

@@ -1,7 +1,7 @@
 """torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to several partitions).
 
 On the cluster that took it, as soon as one of its records is committed, or a read_committed reader got one, in any partition, all
-of its records must be visible in all partitions: Jepsen's rule that a commit of which nobody knows the outcome took place when
+of its records must be visible in all partitions: Jepsen's rule that a commit of unknown outcome took place when
 any of its writes was read. What was still waiting for its marker when its cluster was given up is not held against it.
 
 Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era that ends with the failover has

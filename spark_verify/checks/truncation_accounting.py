@@ -330,7 +330,7 @@ CHECK = Check(
             name="truncation-unrecorded",
             meaning="A log had a tail that the new owner never had, and no truncation of it was written down.",
             sentence="{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no truncation",
-            alone="nobody is shown what was given up",
+            alone="the truncated records are not reported",
             smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is reported: at offset 1.",
         ),
         AnomalyKind(

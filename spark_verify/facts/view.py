@@ -140,7 +140,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One send group of one operation, invoke and return put together. Outcome info: never returned, or nobody knows.
+    """One send group of one operation, invoke and return put together. Outcome info: never returned, or unknown.
 
     `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
     acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where

@@ -14,7 +14,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, codecs, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.spark_verify.read.plan import Captured
+from linkflap.spark_verify.read.captures import Captured
 
 Shown = Mapping[str, object]
 """One header or record: plain JSON values."""

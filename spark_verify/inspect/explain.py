@@ -23,7 +23,8 @@ from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import anomaly_context, evidence
 from linkflap.spark_verify.inspect.evidence import Shown
-from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.plan import RunPlan, plan
 
 MOST: Final = 20
 """Operations and polls that are shown."""

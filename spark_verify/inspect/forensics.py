@@ -34,7 +34,8 @@ from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.evidence import Shown
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.plan import Captured, Key, RunPlan
+from linkflap.spark_verify.read.captures import Captured, Key
+from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import batch_rows
 from linkflap.spark_verify.spark.job import FindingRow, combined, examine
 

@@ -20,7 +20,8 @@ from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batches import Headers
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
-from linkflap.spark_verify.read.plan import Captured, Key, RunPlan, plan
+from linkflap.spark_verify.read.captures import Captured, Key
+from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
 AROUND: Final = 60

@@ -30,8 +30,9 @@ from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
 from linkflap.spark_verify.facts.story import Story
 from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts
-from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")

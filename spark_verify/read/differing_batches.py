@@ -21,7 +21,7 @@ from linkflap.harness.log import batches, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.view import DATA, Ints, Parts, Replica
-from linkflap.spark_verify.read.plan import Captured
+from linkflap.spark_verify.read.captures import Captured
 
 MOST: Final = 32
 """Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""

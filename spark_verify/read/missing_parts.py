@@ -41,7 +41,7 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
 
 
 def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
-    """Captures of a cluster of which no event tells, and there is another of it: nobody knows then which of them is the last."""
+    """Captures of a cluster that no event mentions, where there is another of it: which of them is the last is unknown then."""
     noted = {(e.subject, str(e.data.get("moment"))) for e in events if e.kind == "captured"}
     found: dict[str, list[str]] = {}
     for moment in reader.moments():

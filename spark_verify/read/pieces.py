@@ -26,7 +26,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from linkflap.spark_verify.read.plan import Captured, RunPlan
+from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HISTORY, PARTS, batch_rows, history_rows
 
 KEY: Final = ("run", "topic", "partition")

@@ -1,7 +1,7 @@
 """Readers that a run had, and what they left behind: who wrote down nothing, and who did not read to the end.
 
 run.json names them: clients are numbered by kind in the order of the workloads (`harness.model.scenario.clients`). Of a reader of
-which no row is there, nobody knows what it got. One that ends in the middle, without a row that says `drained`, is what a hung
+which no row is there, it is unknown what it got. One that ends in the middle, without a row that says `drained`, is what a hung
 consumer looks like: what it would have got of the rest is unknown, whatever others got. Relays are stopped with the producers, so
 they need not be drained. At the end of a run only clusters that live are read to the end; of a group one member has to be, per
 partition. A run that did not finish is not asked, for nobody was given the time.
@@ -18,7 +18,7 @@ from linkflap.harness.model.history import Event, Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.rundir import Damage, Run
-from linkflap.spark_verify.read.plan import Captured
+from linkflap.spark_verify.read.captures import Captured
 
 TopicPartition = tuple[str, int]
 """Topic and partition, as rows name them."""

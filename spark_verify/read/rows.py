@@ -30,7 +30,7 @@ from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.view import DATA, Batches, Ints, Records
-from linkflap.spark_verify.read.plan import Captured
+from linkflap.spark_verify.read.captures import Captured
 
 PACKED: Final = pa.binary()
 HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))

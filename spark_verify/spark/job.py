@@ -32,8 +32,9 @@ from linkflap.spark_verify.checks.base import Check, Combined, Examined, Finding
 from linkflap.spark_verify.facts.story import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import damage_in, damage_of, view
+from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
-from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark.json_columns import packed, unpacked
 
 FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]

@@ -225,7 +225,7 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
     gateway = folder / "gateway"
     printed = folder / "printed"
-    # Together: a process that ends between the two would leave a JVM that nobody knows of.
+    # Together: a process that ends between the two would leave a JVM that no ledger names.
     with printed.open("wb") as out, _lock:
         if _leaving:
             raise SetupError("Spark is not started any more: this process ends")

@@ -15,7 +15,8 @@ from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import ORDER, Anomaly, EraResult, Verdict
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
-from linkflap.spark_verify.read.plan import Key, RunPlan
+from linkflap.spark_verify.read.captures import Key
+from linkflap.spark_verify.read.plan import RunPlan
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.spark.job import FindingRow

@@ -1,56 +1,39 @@
 """From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document out. No Spark in here.
 
-A check for which nothing was due is not due, which says nothing either way. Else it is invalid when something was found that the
-mirror's guarantee does not allow, and no damage to the directory could have made it up; else unknown when it could not look,
-looked at nothing where something was due, or crashed; else valid. The checks
-of the run itself (`spark_verify.verdict.run_checks`) are merged in, and the worst verdict is the run's.
+Each check has its result (`spark_verify.verdict.check_result`), those of the run itself (`spark_verify.verdict.run_checks`) are
+merged in, and the worst verdict is the run's.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
-from linkflap.harness.rundir import Damage, Run, RunReader
-from linkflap.spark_verify.checks.base import Check, Input, Measured, PartialFinding
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.checks.base import Check, Measured, PartialFinding
 from linkflap.spark_verify.facts.eras import history
-from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
-from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.read.reader_histories import RELAY, Silent, asks_readers, silent
+from linkflap.spark_verify.read.reader_histories import Silent, asks_readers, silent
 from linkflap.spark_verify.spark.json_columns import unpacked
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.spark_verify.verdict.certificate import certificate
+from linkflap.spark_verify.verdict.check_result import check_result
 from linkflap.spark_verify.verdict.era_table import eras_of
-from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, in_short, run_checks
+from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks
 from linkflap.spark_verify.verdict.sentences import Names, labels
 from linkflap.spark_verify.verdict.shown import show
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.spark.job import FindingRow
-
-STALL_SECONDS: Final = 3.0
-"""A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
-PARTS_OF: Final[Mapping[str, Input]] = {
-    "events": "promotions",
-    "event": "promotions",
-    "operations": "sends",
-    "operation": "sends",
-    "polls": "reads",
-    "poll": "reads",
-}
-"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +91,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         found = _anomalies(by_check[check.name], planned)
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
-        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet)
+        result = check_result(check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet)
         results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
     results += _of_the_run(reader, events, planned, damage, done, quiet)
@@ -227,205 +210,6 @@ def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
         return f"{source}->{anomaly.cluster}"
     into = [c for c in past.mirrored_ranges if c.destination == anomaly.cluster]
     return f"{into[-1].source}->{anomaly.cluster}" if into else ""
-
-
-def _result(
-    check: Check,
-    rows: Sequence[FindingRow],
-    found: Sequence[Anomaly],
-    planned: RunPlan,
-    run: Run,
-    events: Sequence[Event],
-    damage: Sequence[Damage],
-    unmeasured: Sequence[str],
-    quiet: Sequence[Silent],
-) -> CheckResult:
-    examined = _examined(rows)
-    allowed = sum(a.allowed for a in found)
-    broken = Counter(a.kind for a in found if not a.allowed)
-    counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
-    doubts = _unfounded(check, broken.keys(), damage) if broken else ()
-    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
-    due, failed = _due(check, planned, run), failed_parts(events)
-    reasons = [
-        *unfounded,
-        *_unjudged(rows),
-        *(_silent(check, quiet) if due or examined else ()),
-        *_nothing_seen(check, examined, due, failed, recorded=run.recorded),
-        *_not_carried(check, due, failed),
-        *_stalls(check, events),
-        *unmeasured,
-    ]
-    proven = bool(broken) and not unfounded
-    verdict = _decided(proven=proven, unknown=bool(reasons), something=bool(due or examined))
-    said = [counted] if proven else []
-    if verdict is Verdict.NOT_DUE:
-        said = [_nothing_due(check, run)]
-    said += [*_never_synced(examined, due), *_unread(check, examined, planned)]
-    return CheckResult(
-        name=check.name,
-        verdict=verdict,
-        examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
-        anomalies=len(found) - allowed,
-        allowed=allowed,
-        kinds=dict(Counter(a.kind for a in found)),
-        reason=in_short([*said, *reasons]),
-    )
-
-
-def _nothing_due(check: Check, run: Run) -> str:
-    return f"nothing to examine: of {check.unit}, due are {check.due_where}" if run.recorded else "the logs have none"
-
-
-def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
-    """(cluster, origin) -> how much of it was examined."""
-    examined: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        if row.finding == "examined":
-            examined[row.cluster, row.origin] += row.count
-    return examined
-
-
-def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
-    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not due."""
-    if proven:
-        return Verdict.INVALID
-    if unknown:
-        return Verdict.UNKNOWN
-    return Verdict.VALID if something else Verdict.NOT_DUE
-
-
-def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
-    """Damaged parts of the directory without which this check's anomalies prove nothing; torn logs are the kernels' to see."""
-    sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
-    for each in damage:
-        part = each.path.partition("/")[0].partition(".")[0]
-        if PARTS_OF.get(part, part) in check.complete or (rests_on_a_capture(each) and not sound):
-            yield each.path
-
-
-def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
-    """Readers that left nothing, or did not read to the end, on which what this check says rests."""
-    for reader in quiet:
-        reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
-        if reads and (reader.missing or check.judges_readers):
-            yield reader.reason
-
-
-def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
-    for row in rows:
-        if row.finding == "unjudged":
-            yield str(row.data.get("reason"))
-        elif row.finding == "crashed":
-            where = f" on {row.topic}-{row.partition}" if row.topic else ""
-            yield f"the check crashed{where}: {row.data.get('reason')}"
-
-
-def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
-    """Places where something is due, (cluster, origin) each."""
-    if not (run.recorded or check.examines_any_log):
-        return []
-    promotions = [p for found in planned.promotions.values() for p in found]
-    if check.due_at is not None:
-        due: list[tuple[str, str]] = sorted(check.due_at(run.scenario, promotions))
-    else:
-        due = [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
-    gone = set() if run.recorded else _deleted(planned)
-    return [each for each in due if each not in gone]
-
-
-def _due_anywhere(check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]) -> Iterable[tuple[str, str]]:
-    """(cluster, origin) of what a run of this scenario leaves, once each."""
-    due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, run))
-    if run.recorded:  # in logs alone, whoever was promoted need not have been written to
-        due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
-        if "reads" not in check.inputs:
-            due.update(dict.fromkeys((cluster, "mirrored") for cluster in _followers(planned)))
-    return due
-
-
-def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, str]]:
-    """(cluster, origin) of what workloads write, and of where links take it."""
-    for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
-        yield owner, "native"
-        yield from ((link.destination, "mirrored") for link in topology.links if owner in topology.homes_over(link))
-
-
-def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
-    """Places of which nothing is due: all that was mirrored there lies before where the logs begin now."""
-    left: dict[str, list[bool]] = defaultdict(list)
-    for captured in planned.replicas:
-        bounds = captured.bounds
-        if captured.canonical and planned.judges(bounds.topic):
-            past = history(planned.story(bounds.topic, bounds.partition))
-            left[bounds.cluster] += [bounds.log_start < c.end for c in past.mirrored_ranges if c.destination == bounds.cluster]
-    return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
-
-
-def _followers(planned: RunPlan) -> Sequence[str]:
-    """Clusters that were made to follow, and got something from there."""
-    found: dict[str, None] = {}
-    for topic, partition in planned.promotions:
-        for cluster, generations in history(planned.story(topic, partition)).generations.items():
-            if len(generations) > 1 and any(era.source for era in generations[-1].eras):
-                found[cluster] = None
-    return list(found)
-
-
-def _unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
-    """Readers follow the clients, so nobody has to be on a cluster that follows; that nobody was is said all the same."""
-    if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
-        for cluster in _followers(planned):
-            if not examined.get((cluster, "mirrored")):
-                yield f"nobody read what was mirrored to {cluster} when it followed"
-
-
-def _nothing_seen(
-    check: Check,
-    examined: Mapping[tuple[str, str], int],
-    due: Sequence[tuple[str, str]],
-    failed: Sequence[FailedPart],
-    *,
-    recorded: bool,
-) -> Iterable[str]:
-    """Places where something was due and nothing was examined, with the parts of a mirror that had to bring it."""
-    for cluster, origin in due:
-        if examined.get((cluster, origin)):
-            continue
-        if origin == "checkpoints":
-            yield f"no committed offset of a group was ever sampled on {cluster}, so how far groups were there is unknown"
-        else:
-            why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
-            yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
-    if not due and check.due_at is None and "native" in check.due and recorded:
-        yield "nothing was due to be examined: the scenario has no workload"
-
-
-def _not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]) -> Iterable[str]:
-    """What a check of groups cannot know of a cluster to which nothing, or nothing more, was carried of them."""
-    if "groups" not in check.inputs:
-        return
-    for cluster, origin in due:
-        for part in failed:
-            if origin == "mirrored" and part.connector == CARRIES_GROUPS and part.link.endswith(f"->{cluster}"):
-                yield f"offsets of groups were not carried to {cluster} from then on: {part}"
-
-
-def _never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
-    """Where a mirror could have synced offsets of a group and, though somebody sampled, none was seen: slow, and no violation."""
-    if not any(origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due):
-        return
-    for cluster, origin in due:
-        if origin == "mirrored" and not examined.get((cluster, "checkpoints")):
-            yield f"no committed offset of a group was seen on {cluster} before the failover: the mirror had synced none"
-
-
-def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
-    if not check.time_based:
-        return
-    stalls = [s for e in events if e.kind == "host-stall" and isinstance(s := e.data.get("seconds"), int | float)]
-    if stalls and max(stalls) >= STALL_SECONDS:
-        yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"
 
 
 def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event]) -> Measured:

@@ -20,8 +20,8 @@ from linkflap.harness.model.scenario import Minimums
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
-from linkflap.spark_verify.read.plan import Captured
 from linkflap.spark_verify.read.reader_histories import Histories
 
 OPTIONAL: Final = ("groupoffset",)
@@ -145,7 +145,7 @@ def _status(reader: RunReader) -> Iterator[str]:
 
 
 def _impossible(run: Run) -> Iterator[str]:
-    """What of run.json no run can have had: it was changed, and nobody knows what else was."""
+    """What of run.json no run can have had: it was changed, and other things may have been."""
     known = {cluster.name for cluster in run.scenario.topology.clusters}
     for link in run.scenario.topology.links:
         for name in sorted({link.source, link.destination} - known):

@@ -90,7 +90,7 @@ class Log:
 
 def compacted(entries: list[Entry], below: int, aborted: frozenset[int], rng: Random) -> list[Entry]:
     """What one broker's cleaner leaves: of what it may take (superseded, aborted, without a key, tombstones) it takes some, for
-    nobody knows when it was there."""
+    it is unknown when it was there."""
     done = [e for e in entries if e.end <= below and e.ends is None]
     last = {e.pid: e.offset for e in entries if e.ends is None}
     newest = {r.key: e.offset + r.delta for e in done if e.offset not in aborted for r in e.records}

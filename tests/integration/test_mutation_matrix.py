@@ -1,6 +1,6 @@
 """docs/matrix.md, played: every mutation is found by what must find it and by nothing else, and faithful runs are valid.
 
-All runs in one Spark job. The nightly ones are of seeds that nobody has seen; a failure names the seed, and
+All runs in one Spark job. The nightly ones are of seeds never used before; a failure names the seed, and
 `stories.story(stories.spec(seed))` is the run.
 """
 

@@ -30,7 +30,7 @@ MIRROR: Final = {
 }
 """Bugs of the shadow mirror."""
 CLIENTS: Final = {
-    "unknown-commit-is-ok": "a commit of which nobody knows whether it was done is taken for done",
+    "unknown-commit-is-ok": "a commit of unknown outcome is taken for done",
     "purged-is-acknowledged": "a record that was never answered when its producer ended counts as acknowledged",
     "reader-skips-after-death": "a reader in a group that was started again skips ten offsets",
 }

@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import FaultSpec
 
 
 class SlowLink:
-    """Once a fault is there, nobody is let in (a login takes too long); the first bytes are answered as `answers` says."""
+    """Once a fault is there, no login succeeds (it takes too long); the first bytes are answered as `answers` says."""
 
     name, source, enabled = "A->B", "A", True
 

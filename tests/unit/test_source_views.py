@@ -16,7 +16,8 @@ from linkflap.harness.model.history import Bounds, GroupOffset
 from linkflap.spark_verify.facts.eras import eras
 from linkflap.spark_verify.read import rows
 from linkflap.spark_verify.read.assemble import damage_of, views
-from linkflap.spark_verify.read.plan import is_data, plan
+from linkflap.spark_verify.read.captures import is_data
+from linkflap.spark_verify.read.plan import plan
 from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
 from tests.synthetic import DIED, ENDED, HEALED, PROMOTED, TOPIC, TOPOLOGY, Shape, append_events, write_run

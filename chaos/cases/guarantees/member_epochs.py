@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.harness.model.wait import until
-from linkflap.harness.wire import messages
-from linkflap.harness.wire.messages import Error, Message
+from linkflap.chaos.cases.tools.groups import JOIN, heartbeat
 
 
 def _committed(bench: Bench, *, behind: bool) -> Observation:
@@ -18,27 +15,7 @@ def _committed(bench: Bench, *, behind: bool) -> Observation:
     bench.write(topic, [b"record"] * 5)
     group, member = bench.name("group"), str(uuid.uuid4())
     asked = bench.ask(bench.coordinator(group, 0))
-    m = messages.request("consumer_group_heartbeat", 1)
-    join = m.ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id=member,
-        member_epoch=0,
-        instance_id=None,
-        rack_id=None,
-        rebalance_timeout=timedelta(seconds=30),
-        subscribed_topic_names=(topic,),
-        subscribed_topic_regex=None,
-        server_assignor=None,
-        topic_partitions=(),
-    )
-    seen: Message = None
-
-    def joined() -> int:
-        nonlocal seen
-        seen = asked.call("consumer_group_heartbeat", 1, join)
-        return int(seen.member_epoch) if seen.error_code == Error.none else 0
-
-    epoch = until(joined, within=WITHIN, what="the member to join", every=0.1, state=lambda: seen)
+    epoch = heartbeat(asked, group, member, JOIN, topic)
     answer = asked.commit_offset(group, (topic, 0), 5, member=member, member_epoch=epoch - 1 if behind else epoch)
     facts = {"member_epoch": epoch, "commit_with": epoch - 1 if behind else epoch, "answer": answer}
     return Observation(shown=answer == "none", facts=facts)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 from functools import partial
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.groups import JOIN, LEAVE, heartbeat
 from linkflap.harness.model.wait import pause, until
-from linkflap.harness.wire import messages
-from linkflap.harness.wire.messages import Error, Message
 
 RECORDS, OLD = 20, 5
 OTHERS = 60
@@ -21,32 +18,6 @@ OTHERS = 60
 ROUNDS = 60
 STAYS = 0.4
 """Seconds for which a member is in the group, and for which it is not; offsets are synced every second."""
-
-
-def _heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> int:
-    """Joins (epoch 0) or leaves (-1); the member's epoch after that."""
-    m = messages.request("consumer_group_heartbeat", 1)
-    body = m.ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id=member,
-        member_epoch=epoch,
-        instance_id=None,
-        rack_id=None,
-        rebalance_timeout=timedelta(seconds=30),
-        subscribed_topic_names=(topic,),
-        subscribed_topic_regex=None,
-        server_assignor=None,
-        topic_partitions=(),
-    )
-    answer: Message = None
-
-    def accepted() -> bool:
-        nonlocal answer
-        answer = asked.call("consumer_group_heartbeat", 1, body)
-        return bool(answer.error_code == Error.none)
-
-    until(accepted, within=WITHIN, what=f"group {group} to take a heartbeat", every=0.1, state=lambda: answer)
-    return int(answer.member_epoch)
 
 
 def _rewound(bench: Bench, *, leaves: bool) -> Observation:
@@ -66,11 +37,11 @@ def _rewound(bench: Bench, *, leaves: bool) -> Observation:
     member = str(uuid.uuid4())
     for _ in range(ROUNDS if leaves else ROUNDS // 3):
         member = str(uuid.uuid4()) if leaves else member
-        epoch = _heartbeat(b, group, member, 0, topic)
+        epoch = heartbeat(b, group, member, JOIN, topic)
         b.commit_offset(group, (topic, 0), RECORDS, member=member, member_epoch=epoch)
         pause(STAYS, lambda: False)
         if leaves:
-            _heartbeat(b, group, member, -1, topic)
+            heartbeat(b, group, member, LEAVE, topic)
             pause(STAYS, lambda: False)
         if (found := b.committed(group, (topic, 0))) < RECORDS:
             rewound.append(found)

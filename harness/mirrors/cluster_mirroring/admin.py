@@ -71,7 +71,10 @@ class MirrorAdmin:
             found = asked.allDescriptions().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             if name not in found:
                 return []
-            return [_row(row) for rows in found[name].topics().values() for row in rows]
+            try:
+                return [_row(row) for rows in found[name].topics().values() for row in rows]
+            except (TypeError, ValueError, AttributeError) as error:
+                raise Refused("describe", "UNREADABLE", -1, str(error)[:200]) from error
 
         return self._with("describe", read)
 

@@ -208,7 +208,7 @@ def _written(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
 
 
 def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], set[int]]:
-    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged, and nobody has seen it."""
+    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged, but no reader was given it."""
     pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]

@@ -213,7 +213,7 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
 
 
 def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
-    """The offset to which whoever says that it is drained must have got, at least; -1 where nobody knows.
+    """The offset to which whoever says that it is drained must have got, at least; -1 where that is unknown.
 
     The ends that readers read to are asked for once all producers have stopped. So they are at or above every last stable offset
     that was sampled while one of them was still at it.

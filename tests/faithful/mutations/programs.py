@@ -60,7 +60,7 @@ def program_output_of_nothing(made: Made, rng: Random) -> None:
 
 @mutation(COPYING, unknown="program-copies", verdict="unknown")
 def program_output_unlabelled(made: Made, rng: Random) -> None:
-    """An output carries on no header of an input, so that nobody knows from what it was made."""
+    """An output carries on no header of an input, so that its input is unknown."""
     _made_from(made, _outputs(made)[-1], -1)
 
 

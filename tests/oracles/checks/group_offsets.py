@@ -174,7 +174,7 @@ def _judge(plain: Plain, compared: Compared, group: str, offsets: Sequence[Plain
 
 
 def _again(plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, offset: int, before: int) -> bool:
-    """Whether a coordinator that loaded the group anew may have answered so, or nobody knows."""
+    """Whether a coordinator that loaded the group anew may have answered so, or that is unknown."""
     logs = [(each, each.final(cluster)) for each in offsets if each.final(cluster) is not None]
     if not logs or any(log is None or log.torn or log.log_start or each.compacted.get(cluster) for each, log in logs):
         return True

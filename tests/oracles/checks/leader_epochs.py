@@ -26,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
             cleaned = max(plain.cleaned(log) for log in logs)
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
-                cleaned = NEVER  # nobody knows how far
+                cleaned = NEVER  # how far is unknown
             found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
         for generation in story.every():
             log = story.log(generation)

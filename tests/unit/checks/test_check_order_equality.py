@@ -169,7 +169,7 @@ def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole()
 
 
 def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole():
-    """What came after it is plain: it shows on B, and the record does not until its COMMIT is there. Nobody was promoted."""
+    """What came after it is in no transaction: B shows it, and not yet the record. No cluster was promoted."""
     a = Log("A").data(1, pid=7, transactional=True).data(2).marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2)
     sent = [commit(1, acked=0), send(2, acked=1)]

@@ -1,0 +1,211 @@
+"""Which replicas of a run directory are judged, and from which capture.
+
+Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
+again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was truncated. Of its
+replicas the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the
+highest leader epoch and then the most offsets, as an unclean election would want it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from linkflap.harness.log import batches, segments
+from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.facts.eras import REVERSAL
+from linkflap.spark_verify.read.missing_parts import absent_captures
+
+INTERNAL_SUFFIX: Final = ".internal"
+"""MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of the source."""
+Key = tuple[str, int]
+"""Topic, partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
+
+    `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
+    its cluster was done, 0 where that is not recorded; `last` says that its cluster was not captured again. `records` says
+    which logs are decoded beyond their headers if they are canonical: every one, those with any record that is ours, or none.
+    A big one is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
+    """
+
+    run: str
+    moment: str
+    canonical: bool
+    bounds: Bounds
+    paths: tuple[str, ...]
+    size: int
+    damage: tuple[str, ...] = ()
+    time: int = 0
+    last: bool = True
+    records: Literal["every", "ours", "none"] = "every"
+    piece: int = 0
+
+
+def is_judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
+    """Whether a topic is data: one of those whose home was recorded, or else one that says itself whose it is."""
+    return topic in homes if homes else is_data(topology, topic)
+
+
+def is_data(topology: Topology, topic: str) -> bool:
+    """Whether a topic belongs to a cluster of the topology (`home.name`), and is not a mirror's own."""
+    home, dot, _ = topic.partition(".")
+    return bool(dot) and home in {c.name for c in topology.clusters} and not topic.endswith(INTERNAL_SUFFIX)
+
+
+def replicas(
+    reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
+) -> tuple[list[Captured], list[Captured]]:
+    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be truncated."""
+    times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
+    latest, before = _captures(reader, events, times, damage)
+    missing = [c.name for c in topology.clusters if c.name not in latest]
+    damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
+    gone = {d.path: d.reason for d in damage}
+
+    def read(capture: _Capture, *, last: bool) -> list[Captured]:
+        by_partition: dict[Key, list[Bounds]] = defaultdict(list)
+        for bounds in capture.found:
+            if is_judged(topology, reader.run.homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
+                by_partition[bounds.topic, bounds.partition].append(bounds)
+        chosen = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, capture.moment, same, gone)]
+        return [
+            replace(c, time=times.get((c.bounds.cluster, capture.moment), 0), last=last) for c in chosen if last or c.canonical
+        ]
+
+    return (
+        [c for _, capture in sorted(latest.items()) for c in read(capture, last=True)],
+        [c for capture in before for c in read(capture, last=False)],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Capture:
+    """One capture of one cluster: at which moment, and the bounds of its replicas."""
+
+    moment: str
+    found: Sequence[Bounds]
+
+
+def _captures(
+    reader: RunReader, events: Sequence[Event], times: Mapping[tuple[str, str], int], damage: list[Damage]
+) -> tuple[dict[str, _Capture], list[_Capture]]:
+    """The last capture of each cluster; and the earlier ones of clusters that were made to follow, or that lack their last."""
+    follow = _made_to_follow(events)
+    latest: dict[str, _Capture] = {}
+    before: list[_Capture] = []
+    absent = absent_captures(reader, events)
+    damage.extend(absent.values())
+    moments = _in_order(reader.moments(), times)
+    if not moments:
+        damage.append(Damage(path="captures", reason="missing: no log was captured"))
+    for moment in moments:
+        found, wrong = reader.bounds(moment)
+        damage.extend(wrong)
+        for cluster in _begun(reader, moment) if wrong else ():
+            # What an older capture has of it is not what the cluster had in the end.
+            latest.pop(cluster, None)
+        for cluster, own in _by_cluster(found).items():
+            if (cluster, moment) in absent:
+                continue
+            if cluster in latest and cluster in follow:
+                before.append(latest[cluster])
+            latest[cluster] = _Capture(moment=moment, found=own)
+    newest = {cluster: moment for (cluster, moment), _ in sorted(times.items(), key=lambda t: t[1])}
+    for cluster in [c for c in latest if (c, newest.get(c, "")) in absent]:
+        # It shows what was there before, and what was there in the end is unknown.
+        before.append(latest.pop(cluster))
+    return latest, before
+
+
+def _made_to_follow(events: Sequence[Event]) -> set[str]:
+    return {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
+
+
+def _by_cluster(found: Iterable[Bounds]) -> Mapping[str, list[Bounds]]:
+    own: dict[str, list[Bounds]] = defaultdict(list)
+    for bounds in found:
+        own[bounds.cluster].append(bounds)
+    return own
+
+
+def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:
+    """Moments by when the last cluster was captured."""
+    ended: dict[str, int] = {}
+    for (_, moment), time in times.items():
+        ended[moment] = max(time, ended.get(moment, 0))
+    return sorted(moments, key=lambda moment: (ended.get(moment, 0), moment))
+
+
+def _begun(reader: RunReader, moment: str) -> list[str]:
+    """The clusters of which a capture holds anything."""
+    return sorted(path.name for path in (reader.root / "captures" / moment).glob("*") if path.is_dir())
+
+
+def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]) -> list[Captured]:
+    """The replicas of one partition of one cluster, one of them canonical."""
+    found = spoken_for(run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same})
+    return [_within(replace(c, damage=_missing(reader, moment, c.bounds, gone))) for c in found]
+
+
+def _within(captured: Captured) -> Captured:
+    """The replica, with a log start that its log can have. What begins behind its own end would excuse whatever it lacks."""
+    bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
+    # A log reaches at least to the offset its last file is named by: mostly nothing need be read for this.
+    if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
+        return captured
+    end, wrong = segments.log_end(paths)
+    if wrong or bounds.log_start <= end or not batches.scan(paths, sums=False).headers.base_offset.size:
+        return captured
+    reason = f"captures/{captured.moment}/bounds.json: log start {bounds.log_start}, and the log ends at {end}"
+    start = max(segments.offset_in(paths[0].name), 0)
+    return replace(captured, bounds=replace(bounds, log_start=start), damage=(*captured.damage, reason))
+
+
+def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]) -> list[Captured]:
+    """The replicas of one partition of one cluster, their files by broker; one of them speaks for it."""
+    leaders = [b for b in same if b.leader]
+    able = leaders or same
+    speaker = able[0] if len(able) == 1 else max(able, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
+    return [
+        Captured(
+            run=run,
+            moment=moment,
+            canonical=bounds is speaker,
+            bounds=bounds,
+            paths=tuple(str(path) for path in paths[bounds.broker]),
+            size=sum(map(_size, paths[bounds.broker])),
+        )
+        for bounds in sorted(same, key=lambda b: b.broker)
+    ]
+
+
+def _size(path: Path) -> int:
+    """Of one that is there no more (retention took it since it was listed) 0: whoever reads it says so."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _missing(reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]) -> tuple[str, ...]:
+    """Segments of a replica that are gone: without them a log is not whole, however sound the rest of it is."""
+    folder = reader.folder(moment, bounds).relative_to(reader.root)
+    return tuple(f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/"))
+
+
+def _reach(paths: Sequence[Path]) -> tuple[int, int]:
+    """(highest leader epoch, last offset) in the bytes; batches with a bad CRC do not count."""
+    headers = batches.scan(paths).headers
+    good = headers.crc_ok
+    if not good.any():
+        return -1, -1
+    return int(headers.leader_epoch[good].max()), int(headers.last_offset[good].max())

@@ -1,0 +1,138 @@
+"""The result of one check: its findings, and whatever keeps them from proving anything.
+
+A check for which nothing was due is not due, which says nothing either way. Else it is invalid when something was found that the
+mirror's guarantee does not allow, and no damage to the directory could have made it up; else unknown when it could not look,
+looked at nothing where something was due, or crashed; else valid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
+from linkflap.harness.rundir import Damage, Run
+from linkflap.spark_verify.checks.base import Check, Input
+from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
+from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
+from linkflap.spark_verify.read.plan import RunPlan
+from linkflap.spark_verify.read.reader_histories import RELAY, Silent
+from linkflap.spark_verify.verdict.due import all_due, never_synced, not_carried, nothing_seen, unread
+from linkflap.spark_verify.verdict.run_checks import in_short
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.spark.job import FindingRow
+
+STALL_SECONDS: Final = 3.0
+"""A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
+PARTS_OF: Final[Mapping[str, Input]] = {
+    "events": "promotions",
+    "event": "promotions",
+    "operations": "sends",
+    "operation": "sends",
+    "polls": "reads",
+    "poll": "reads",
+}
+"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
+
+
+def check_result(
+    check: Check,
+    rows: Sequence[FindingRow],
+    found: Sequence[Anomaly],
+    planned: RunPlan,
+    run: Run,
+    events: Sequence[Event],
+    damage: Sequence[Damage],
+    unmeasured: Sequence[str],
+    quiet: Sequence[Silent],
+) -> CheckResult:
+    examined = _examined(rows)
+    allowed = sum(a.allowed for a in found)
+    broken = Counter(a.kind for a in found if not a.allowed)
+    counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
+    doubts = _unfounded(check, broken.keys(), damage) if broken else ()
+    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
+    due, failed = all_due(check, planned, run), failed_parts(events)
+    reasons = [
+        *unfounded,
+        *_unjudged(rows),
+        *(_silent(check, quiet) if due or examined else ()),
+        *nothing_seen(check, examined, due, failed, recorded=run.recorded),
+        *not_carried(check, due, failed),
+        *_stalls(check, events),
+        *unmeasured,
+    ]
+    proven = bool(broken) and not unfounded
+    verdict = _decided(proven=proven, unknown=bool(reasons), something=bool(due or examined))
+    said = [counted] if proven else []
+    if verdict is Verdict.NOT_DUE:
+        said = [_nothing_due(check, run)]
+    said += [*never_synced(examined, due), *unread(check, examined, planned)]
+    return CheckResult(
+        name=check.name,
+        verdict=verdict,
+        examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
+        anomalies=len(found) - allowed,
+        allowed=allowed,
+        kinds=dict(Counter(a.kind for a in found)),
+        reason=in_short([*said, *reasons]),
+    )
+
+
+def _nothing_due(check: Check, run: Run) -> str:
+    return f"nothing to examine: of {check.unit}, due are {check.due_where}" if run.recorded else "the logs have none"
+
+
+def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
+    """(cluster, origin) -> how much of it was examined."""
+    examined: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.finding == "examined":
+            examined[row.cluster, row.origin] += row.count
+    return examined
+
+
+def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
+    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not due."""
+    if proven:
+        return Verdict.INVALID
+    if unknown:
+        return Verdict.UNKNOWN
+    return Verdict.VALID if something else Verdict.NOT_DUE
+
+
+def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
+    """Damaged parts of the directory without which this check's anomalies prove nothing; torn logs are the kernels' to see."""
+    sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
+    for each in damage:
+        part = each.path.partition("/")[0].partition(".")[0]
+        if PARTS_OF.get(part, part) in check.complete or (rests_on_a_capture(each) and not sound):
+            yield each.path
+
+
+def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
+    """Readers that left nothing, or did not read to the end, on which what this check says rests."""
+    for reader in quiet:
+        reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
+        if reads and (reader.missing or check.judges_readers):
+            yield reader.reason
+
+
+def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
+    for row in rows:
+        if row.finding == "unjudged":
+            yield str(row.data.get("reason"))
+        elif row.finding == "crashed":
+            where = f" on {row.topic}-{row.partition}" if row.topic else ""
+            yield f"the check crashed{where}: {row.data.get('reason')}"
+
+
+def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
+    if not check.time_based:
+        return
+    stalls = [s for e in events if e.kind == "host-stall" and isinstance(s := e.data.get("seconds"), int | float)]
+    if stalls and max(stalls) >= STALL_SECONDS:
+        yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"

@@ -1,0 +1,113 @@
+"""What was due to be examined, by cluster and origin; and what a check did not see of that, which leaves it unknown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.rundir import Run
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart
+from linkflap.spark_verify.read.plan import RunPlan
+
+
+def all_due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
+    """(cluster, origin) of all that is due."""
+    if not (run.recorded or check.examines_any_log):
+        return []
+    promotions = [p for found in planned.promotions.values() for p in found]
+    if check.due_at is not None:
+        due: list[tuple[str, str]] = sorted(check.due_at(run.scenario, promotions))
+    else:
+        due = [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
+    gone = set() if run.recorded else _deleted(planned)
+    return [each for each in due if each not in gone]
+
+
+def _due_anywhere(check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]) -> Iterable[tuple[str, str]]:
+    """(cluster, origin) of what a run of this scenario leaves, once each."""
+    due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, run))
+    if run.recorded:  # in logs alone, whoever was promoted need not have been written to
+        due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
+        if "reads" not in check.inputs:
+            due.update(dict.fromkeys((cluster, "mirrored") for cluster in _followers(planned)))
+    return due
+
+
+def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, str]]:
+    """(cluster, origin) of what workloads write, and of where links take it."""
+    for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
+        yield owner, "native"
+        yield from ((link.destination, "mirrored") for link in topology.links if owner in topology.homes_over(link))
+
+
+def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
+    """Places of which nothing is due: all that was mirrored there lies before where the logs begin now."""
+    left: dict[str, list[bool]] = defaultdict(list)
+    for captured in planned.replicas:
+        bounds = captured.bounds
+        if captured.canonical and planned.judges(bounds.topic):
+            past = history(planned.story(bounds.topic, bounds.partition))
+            left[bounds.cluster] += [bounds.log_start < c.end for c in past.mirrored_ranges if c.destination == bounds.cluster]
+    return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
+
+
+def _followers(planned: RunPlan) -> Sequence[str]:
+    """Clusters that were made to follow, and got something from there."""
+    found: dict[str, None] = {}
+    for topic, partition in planned.promotions:
+        for cluster, generations in history(planned.story(topic, partition)).generations.items():
+            if len(generations) > 1 and any(era.source for era in generations[-1].eras):
+                found[cluster] = None
+    return list(found)
+
+
+def unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
+    """Readers follow the clients, so nobody has to be on a cluster that follows; that nobody was is said all the same."""
+    if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
+        for cluster in _followers(planned):
+            if not examined.get((cluster, "mirrored")):
+                yield f"nobody read what was mirrored to {cluster} when it followed"
+
+
+def nothing_seen(
+    check: Check,
+    examined: Mapping[tuple[str, str], int],
+    due: Sequence[tuple[str, str]],
+    failed: Sequence[FailedPart],
+    *,
+    recorded: bool,
+) -> Iterable[str]:
+    """Places where something was due and nothing was examined, with the parts of a mirror that had to bring it."""
+    for cluster, origin in due:
+        if examined.get((cluster, origin)):
+            continue
+        if origin == "checkpoints":
+            yield f"no committed offset of a group was ever sampled on {cluster}, so how far groups were there is unknown"
+        else:
+            why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
+            yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
+    if not due and check.due_at is None and "native" in check.due and recorded:
+        yield "nothing was due to be examined: the scenario has no workload"
+
+
+def not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]) -> Iterable[str]:
+    """What a check of groups cannot know of a cluster to which nothing, or nothing more, was carried of them."""
+    if "groups" not in check.inputs:
+        return
+    for cluster, origin in due:
+        for part in failed:
+            if origin == "mirrored" and part.connector == CARRIES_GROUPS and part.link.endswith(f"->{cluster}"):
+                yield f"offsets of groups were not carried to {cluster} from then on: {part}"
+
+
+def never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
+    """Where a mirror could have synced offsets of a group and, though somebody sampled, none was seen: slow, and no violation."""
+    if not any(origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due):
+        return
+    for cluster, origin in due:
+        if origin == "mirrored" and not examined.get((cluster, "checkpoints")):
+            yield f"no committed offset of a group was seen on {cluster} before the failover: the mirror had synced none"
