@@ -75,7 +75,6 @@ class DockerDeployment(KraftDeployment):
         )
 
     def _begin_network(self) -> None:
-        self._proxies = proxy_image.ready()
         self._made_network = create_network()
 
     def _end_network(self) -> None:
@@ -84,6 +83,9 @@ class DockerDeployment(KraftDeployment):
 
     def _launch(self) -> None:
         side_by_side(cluster.launch for cluster in self._clusters.values())
+
+    def _install_proxies(self) -> None:
+        self._proxies = proxy_image.ready()
 
     def _install(self, asked: str) -> Installation:
         return install(asked)

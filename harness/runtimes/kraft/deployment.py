@@ -10,6 +10,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -90,8 +91,9 @@ class KraftDeployment(ABC):
     def start(self) -> None:
         """See `started`."""
         paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
-        for asked in dict.fromkeys(cluster.kafka for cluster in self._topology.clusters):
-            self._installations[asked] = self._install(asked)
+        kafkas = dict.fromkeys(cluster.kafka for cluster in self._topology.clusters)
+        side_by_side([*(partial(self._install_once, asked) for asked in kafkas), self._install_proxies])
+        self._installations = {asked: self._installations[asked] for asked in kafkas}  # in the topology's order
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
         self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
         self._begin_network()
@@ -117,6 +119,13 @@ class KraftDeployment(ABC):
         """Starts every broker's process; does not wait."""
         for cluster in self._clusters.values():
             cluster.launch()
+
+    def _install_once(self, asked: str) -> None:
+        self._installations[asked] = self._install(asked)
+
+    @abstractmethod
+    def _install_proxies(self) -> None:
+        """Makes what runs Toxiproxy, when it is not there. Raises SetupError."""
 
     @abstractmethod
     def _install(self, asked: str) -> Installation:

@@ -12,6 +12,7 @@ from pathlib import Path
 from linkflap.harness.machine import children
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
 from linkflap.harness.runtimes.kraft.installation import Installation
@@ -50,6 +51,9 @@ def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDe
 
 class ProcessDeployment(KraftDeployment):
     """Brokers, proxies and services are children of this process."""
+
+    def _install_proxies(self) -> None:
+        toxiproxy_server()
 
     def _install(self, asked: str) -> Installation:
         return install(asked)
