@@ -234,6 +234,12 @@ def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> 
         return None
 
 
+def first_words(address: str) -> bytes:
+    """What a client says first to a `host:port`, entered as that says; any answer to it is the server's."""
+    entered = access_to(address)
+    return API_VERSIONS if entered.tls is None else _greeting(entered.tls, parse(address)[0])
+
+
 def _greeting(tls: ssl.SSLContext, host: str) -> bytes:
     """What a client of TLS says first (ClientHello)."""
     out = ssl.MemoryBIO()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import linkflap
 from linkflap.chaos.scenarios import SCENARIOS, Wish
 from linkflap.chaos.scenarios import scenario as scenario_of
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access
 from linkflap.topologies.arrows import arrows
+from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = pytest.mark.integration
 WITHIN = 60
@@ -74,9 +78,28 @@ def leaks(folder: Path, passwords: set[str]) -> list[str]:
     return found
 
 
-def test_who_is_known_gets_in_and_does_what_it_may(tmp_path):
+def command_lines(passwords: set[str]) -> list[list[str]]:
+    """Of all processes of this machine, those that hold a password."""
+    found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [words for words in found if any(password in word for word in words for password in passwords)]
+
+
+def inspected(passwords: set[str]) -> list[str]:
+    """Containers of this process: what the engine tells of each, where it holds a password or a key."""
+    from linkflap.harness.runtimes.docker import engine
+
+    mine = engine.client().containers.list(
+        all=True, ignore_removed=True, filters={"label": f"{engine.OWNER}={engine.owner_label(ledger.own().owner)}"}
+    )
+    assert mine, "the clusters run in containers"
+    return [each.name for each in mine if any(word in json.dumps(each.attrs) for word in (*passwords, "PRIVATE KEY-----"))]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind):
+    skip_without(kind)
     topology, folder = "A{tls+scram}->B{mtls}", tmp_path / "run"
-    with linkflap.deploy(topology, topics=["A.orders"], mirror="shadow", readers=False, folder=folder) as world:
+    with linkflap.deploy(topology, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
         producer = linkflap.Producer({"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"})
         producer.init_transactions()
         producer.begin_transaction()
@@ -120,6 +143,8 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path):
         passwords = {world.entry("A", principal).password for principal in PRINCIPALS}
         private = Path(client.file).parent.parent
         assert private.is_dir()
+        assert command_lines(passwords) == []
+        assert kind != "docker" or inspected(passwords) == []
     assert len(passwords) == len(PRINCIPALS)
     assert leaks(folder, passwords) == []
     assert not private.exists()

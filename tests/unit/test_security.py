@@ -8,8 +8,11 @@ import re
 import socket
 import ssl
 import stat
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
@@ -24,6 +27,7 @@ from linkflap.harness.model.security import (
     security_of,
 )
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft import first_records
 from linkflap.harness.runtimes.kraft.certificates import Authority
 from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
@@ -193,6 +197,35 @@ def test_passwords_are_in_files_of_this_user_alone(tmp_path):
     assert settings["super.users"] == "User:harness;User:broker"
     assert settings["allow.everyone.if.no.acl.found"] == "false"
     assert security_of(made.entry("h:1", "reader")).password != password
+
+
+def holds_for(path) -> set[str]:
+    certificate = x509.load_pem_x509_certificates(Path(path).read_bytes())[0]
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {*map(str, names.get_values_for_type(x509.IPAddress)), *names.get_values_for_type(x509.DNSName)}
+
+
+def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path):
+    made = secrets(tmp_path, "tls+scram")
+    before = security_of(made.inner("h:1"))
+    made.serve_at("10.201.0.9")
+    made.serve_at("10.201.0.9")
+    after = security_of(made.inner("h:1"))
+    assert holds_for(before.identity) == {"127.0.0.1", "localhost"}
+    assert holds_for(after.identity) == {"127.0.0.1", "localhost", "10.201.0.9"}
+    assert (after.authority, after.file) == (before.authority, before.file)
+    assert security_of(made.entry("h:1", "broker")).identity == ""
+    made.serve_at("127.0.0.1")
+    assert security_of(made.inner("h:1")) == after
+
+
+def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(tmp_path):
+    made = secrets(tmp_path, "tls")
+    assert probe.first_words("127.0.0.1:1") == probe.API_VERSIONS
+    greeting = probe.first_words(made.inner("127.0.0.1:1"))
+    assert greeting[:2] == b"\x16\x03"  # a record of TLS's handshake
+    certificate = x509.load_pem_x509_certificates(Path(security_of(made.inner("h:1")).identity).read_bytes())[0]
+    assert certificate.public_bytes(serialization.Encoding.DER) not in greeting
 
 
 def test_who_is_asked_nothing_needs_no_acls(tmp_path):

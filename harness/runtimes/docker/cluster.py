@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.side_by_side import side_by_side
@@ -15,6 +16,9 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.kraft.service import KafkaService
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 
 class ContainerCluster(KraftCluster):
@@ -31,8 +35,10 @@ class ContainerCluster(KraftCluster):
         folders: Mapping[Path, bool] | None = None,
         settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
+        secrets: ClusterSecrets | None = None,
     ) -> None:
         made: dict[int, Container] = {}
+        private = {secrets.folder: False} if secrets is not None else {}
 
         def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
             made[node] = Container(
@@ -42,12 +48,12 @@ class ContainerCluster(KraftCluster):
                 command=command,
                 address=ports[node].host,
                 output=data / "output.log",
-                folders={data: True, **_shared(installation), **(folders or {})},
+                folders={data: True, **_shared(installation), **private, **(folders or {})},
                 published=[ports[node].listens[CLIENT]],
             )
             return made[node].spawn
 
-        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options)
+        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options, secrets=secrets)
         for node, broker in self.brokers.items():
             broker.confines = made[node].confines
 

@@ -91,7 +91,7 @@ class Confines:
     def round_trip(self, address: str, *, within: float) -> float | None:
         if not self._runs():
             return None
-        said, status = self._inside("ask", address, str(within), probe.API_VERSIONS.hex())
+        said, status = self._inside("ask", address, str(within), probe.first_words(address).hex())
         return None if status or said == "silence" else float(said)
 
     def _inside(self, *words: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
@@ -40,9 +40,6 @@ def check(topology: Topology) -> None:
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         if not custom_image.is_reference(asked):
             kafka.look_for(asked)
-    if secured := [cluster for cluster in topology.clusters if cluster.security]:
-        name, security = secured[0].name, secured[0].security
-        raise InputError(f"runtime docker has no secured clusters, and {name} is {name}{{{security}}}; use --runtime process")
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
@@ -70,9 +67,24 @@ class DockerDeployment(KraftDeployment):
         return self._made_network
 
     def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ContainerSidecar:
-        return ContainerSidecar(
-            name, self._network, module=module, folder=folder, log=log, ports=ports, sees=self._folder, published=self._published
+        made = ContainerSidecar(
+            name,
+            self._network,
+            module=module,
+            folder=folder,
+            log=log,
+            ports=ports,
+            sees={self._folder: True, **self._secret_folders},
+            published=self._published,
         )
+        for secrets in self._secrets:
+            secrets.serve_at(made.address)
+        return made
+
+    @property
+    def _secret_folders(self) -> dict[Path, bool]:
+        """What whoever enters several clusters has to read, by the same path as here."""
+        return {secrets.folder: False for secrets in self._secrets}
 
     def _begin_network(self) -> None:
         self._made_network = create_network()
@@ -107,8 +119,16 @@ class DockerDeployment(KraftDeployment):
                 self._published[f"127.0.0.1:{port}"] = f"{servers[path]}:{port}"
                 proxies[path][node] = (port, f"{address}:{number}")
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised, host=address)
-        installation = self._installations[spec.kafka]
-        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._network, settings=spec.config)
+        hosts = {node: ("127.0.0.1", "localhost", each.host, *servers.values()) for node, each in nodes.items()}
+        cluster = ContainerCluster(
+            spec.name,
+            self._installations[spec.kafka],
+            nodes,
+            self._folder / spec.name,
+            self._network,
+            settings=spec.config,
+            secrets=self._secrets_of(spec, hosts),
+        )
         self._clusters[spec.name] = cluster
         for path, listener in paths.items():
             folder = self._folder / spec.name / listener.lower()
@@ -146,4 +166,13 @@ class DockerDeployment(KraftDeployment):
         self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
     ) -> KafkaService:
         folder = self._folder / "services" / name
-        return container_service(name, installation, self._network, main=main, folder=folder, files=files, arguments=arguments)
+        return container_service(
+            name,
+            installation,
+            self._network,
+            main=main,
+            folder=folder,
+            files=files,
+            arguments=arguments,
+            folders=self._secret_folders,
+        )

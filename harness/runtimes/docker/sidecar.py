@@ -19,7 +19,8 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class ContainerSidecar:
-    """`harness.model.protocols.Sidecar`. `sees`: the folder of this machine that it works in; `published`: see the deployment."""
+    """`harness.model.protocols.Sidecar`. `sees`: folders of this machine (path -> whether it writes there);
+    `published`: see the deployment."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class ContainerSidecar:
         folder: Path,
         log: Path,
         ports: Sequence[int],
-        sees: Path,
+        sees: Mapping[Path, bool],
         published: Mapping[str, str],
     ) -> None:
         self.address = network.take_address()
@@ -42,7 +43,7 @@ class ContainerSidecar:
             command=[python_image.PYTHON, "-c", _LAUNCH, str(log.absolute()), module, str(folder.absolute())],
             address=self.address,
             output=folder.absolute() / "container.log",
-            folders={sees: True},
+            folders=sees,
             elsewhere=python_image.code(),
             published=ports,
         )

@@ -23,11 +23,19 @@ class KraftBroker(Program):
     """Set by a runtime that has them, when it has made the broker."""
 
     def __init__(
-        self, cluster: str, node: int, *, folder: Path, spawn: Spawn, ports: BrokerPorts, entry: Callable[[str], str] = str
+        self,
+        cluster: str,
+        node: int,
+        *,
+        folder: Path,
+        spawn: Spawn,
+        ports: BrokerPorts,
+        entry: Callable[[str], str] = str,
+        inner: Callable[[str], str] = str,
     ) -> None:
-        """`entry`: an address, with how the harness enters there."""
+        """`entry`: an address of clients, with how the harness enters there; `inner`: one of brokers, and how they do."""
         super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
-        self._cluster, self._id, self._ports, self._entry = cluster, node, ports, entry
+        self._cluster, self._id, self._ports, self._entry, self._inner = cluster, node, ports, entry, inner
 
     @property
     def name(self) -> str:
@@ -68,7 +76,7 @@ class KraftBroker(Program):
 
     @property
     def inner_addresses(self) -> tuple[str, ...]:
-        return self._ports.at(INTERNAL), self._ports.at(CONTROLLER)
+        return self._inner(self._ports.at(INTERNAL)), self._inner(self._ports.at(CONTROLLER))
 
     @property
     def log_dir(self) -> Path:

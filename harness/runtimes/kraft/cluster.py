@@ -71,11 +71,16 @@ class KraftCluster:
             archive=self._archive,
         )
         spawn = spawner(node, folder, command)
-        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=self._ports[node], entry=self._entry)
+        ports = self._ports[node]
+        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=ports, entry=self._entry, inner=self._inner)
 
     def _entry(self, address: str) -> str:
         """An address of clients' listeners, and how the harness enters there."""
         return address if self._secrets is None else self._secrets.entry(address)
+
+    def _inner(self, address: str) -> str:
+        """An address of brokers' and controllers' listeners, and how they are entered."""
+        return address if self._secrets is None else self._secrets.inner(address)
 
     @property
     def name(self) -> str:
@@ -103,8 +108,7 @@ class KraftCluster:
 
     @property
     def inner_bootstrap(self) -> str:
-        addresses = ",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values())
-        return addresses if self._secrets is None else self._secrets.inner(addresses)
+        return self._inner(",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values()))
 
     def launch(self) -> None:
         """Starts every broker's process; does not wait."""

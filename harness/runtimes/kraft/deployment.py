@@ -69,6 +69,7 @@ class KraftDeployment(ABC):
         self._services: list[KafkaService] = []
         self._ends: list[Callable[[], None]] = []
         self._private: Path | None = None
+        self._secrets: list[ClusterSecrets] = []
         self._closed = False
         self._lock = threading.Lock()
 
@@ -113,7 +114,9 @@ class KraftDeployment(ABC):
 
         if self._private is None:
             self._private = private_folder()
-        return ClusterSecrets(spec.name, self._topology, self._private, hosts)
+        made = ClusterSecrets(spec.name, self._topology, self._private, hosts)
+        self._secrets.append(made)
+        return made
 
     def _launch(self) -> None:
         """Starts every broker's process; does not wait."""

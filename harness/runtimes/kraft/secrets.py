@@ -42,22 +42,21 @@ class ClusterSecrets:
     def __init__(self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]) -> None:
         """`hosts`: node -> the names and addresses that its certificate has to hold for."""
         self.asked: Secured = secured(topology.cluster(name).security)
-        self._folder, self._hosts = folder / name, hosts
-        self._folder.mkdir(mode=0o700)
-        self._authority = Authority(self._folder, f"{name} authority")
+        self.folder, self._hosts = folder / name, hosts
+        """Everything of this cluster, and of no other."""
+        self.folder.mkdir(mode=0o700)
+        self._authority = Authority(self.folder, f"{name} authority")
         self._passwords = {principal: secrets.token_urlsafe(24) for principal in PRINCIPALS}
         self._nodes = {node: self._authority.issue(f"node-{node}.pem", "broker", names) for node, names in hosts.items()}
+        # A shadow is a broker too, and serves wherever one of them may.
+        self._served = dict.fromkeys(host for names in hosts.values() for host in names)
         self._identities = {
-            # A shadow is a broker too, and serves wherever one of them may.
-            principal: str(
-                self._authority.issue(f"{principal}.pem", principal, {host for names in hosts.values() for host in names})
-            )
-            for principal in PRINCIPALS
+            principal: str(self._authority.issue(f"{principal}.pem", principal, self._served)) for principal in PRINCIPALS
         }
         self._entries = {principal: self._written(principal, self._entry(principal)) for principal in PRINCIPALS}
         self._inner = {principal: self._mutual(principal) for principal in PRINCIPALS}
         users = " ".join(f'user_{principal}="{self._passwords[principal]}"' for principal in PRINCIPALS)
-        write_secret(self._folder / _SECRETS, f"plain={LOGIN_MODULES['PLAIN']} required {users};\n".encode())
+        write_secret(self.folder / _SECRETS, f"plain={LOGIN_MODULES['PLAIN']} required {users};\n".encode())
         self._acls = tuple(_acls(name, topology)) if self.asked.names_clients else ()
 
     def _entry(self, principal: Principal) -> Security:
@@ -73,7 +72,7 @@ class ClusterSecrets:
 
     def _written(self, principal: Principal, entry: Security) -> Security:
         """With its files of clients' settings."""
-        entry = replace(entry, file=str(self._folder / f"{principal}.properties"))
+        entry = replace(entry, file=str(self.folder / f"{principal}.properties"))
         for path, values in ((entry.file, entry.java()), (entry.librdkafka_file, entry.librdkafka())):
             write_secret(Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode())
         return entry
@@ -83,6 +82,15 @@ class ClusterSecrets:
         file = self._entries[principal].file
         return Security(protocol="SSL", authority=str(self._authority.file), identity=self._identities[principal], file=file)
 
+    def serve_at(self, host: str) -> None:
+        """A shadow serves at this address too: who enters as a broker from now on has a certificate that holds for it."""
+        if host in self._served:
+            return
+        self._served[host] = None
+        # A file of its own: shadows that run already have read the one before, or are about to.
+        identity = self._authority.issue(f"broker-{len(self._served)}.pem", "broker", self._served)
+        self._inner["broker"] = replace(self._inner["broker"], identity=str(identity))
+
     def shown(self, node: int, listener: str, which: Certificate) -> Path | None:
         """The key store by which a node shows something else than its own certificate on a listener; None for its own.
 
@@ -90,11 +98,11 @@ class ClusterSecrets:
         """
         name, hosts = f"node-{node}-{listener.lower()}", self._hosts[node]
         if which == "valid":
-            for path in self._folder.glob(f"{name}-*.pem"):
+            for path in self.folder.glob(f"{name}-*.pem"):
                 self._authority.issue(path.name, "broker", hosts)
             return None
         if which == "untrusted":
-            return Authority(self._folder, "stranger").issue(f"{name}-{which}.pem", "broker", hosts, alone=True)
+            return Authority(self.folder, "stranger").issue(f"{name}-{which}.pem", "broker", hosts, alone=True)
         return self._authority.issue(f"{name}-{which}.pem", "broker", hosts, expired=True)
 
     def entry(self, address: str, principal: Principal = "harness") -> Address:
@@ -103,7 +111,7 @@ class ClusterSecrets:
 
     def inner(self, address: str) -> Address:
         """An address of a listener of brokers and controllers."""
-        return Address(address, self._inner["broker"], self._inner)
+        return Address(address, self._inner["broker"], dict(self._inner))
 
     @property
     def records(self) -> list[bytes]:
@@ -142,7 +150,7 @@ class ClusterSecrets:
     @property
     def _login_module(self) -> str:
         if self.asked.mechanism == "PLAIN":
-            return f"${{file:{self._folder / _SECRETS}:plain}}"
+            return f"${{file:{self.folder / _SECRETS}:plain}}"
         return f"{LOGIN_MODULES[self.asked.mechanism]} required;"
 
 
