@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -12,14 +11,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import linkflap
-from linkflap.chaos.scenarios import SCENARIOS, Wish
-from linkflap.chaos.scenarios import scenario as scenario_of
+from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access
-from linkflap.topologies.arrows import arrows
+from tests.cells import CLIENTS, SECURITIES, pairwise, topology
 from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = pytest.mark.integration
@@ -98,8 +96,8 @@ def inspected(passwords: set[str]) -> list[str]:
 @pytest.mark.parametrize("kind", EVERY)
 def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind):
     skip_without(kind)
-    topology, folder = "A{tls+scram}->B{mtls}", tmp_path / "run"
-    with linkflap.deploy(topology, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
+    clusters, folder = "A{tls+scram}->B{mtls}", tmp_path / "run"
+    with linkflap.deploy(clusters, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
         producer = linkflap.Producer({"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"})
         producer.init_transactions()
         producer.begin_transaction()
@@ -150,49 +148,51 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind):
     assert not private.exists()
 
 
-@pytest.mark.nightly
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize(
-    ("scenario", "topology", "mirror"),
-    [
-        pytest.param(*each, marks=pytest.mark.linkflap(scenario=each[0], topology=each[1], mirror=each[2]), id="-".join(each))
-        for each in (
-            ("link-flap", "A{tls}->B{tls}", "mm2"),
-            ("planned-failover", "A{mtls}->B{plain}", "shadow"),
-            ("half-open", "A{tls+scram}->B{mtls+plain}", "shadow"),
-        )
-    ],
+@pytest.fixture
+def available(request):
+    skip_without(request.param)
+
+
+def judged(name: str, topology: str, **more: str) -> pytest.param:
+    """A scenario on these clusters, for the fixtures."""
+    marks = [pytest.mark.linkflap(scenario=name, topology=topology, seed=secrets.randbits(32), **more), *NIGHTLY]
+    return pytest.param(more["runtime"], marks=marks, id="-".join((name, topology, *more.values())))
+
+
+NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+WORDS = (
+    ("link-flap", "A{tls}->B{tls}", "mm2"),
+    ("link-flap", "A{tls}->B{scram}", "shadow"),
+    ("link-flap", "A{scram}->B{mtls}", "mm2"),
+    ("planned-failover", "A{mtls}->B{plain}", "shadow"),
+    ("half-open", "A{tls+scram}->B{mtls+plain}", "shadow"),
 )
-def test_scenarios_on_secured_clusters_are_valid(linkflap_run, scenario, topology, mirror):
-    assert linkflap_run.document["scenario"] == scenario
-    assert linkflap_run.document["mirror"] == mirror
-    assert linkflap_run.verdict == "valid", (topology, linkflap_run.why)
 
 
-def secured(name: str) -> str:
-    """A scenario's own topology, each cluster of it behind TLS and a password."""
-    topology = scenario_of(name, Wish(seed=1)).topology
-    return arrows(replace(topology, clusters=tuple(replace(each, security="tls+scram") for each in topology.clusters)))
-
-
-@pytest.mark.nightly
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
-    "topology",
-    [
-        pytest.param(
-            secured(name),
-            marks=pytest.mark.linkflap(
-                scenario=name, topology=secured(name), clients=clients, runtime="process", seed=secrets.randbits(32)
-            ),
-            id=f"{name}-{clients}",
-        )
-        for name in SCENARIOS
-        for clients in ("librdkafka", "java")
-    ],
+    "available",
+    [judged(name, clusters, mirror=mirror, runtime=kind) for name, clusters, mirror in WORDS for kind in EVERY],
+    indirect=True,
 )
-def test_every_scenario_is_valid_behind_tls_and_a_password_with_either_clients(linkflap_run, topology):
-    assert "tls+scram" in topology
+def test_scenarios_on_secured_clusters_are_valid(available, linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.parametrize(
+    "available",
+    [
+        *(
+            judged(name, topology(name, "tls+scram"), clients=clients, runtime="process")
+            for name in SCENARIOS
+            for clients in CLIENTS
+        ),
+        *(
+            judged(name, topology(name, security), clients=clients, runtime="docker")
+            for name, clients, security in pairwise(tuple(SCENARIOS), CLIENTS, SECURITIES)
+        ),
+    ],
+    indirect=True,
+)
+def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available, linkflap_run):
+    """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in containers a pairwise choice."""
     assert linkflap_run.verdict == "valid", linkflap_run.why

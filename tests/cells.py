@@ -1,0 +1,39 @@
+"""Cells of scenario x clients x security: all of them, and a choice in which each pair of values occurs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.topologies.arrows import arrows
+
+CLIENTS = ("librdkafka", "java")
+SECURITIES = ("", "tls+scram")
+
+
+def pairwise(*factors: Sequence[str]) -> list[tuple[str, ...]]:
+    """Few of the combinations of one value of each factor, so that any two values of two factors are together in one of them.
+
+    Greedy: always the combination with most pairs that no other had yet, of equal ones the first.
+    """
+    places = list(itertools.combinations(range(len(factors)), 2))
+
+    def pairs(row: tuple[str, ...]) -> set[tuple[int, int, str, str]]:
+        return {(i, j, row[i], row[j]) for i, j in places}
+
+    rows = list(itertools.product(*factors))
+    wanted = set().union(*map(pairs, rows)) if rows else set()
+    chosen = []
+    while wanted:
+        best = max(rows, key=lambda row: len(pairs(row) & wanted))
+        chosen.append(best)
+        wanted -= pairs(best)
+    return chosen
+
+
+def topology(name: str, security: str) -> str:
+    """A scenario's own topology, each cluster of it secured so."""
+    own = scenario(name, Wish(seed=1)).topology
+    return arrows(replace(own, clusters=tuple(replace(each, security=security) for each in own.clusters)))
