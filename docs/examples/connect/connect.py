@@ -116,34 +116,68 @@ def rest(path, body=None):
     return None
 
 
-def start():
-    FOLDER.mkdir(parents=True, exist_ok=True)
+class Bell:
+    """Signals as they come: waiting for them ends with the first, and none is missed that comes meanwhile."""
+
+    def __init__(self, *numbers):
+        self.bell, self.ringer = socket.socketpair()
+        self.ringer.setblocking(False)
+        signal.set_wakeup_fd(self.ringer.fileno())  # each signal writes its number there
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+
+    def heard(self, within):
+        self.bell.settimeout(within)
+        try:
+            return set(self.bell.recv(64))
+        except TimeoutError:
+            return set()
+
+
+def free_ports():
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
-    (FOLDER / "ports").write_text(json.dumps(ports))
-    asked = {"again": False, "end": False}
-    signal.signal(signal.SIGUSR1, lambda *_: asked.update(again=True))
-    signal.signal(signal.SIGTERM, lambda *_: asked.update(end=True))
-    workers = {number: worker(number, port) for number, port in enumerate(ports, start=1)}
-    waiting = connectors()
-    while not asked["end"]:
-        pids = {number: each.pid for number, each in workers.items() if each.poll() is None}
-        (FOLDER / "pids.new").write_text(json.dumps(pids))
-        (FOLDER / "pids.new").rename(FOLDER / "pids")
-        for name in [name for name, settings in waiting.items() if rest(f"/connectors/{name}/config", settings)]:
-            del waiting[name]
-        if asked["again"]:
-            asked["again"] = False
-            workers |= {number: worker(number, ports[number - 1]) for number in workers if number not in pids}
-        if not pids:
-            sys.exit("both workers have ended")
-        time.sleep(0.2)
+    return ports
+
+
+def living(workers):
+    """Number -> pid of the workers that run, also in a file for `crash`."""
+    pids = {number: each.pid for number, each in workers.items() if each.poll() is None}
+    (FOLDER / "pids.new").write_text(json.dumps(pids))
+    (FOLDER / "pids.new").rename(FOLDER / "pids")
+    return pids
+
+
+def hand_over(waiting):
+    """The connectors that the workers have not taken yet."""
+    return {name: settings for name, settings in waiting.items() if not rest(f"/connectors/{name}/config", settings)}
+
+
+def end(workers):
     for each in workers.values():
         each.terminate()
     for each in workers.values():
         each.wait()
+
+
+def start():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    ports = dict(enumerate(free_ports(), start=1))
+    (FOLDER / "ports").write_text(json.dumps(list(ports.values())))
+    bell = Bell(signal.SIGUSR1, signal.SIGTERM)
+    workers = {number: worker(number, port) for number, port in ports.items()}
+    waiting, heard = connectors(), set()
+    while signal.SIGTERM not in heard:
+        pids = living(workers)
+        if not pids:
+            sys.exit("both workers have ended")
+        if signal.SIGUSR1 in heard:
+            workers |= {number: worker(number, port) for number, port in ports.items() if number not in pids}
+        waiting = hand_over(waiting)
+        heard = bell.heard(0.2)
+    end(workers)
 
 
 def ready():
@@ -186,7 +220,7 @@ def ends(values, partitions):
 def promote():
     """What the groups of the source have read to the end is committed at the end of the destination too; or time is up."""
     (_, source), (values, target) = cluster("SOURCE"), cluster("DESTINATION")
-    deadline = time.monotonic() + SYNCED_WITHIN
+    bell, deadline = Bell(signal.SIGTERM), time.monotonic() + SYNCED_WITHIN
     while time.monotonic() < deadline:
         groups = [group.group_id for group in source.list_consumer_groups(request_timeout=10).result().valid]
         there = {(group, tp): offset for group in groups for tp, offset in positions(target, group).items()}
@@ -195,7 +229,8 @@ def promote():
         late = [key for key in wanted if there.get(key, -1) < last[key[1]]]
         if not late:
             return
-        time.sleep(0.5)
+        if bell.heard(0.5):
+            sys.exit("ended before the groups were synced")
     print(f"not synced after {SYNCED_WITHIN:g} s, and promoted all the same: {sorted(late)}")
 
 
