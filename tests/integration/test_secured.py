@@ -36,10 +36,10 @@ def delivered(world: linkflap.World, cluster: str, entry: Security) -> KafkaErro
     return error
 
 
-def readable(world: linkflap.World, entry: Security) -> KafkaError | None:
+def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError | None:
     """Whether a record of A.orders can be fetched as somebody: the error, or None."""
     settings = {
-        "bootstrap.servers": world.cluster("A").bootstrap,
+        "bootstrap.servers": world.cluster(cluster).bootstrap,
         "group.id": "g",
         "auto.offset.reset": "earliest",
         "log_level": 0,
@@ -93,10 +93,10 @@ def inspected(passwords: set[str]) -> list[str]:
     return [each.name for each in mine if any(word in json.dumps(each.attrs) for word in (*passwords, "PRIVATE KEY-----"))]
 
 
-@pytest.mark.parametrize("kind", EVERY)
-def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "clusters"), [("process", "A{tls+scram}->B{mtls}"), ("docker", "A{tls+plain}->B{mtls}")])
+def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind, clusters):
     skip_without(kind)
-    clusters, folder = "A{tls+scram}->B{mtls}", tmp_path / "run"
+    folder = tmp_path / "run"
     with linkflap.deploy(clusters, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
         producer = linkflap.Producer({"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"})
         producer.init_transactions()
@@ -116,10 +116,11 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind):
             error = delivered(world, "A", world.entry("A", principal))
             assert error is not None, principal
             assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, principal
-        assert readable(world, world.entry("A", "reader")) is None
-        error = readable(world, world.entry("A", "sampler"))
-        assert error is not None
-        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        for cluster in ("A", "B"):  # there a password says who it is, here a certificate
+            assert readable(world, cluster, world.entry(cluster, "reader")) is None
+            error = readable(world, cluster, world.entry(cluster, "sampler"))
+            assert error is not None
+            assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
         certificate = world.entry("B", "reader")
         assert (certificate.protocol, certificate.password) == ("SSL", "")
 
@@ -156,10 +157,13 @@ def available(request):
 def judged(name: str, topology: str, **more: str) -> pytest.param:
     """A scenario on these clusters, for the fixtures."""
     marks = [pytest.mark.linkflap(scenario=name, topology=topology, seed=secrets.randbits(32), **more), *NIGHTLY]
-    return pytest.param(more["runtime"], marks=marks, id="-".join((name, topology, *more.values())))
+    return pytest.param(
+        more["runtime"], marks=marks, id="-".join((name, topology, *(more[key] for key in more if key != "manifest")))
+    )
 
 
 NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+COPIER = Path(__file__).resolve().parents[2] / "docs/examples/replicator/mirror.toml"
 WORDS = (
     ("link-flap", "A{tls}->B{tls}", "mm2"),
     ("link-flap", "A{tls}->B{scram}", "shadow"),
@@ -171,7 +175,13 @@ WORDS = (
 
 @pytest.mark.parametrize(
     "available",
-    [judged(name, clusters, mirror=mirror, runtime=kind) for name, clusters, mirror in WORDS for kind in EVERY],
+    [
+        *(judged(name, clusters, mirror=mirror, runtime=kind) for name, clusters, mirror in WORDS for kind in EVERY),
+        *(
+            judged("mirror-crash", "A{tls+scram}->B{mtls}", mirror="command", runtime=kind, manifest=str(COPIER))
+            for kind in EVERY
+        ),
+    ],
     indirect=True,
 )
 def test_scenarios_on_secured_clusters_are_valid(available, linkflap_run):

@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-GROUP = f"copier-{os.environ['LINKFLAP_LINK']}"
+GROUP = f"mirror-{os.environ['LINKFLAP_LINK']}"
 READING = {"group.id": GROUP, "enable.auto.commit": False, "isolation.level": "read_committed"}
 EARLY = os.environ.get("COPIER_COMMITS") == "early"
 PATTERN = re.compile(os.environ["LINKFLAP_TOPIC_PATTERN"])
@@ -28,10 +29,16 @@ def delivered(error, record):
         sys.exit(f"{record.topic()} was not written: {error}")
 
 
+def cluster(side):
+    file = os.environ.get(f"LINKFLAP_{side}_CONFIG")  # of a secured cluster: how it is entered
+    lines = Path(file).read_text().splitlines() if file else []
+    return dict(line.split("=", 1) for line in lines) | {"bootstrap.servers": os.environ[f"LINKFLAP_{side}_BOOTSTRAP"]}
+
+
 def main():
     signal.signal(signal.SIGTERM, stop)
-    source = Consumer({"bootstrap.servers": os.environ["LINKFLAP_SOURCE_BOOTSTRAP"], **READING})
-    destination = Producer({"bootstrap.servers": os.environ["LINKFLAP_DESTINATION_BOOTSTRAP"], "acks": "all", "linger.ms": 5})
+    source = Consumer(cluster("SOURCE") | READING)
+    destination = Producer(cluster("DESTINATION") | {"acks": "all", "linger.ms": 5})
     topics = [topic for name, topic in source.list_topics(timeout=30).topics.items() if PATTERN.fullmatch(name)]
     partitions = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
     source.assign([TopicPartition(p.topic, p.partition, max(p.offset, 0)) for p in source.committed(partitions, timeout=30)])

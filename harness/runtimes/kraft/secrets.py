@@ -159,6 +159,8 @@ _WRITES: Final = (first.WRITE, first.DESCRIBE)
 _COPIES: Final = (first.READ, first.DESCRIBE, first.DESCRIBE_CONFIGS)
 _MAKES: Final = (first.WRITE, first.CREATE, first.ALTER, first.ALTER_CONFIGS)
 _MM2_TOPICS: Final = "mm2-"
+_MIRRORS_GROUPS: Final = "mirror-"
+"""Of a mirror that keeps its positions at its source."""
 
 
 def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
@@ -178,6 +180,7 @@ def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
     yield from _rights("mirror", first.TOPIC, own, _COPIES)
     if not any(link.destination == cluster for link in topology.links):
         yield from _rights("mirror", first.GROUP, every, (first.DESCRIBE,))
+        yield from _rights("mirror", first.GROUP, ((first.PREFIXED, _MIRRORS_GROUPS),), (first.READ,))
         return
     yield from _rights("mirror", first.TOPIC, own, _MAKES)
     yield from _rights("mirror", first.TOPIC, ((first.PREFIXED, _MM2_TOPICS),), (*_COPIES, *_MAKES))
