@@ -18,10 +18,10 @@ def pairwise(*factors: Sequence[str]) -> list[tuple[str, ...]]:
 
     Greedy: always the combination with most pairs that no other had yet, of equal ones the first.
     """
-    places = list(itertools.combinations(range(len(factors)), 2))
+    columns = list(itertools.combinations(range(len(factors)), 2))
 
     def pairs(row: tuple[str, ...]) -> set[tuple[int, int, str, str]]:
-        return {(i, j, row[i], row[j]) for i, j in places}
+        return {(i, j, row[i], row[j]) for i, j in columns}
 
     rows = list(itertools.product(*factors))
     wanted = set().union(*map(pairs, rows)) if rows else set()
