@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Kind, stamped
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import pause, until
@@ -53,8 +53,8 @@ MARKS = {"shadow": "linkflap.harness.mirrors.shadow", "mm2": "org.apache.kafka.c
 class Events:
     """Nobody reads them here."""
 
-    def event(self, kind: str, subject: str, /, **data: object) -> Event:
-        return Event(time=now(), kind=kind, subject=subject, data=data)
+    def write(self, event: Kind, /) -> Kind:
+        return stamped(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, FaultEnd, FaultStart, Phase, of_kind
 from linkflap.harness.rundir import RunReader
 
 AIM = 25.0
@@ -36,8 +36,8 @@ def linkflap(*arguments: str) -> float:
 
 def windows(events: list[Event]) -> list[tuple[int, int]]:
     """The union of the fault windows, as intervals of nanoseconds."""
-    starts = {str(e.data["id"]): e.time for e in events if e.kind == "fault-start"}
-    spans = sorted((starts[str(e.data["id"])], e.time) for e in events if e.kind == "fault-end")
+    starts = {e.id: e.time for e in of_kind(events, FaultStart)}
+    spans = sorted((starts[e.id], e.time) for e in of_kind(events, FaultEnd))
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         if merged and start <= merged[-1][1]:
@@ -51,7 +51,7 @@ def breakdown(folder: Path, wall: float) -> dict[str, float]:
     """Seconds per phase outside the fault windows; what is before and after the recording is named too. Sums to the overhead."""
     run = RunReader(folder).run
     events, _ = RunReader(folder).events()
-    phases = [(e.subject, e.time) for e in events if e.kind == "phase"]
+    phases = [(e.name, e.time) for e in of_kind(events, Phase)]
     ends = [start for _, start in phases[1:]] + [run.ended]
     spent = {}
     for (name, start), end in zip(phases, ends, strict=True):

@@ -27,7 +27,8 @@ import numpy as np
 from crc32c import crc32c
 from verifier import Memory
 
-from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
+from linkflap.harness.model.events import Captured
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -134,7 +135,7 @@ def write(root: Path, records: int, group: int) -> Path:
     writer.write_bounds(MOMENT, [_bounds(name, end) for name in "AB"])
     over = every[-1].time + 10 * SECOND
     for name in "AB":
-        writer.tell(Event(time=over, kind="captured", subject=name, data={"moment": MOMENT, "replicas": 1}))
+        writer.write(Captured(time=over, cluster=name, moment=MOMENT, replicas=1))
     writer.close("finished")
     write_whole(root / "run.json", msgspec.json.encode(replace(run, status="finished", ended=over)))
     return root

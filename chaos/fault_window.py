@@ -6,6 +6,7 @@ The order is fixed: start, inject, bite, heal, end. A step that fails is an even
 from __future__ import annotations
 
 from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart
 from linkflap.harness.model.protocols import Bite, Fault, Recorder
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -20,8 +21,15 @@ class FaultWindow:
     def start(self) -> None:
         """Says that it begins; nothing is broken yet."""
         spec = self.spec
-        self._event(
-            "fault-start", fault=spec.fault, options=dict(spec.options), restores=self.fault.restores, **{"for": spec.duration}
+        self._recorder.write(
+            FaultStart(
+                target=spec.target,
+                id=spec.id,
+                fault=spec.fault,
+                options=dict(spec.options),
+                restores=self.fault.restores,
+                duration=spec.duration,
+            )
         )
 
     def inject(self) -> LinkflapError | None:
@@ -40,25 +48,37 @@ class FaultWindow:
         except LinkflapError as error:
             self._not_applied(error)
             return error
-        self._event("fault-bite", bit=bite.bit, observable=bite.observable, measured=bite.measured, expected=bite.expected)
+        self._bite(bite)
         return bite
 
     def _not_applied(self, error: LinkflapError) -> None:
-        self._event("fault-bite", bit=False, observable="injection", measured=str(error), expected="applied")
+        self._bite(Bite(bit=False, observable="injection", measured=str(error), expected="applied"))
+
+    def _bite(self, bite: Bite) -> None:
+        self._recorder.write(
+            FaultBite(
+                target=self.spec.target,
+                id=self.spec.id,
+                bit=bite.bit,
+                observable=bite.observable,
+                measured=bite.measured,
+                expected=bite.expected,
+            )
+        )
 
     def heal(self) -> LinkflapError | None:
         """Takes it back, and checks that; why it is not healed."""
         try:
             checked = list(self.fault.heal())
         except LinkflapError as error:
-            self._event("fault-heal", healed=False, checked=[str(error)])
+            self._healed(False, str(error))
             return error
-        self._event("fault-heal", healed=True, checked=checked)
+        self._healed(True, *checked)
         return None
+
+    def _healed(self, healed: bool, *checked: str) -> None:
+        self._recorder.write(FaultHeal(target=self.spec.target, id=self.spec.id, healed=healed, checked=checked))
 
     def end(self) -> None:
         """Says that it is over."""
-        self._event("fault-end")
-
-    def _event(self, kind: str, **data: object) -> None:
-        self._recorder.event(kind, self.spec.target, id=self.spec.id, **data)
+        self._recorder.write(FaultEnd(target=self.spec.target, id=self.spec.id))

@@ -16,6 +16,7 @@ from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_optio
 from linkflap.chaos.triggers import TRIGGERS, condition, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.events import FaultBite, Trigger
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.spelling import nearest
@@ -248,7 +249,11 @@ class Player:
             self._joined(spec, waits.during)
         except LinkflapError as error:
             self._triggered(spec, waited, hit=False)
-            self._event("fault-bite", spec, bit=False, observable=spec.when, measured=str(error), expected=spec.when)
+            self._world.recorder.write(
+                FaultBite(
+                    target=spec.target, id=spec.id, bit=False, observable=spec.when, measured=str(error), expected=spec.when
+                )
+            )
             return False
         if not world.stopping:
             self._triggered(spec, waited, hit=True)
@@ -256,7 +261,8 @@ class Player:
 
     def _triggered(self, spec: FaultSpec, since: int, *, hit: bool) -> None:
         if spec.when != "always":
-            self._event("trigger", spec, when=spec.when, hit=hit, seconds=round((now() - since) / 1e9, 3))
+            seconds = round((now() - since) / 1e9, 3)
+            self._world.recorder.write(Trigger(target=spec.target, id=spec.id, when=spec.when, hit=hit, seconds=seconds))
 
     def _follows(self, spec: FaultSpec, before: str) -> int:
         """Waits for the fault that this one follows; when that had ended. Raises FaultError when it did not end as it should."""
@@ -299,9 +305,6 @@ class Player:
         if failure is not None:
             self.failures.append(failure)
         return failure is None
-
-    def _event(self, kind: str, spec: FaultSpec, **data: object) -> None:
-        self._world.recorder.event(kind, spec.target, id=spec.id, **data)
 
 
 def spared(scenario: Scenario) -> Mapping[str, bool]:

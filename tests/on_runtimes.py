@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, stamped
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import RUNTIMES
@@ -55,8 +54,8 @@ class Events:
     def __init__(self):
         self.all: list[Event] = []
 
-    def event(self, kind, subject, **data):
-        self.all.append(Event(time=now(), kind=kind, subject=subject, data=data))
+    def write(self, event):
+        self.all.append(stamped(event))
         return self.all[-1]
 
     def of(self, kind) -> set[str]:

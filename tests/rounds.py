@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Bounds, EventRow, Fetched, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -87,7 +87,7 @@ class Made:
     topology: Topology
     schedule: tuple[FaultSpec, ...]
     logs: dict[tuple[str, str], list[Entry]]
-    events: list[Event]
+    events: list[EventRow]
     operations: list[Operation]
     reads: list[tuple[float, str, int, int]]
     marks: list[tuple[float, str, int, int]]
@@ -122,11 +122,11 @@ class Made:
         return run.write(root)
 
 
-def _event(second: float, kind: str, subject: str, /, **data: object) -> Event:
-    return Event(time=int(second * SECOND), kind=kind, subject=subject, data=data)
+def _event(second: float, kind: str, subject: str, /, **data: object) -> EventRow:
+    return EventRow(time=int(second * SECOND), kind=kind, subject=subject, data=data)
 
 
-def _fault(start: float, end: float, name: str, fault: str, target: str, *, restores: bool) -> list[Event]:
+def _fault(start: float, end: float, name: str, fault: str, target: str, *, restores: bool) -> list[EventRow]:
     return [
         _event(start, "fault-start", target, id=name, fault=fault, options={}, restores=restores),
         _event(start + 0.1, "fault-bite", target, id=name, bit=True, observable="it", measured=1, expected=1),
@@ -135,7 +135,7 @@ def _fault(start: float, end: float, name: str, fault: str, target: str, *, rest
     ]
 
 
-def _failover(second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]) -> list[Event]:
+def _failover(second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]) -> list[EventRow]:
     """A mirror's end, the promotion, and what kind of failover that was."""
     promoted = offset + len(appended)
     reported = {"topic": TOPIC, "partition": 0, "mirrored": offset, "promoted": promoted, "truncated": [], "appended": appended}
@@ -190,7 +190,7 @@ SAID: list[tuple[int, str]] = [(11, "ABORT of producer 1, epoch 0")]
 TAIL_LOG, BEFORE, END = "1-away", "1-reverse", "2-end"
 
 
-def _gone() -> tuple[list[Event], list[Operation], list[tuple[float, str, int, int]]]:
+def _gone() -> tuple[list[EventRow], list[Operation], list[tuple[float, str, int, int]]]:
     """A dies at second 10 and B goes on; the same in every story."""
     events = [
         *_fault(10, 16, "away", "failover-forced", "A->B", restores=False),

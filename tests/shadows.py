@@ -21,6 +21,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
+from tests.events import Rows
 
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
@@ -47,11 +48,7 @@ def config(**changed) -> Config:
     return Config(**values | changed)
 
 
-class Events(list):
-    """A Recorder."""
-
-    def event(self, kind, subject, /, **data):
-        self.append((kind, subject, data))
+Events = Rows
 
 
 class Writer:

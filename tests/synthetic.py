@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Bounds, EventRow, Fetched, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
@@ -47,7 +47,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
     run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=0, ended=0, scenario=scenario)
     writer = RunWriter(root, run)
     bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
-    events: list[Event] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]
+    events: list[EventRow] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]
     operations, polls, marks = writer.operations("p1"), writer.polls("r1"), writer.watermarks("B")
     for partition in range(shape.partitions):
         log, sends, reads = _partition(partition, shape)
@@ -77,15 +77,15 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
     return root
 
 
-def append_events(root: Path, events: Sequence[Event]) -> None:
+def append_events(root: Path, events: Sequence[EventRow]) -> None:
     """Adds events with times of the caller's choosing, which RunWriter.event does not allow."""
     with (root / "events.jsonl").open("ab") as file:
         for event in events:
             file.write(msgspec.json.encode(event) + b"\n")
 
 
-def _event(time: int, kind: str, subject: str, /, **data: object) -> Event:
-    return Event(time=time, kind=kind, subject=subject, data=data)
+def _event(time: int, kind: str, subject: str, /, **data: object) -> EventRow:
+    return EventRow(time=time, kind=kind, subject=subject, data=data)
 
 
 def _partition(partition: int, shape: Shape) -> tuple[list[bytes], list[Operation], list[Poll]]:

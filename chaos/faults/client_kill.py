@@ -63,7 +63,7 @@ class ClientKill:
         death = self._death
         if death is None:
             return Bite(bit=False, observable=OBSERVABLE, measured="no process was killed", expected=expected)
-        there = death.expected == 0 or death.expected in [flying["operation"] for flying in death.in_flight]
+        there = death.expected == 0 or death.expected in [flying.operation for flying in death.in_flight]
         measured = {"process": death.process, "status": death.status, "seen": death.expected, "in_flight": list(death.in_flight)}
         return Bite(bit=death.status == -signal.SIGKILL and there, observable=OBSERVABLE, measured=measured, expected=expected)
 

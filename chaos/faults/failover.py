@@ -28,6 +28,7 @@ from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.events import Failover, Promotion
 from linkflap.harness.model.protocols import Bite, FailoverKind, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology, is_data_topic
@@ -77,8 +78,8 @@ class _Failover:
         self._mirror.fail_over(kind)
         name, cluster = self._spec.target, self._destination.name
         for (topic, partition), offset in sorted(self._mirror.promotion().items()):
-            self._world.recorder.event("promotion", name, cluster=cluster, topic=topic, partition=partition, offset=offset)
-        self._world.recorder.event("failover", name, kind=kind, fault_time=fault_time, open_transactions=open_transactions)
+            self._world.recorder.write(Promotion(link=name, cluster=cluster, topic=topic, partition=partition, offset=offset))
+        self._world.recorder.write(Failover(link=name, mode=kind, fault_time=fault_time, open_transactions=open_transactions))
 
     def _move(self, *, drained: bool) -> None:
         self._moved_at = now()

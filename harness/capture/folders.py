@@ -20,7 +20,8 @@ from linkflap.harness.log import batches
 from linkflap.harness.log.segments import offset_in
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.events import Captured
+from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
@@ -187,8 +188,8 @@ def record(folder: Path, asked: Asked, command: str) -> None:
             scenario=scenario, recorded=False, homes=homes,
         ),
     )  # fmt: skip
-    for event in (*events, *(Event(time=ended, kind="captured", subject=n, data={"moment": MOMENT}) for n in asked.logs)):
-        writer.tell(event)
+    for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in asked.logs)):
+        writer.write(event)
     capture = writer.capture_folder(MOMENT)
     for each in found:
         link = capture / each.cluster / str(each.broker) / f"{each.topic}-{each.partition}"

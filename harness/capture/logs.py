@@ -19,6 +19,7 @@ from typing import Final
 from linkflap.harness.capture.replicas import Known, Replica, ask, bounds_of
 from linkflap.harness.machine.disk_full import is_full
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.topology import INTERNAL_TOPICS, is_data_topic
@@ -59,7 +60,7 @@ class Captures:
                 if is_full(error):
                     raise self._writer.breakage.because(error) from error
                 raise
-        self._writer.event("captured", cluster, moment=moment, replicas=len(bounds))
+        self._writer.write(Captured(cluster=cluster, moment=moment, replicas=len(bounds)))
         return bounds
 
     def has(self, cluster: str) -> bool:

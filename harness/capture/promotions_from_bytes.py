@@ -23,7 +23,7 @@ import numpy as np
 from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
 from linkflap.harness.log import batches, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, FaultEnd, FaultStart, MirrorStarted, Promotion, PromotionUnknown
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
@@ -69,11 +69,17 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
         now = [(tp, own[number]) for tp, own in sorted(rounds.items()) if number < len(own)]
         time = max([time + 1, *(promotion.written for _, promotion in now)])
         for (topic, partition), promotion in now:
-            data = {"cluster": promotion.cluster, "topic": topic, "partition": partition, "offset": promotion.offset}
-            link_name = _into(links, promotion.cluster).name
-            events.append(Event(time=time, kind="promotion", subject=link_name, data=data))
-            if not promotion.sure:
-                events.append(Event(time=time, kind="promotion-unknown", subject=link_name, data=data))
+            for kind in (Promotion,) if promotion.sure else (Promotion, PromotionUnknown):
+                events.append(
+                    kind(
+                        time=time,
+                        link=_into(links, promotion.cluster).name,
+                        cluster=promotion.cluster,
+                        topic=topic,
+                        partition=partition,
+                        offset=promotion.offset,
+                    )
+                )
         for link in dict.fromkeys(_into(links, promotion.cluster) for _, promotion in now if promotion.followed):
             events += _reversal(link, number, time + 1)
             time += 3
@@ -139,11 +145,10 @@ def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int, int] | No
 
 
 def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
-    data = {"id": f"turned-{number + 1}", "fault": "mirror-reverse"}
-    yield Event(time=time, kind="fault-start", subject=link.name, data=data)
-    back = f"{link.destination}->{link.source}"
-    yield Event(time=time + 1, kind="mirror-started", subject=back, data={"mirror": "exact"})
-    yield Event(time=time + 1, kind="fault-end", subject=link.name, data=data)
+    turned = f"turned-{number + 1}"
+    yield FaultStart(time=time, target=link.name, id=turned, fault="mirror-reverse")
+    yield MirrorStarted(time=time + 1, link=link.reverse.name, mirror="exact")
+    yield FaultEnd(time=time + 1, target=link.name, id=turned, fault="mirror-reverse")
 
 
 def _resets(log: batches.Log) -> list[Mark]:

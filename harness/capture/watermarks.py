@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.events import HostStall
 from linkflap.harness.model.history import GroupOffset, Watermark
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.security import entered_by, security_of
@@ -252,7 +253,7 @@ class StallWatch:
     def noticed(self, oversleep: float) -> None:
         """Records an oversleep of so many seconds when it is beyond the threshold."""
         if oversleep >= self._threshold:
-            self._recorder.event("host-stall", "host", seconds=round(oversleep, 3))
+            self._recorder.write(HostStall(seconds=round(oversleep, 3)))
 
     def stop(self) -> None:
         """Returns when the thread is gone; safe to call twice, and before start."""

@@ -22,6 +22,7 @@ from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.mm2_progress import Gap, Progress
 from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder, Service
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
@@ -114,7 +115,7 @@ class MirrorMaker:
         finally:
             canary.close()
         options = {name: getattr(self._options, name) for name in ("delivery", "isolation", "groups", "tasks")}
-        self._recorder.event("mirror-started", self.link.name, mirror="mm2", options=options, seconds=_since(began))
+        self._recorder.write(MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began)))
 
     def _through(self, canary: Canary, tasks: int) -> bool:
         if not self._service.alive:
@@ -128,13 +129,14 @@ class MirrorMaker:
         that has failed stays so, as it would elsewhere until somebody comes."""
         known = self._progress.refresh()
         for change in self._progress.changes():
-            self._recorder.event(
-                "mirror-state",
-                self.link.name,
-                connector=change.connector,
-                task=change.task,
-                state=change.state,
-                trace=change.trace,
+            self._recorder.write(
+                MirrorState(
+                    link=self.link.name,
+                    connector=change.connector,
+                    task=change.task,
+                    state=change.state,
+                    trace=change.trace,
+                )
             )
         return known
 
@@ -146,7 +148,7 @@ class MirrorMaker:
 
     def crash(self) -> None:
         self._service.kill()
-        self._recorder.event("mirror-crashed", self.link.name, by="SIGKILL")
+        self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
 
     def stop(self) -> None:
         """Ends the worker, and whatever it left open on the destination. Safe to call twice.
@@ -164,7 +166,7 @@ class MirrorMaker:
             self._service.kill()
         if _runs(self._destination):
             self._settle()
-        self._recorder.event("mirror-stopped", self.link.name, drained=drained)
+        self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def _look_at_states(self) -> None:
         """Before the worker is stopped, which ends all of them; and which connectors never had a state. Not of a dead worker."""
@@ -174,8 +176,8 @@ class MirrorMaker:
             self._refresh()
             for connector in mm2_config.connectors(self._options):
                 if f"connector {connector}" not in self._progress.states:
-                    self._recorder.event(
-                        "mirror-state", self.link.name, connector=connector, task=-1, state="NONE", trace=self._log_tail()
+                    self._recorder.write(
+                        MirrorState(link=self.link.name, connector=connector, task=-1, state="NONE", trace=self._log_tail())
                     )
 
     def _settle(self) -> None:

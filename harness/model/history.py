@@ -141,51 +141,8 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that linkflap did or noticed. Kinds, their subjects and data:
-
-    phase            name            {}
-    cluster-ready    cluster         {kafka, brokers, seconds}
-    link-proven      link            {proxied: [host:port], rtt_ms, probe_rtt_ms}
-    trigger          target          {id, when, hit: bool, seconds: waited}    of a fault that waits for something
-    fault-start      target          {id, fault, for, options, restores}   restores: False when it is never healed
-    fault-bite       target          {id, bit: bool, observable, measured, expected}   exactly one per fault
-    fault-heal       target          {id, healed: bool, checked: [str]}
-    fault-end        target          {id}
-    proxy-rebuilt    link            {reason}
-    mirror-started   link            {mirror, options, seconds}
-    mirror-described link            {asked: ns, rows: [{topic, partition, state, mirrors: bool, lag}]}    what it says of itself;
-                                     asked then, answered at the event's time
-    mirror-verb      link            {verb, accepted: bool, tries, refused: {error: times}, seconds}    asked until accepted
-    mirror-stopped   link            {drained: bool}    of one that keeps a journal also partitions: [..], topics: {name: ids},
-                                     each with unknown_configs that were left out,
-                                     unsynced: {group: state}, which were active on the destination,
-                                     and undrained: {broker: id}, which may hand out mirrored producer ids from there on
-    mirror-crashed   link            {by: SIGKILL|itself}
-    mirror-lag       link            {reported: records or None, measured: records or None}    of one by commands, at its end:
-                                     what its command said, and what the bytes of both sides say
-    mirror-state     link            {connector, task: number or -1 (the connector itself), state, trace}    when it changes, as
-                                     Kafka Connect keeps it; NONE: it never had one, and trace is the end of the worker's log
-    broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}
-                                     no fault has ended it
-    program-started  program         {cluster, command, pid}    a workload that is a program of the user's
-    client-died      process of clients  {by: itself|id of the fault, pid, clients, clusters, status: exit status (-signal),
-                                     signal: its name or empty, in_flight: [{client, operation, kind, ending, cluster, records}],
-                                     that never returned, torn_bytes: of an unfinished row, last_words: [..], again: bool}
-    client-restarted process of clients  {pid, clients}    the same clients, as new incarnations
-    client-crash     client          {error}    ended by an error of linkflap's own
-    producer-replaced  client        {process, reason}    could not begin a transaction; a new incarnation goes on
-    failover         link            {kind: planned|forced, fault_time, open_transactions}
-    promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
-    promotion-unknown link           {cluster, topic, partition, offset}    of copied logs: no mark is left of that promotion
-    truncation       link            {cluster, topic, partition, offset, end}    a takeover cut it at offset; it ended at end
-    topic-given-up   link            {topic, reason}    nothing is mirrored into it any more
-    clients-moved    from-cluster    {to}
-    host-stall       host            {seconds}
-    captured         cluster         {moment, replicas}
-    interrupted      run             {by}
-    not-ended        faults|clients|watermarks|deployment    {reason}    did not end in time
-    """
+class EventRow:
+    """An event as it is on disk. `harness.model.events` has a class for each kind: its subject and what its data are."""
 
     time: Time
     kind: str

@@ -43,6 +43,19 @@ class LinkSpec:
         """The link as it is written everywhere: `A->B`."""
         return f"{self.source}->{self.destination}"
 
+    @property
+    def reverse(self) -> LinkSpec:
+        """The link that leads back."""
+        return LinkSpec(source=self.destination, destination=self.source)
+
+    @classmethod
+    def parse(cls, name: str) -> LinkSpec:
+        """The link of a name (`A->B`). Raises ValueError where it is none."""
+        source, arrow, destination = name.partition("->")
+        if not (source and arrow and destination) or "->" in destination:
+            raise ValueError(f"{name!r} is no link; links are written A->B")
+        return cls(source=source, destination=destination)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:

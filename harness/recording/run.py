@@ -25,6 +25,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
+from linkflap.harness.model.events import Interrupted, NotEnded, Phase
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Scenario
@@ -108,7 +109,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
 
 
 def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
-    writer.event("phase", name)
+    writer.write(Phase(name=name))
     progress.phase(name)
 
 
@@ -189,7 +190,7 @@ def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
         with held_off():
             end()
     except LinkflapError as error:
-        writer.event("not-ended", what, reason=str(error))
+        writer.write(NotEnded(what=what, reason=str(error)))
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
@@ -283,7 +284,7 @@ def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         status, why = ("failed", "; ".join(exits)) if exits else ("finished", "")
     except KeyboardInterrupt:
         status, why = "interrupted", "interrupted by the user"
-        writer.event("interrupted", "run", by="signal")
+        writer.write(Interrupted(by="signal"))
         raise
     except LinkflapError as failure:
         why = str(failure)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from linkflap.chaos.faults import OF_CLIENTS
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.events import BrokerDied, MirrorCrashed
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -60,7 +61,7 @@ class UnexpectedExits:
             if any(ends_mirror(fault, link) for fault in faults):
                 self._was_alive.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
             else:
-                self._world.recorder.event("mirror-crashed", link, by="itself")
+                self._world.recorder.write(MirrorCrashed(link=link, by="itself"))
                 reported.append(f"the mirror of {link} died by itself; see its log among the run's logs")
                 self._seen.add(link)
         self._found.extend(reported)
@@ -69,7 +70,9 @@ class UnexpectedExits:
     def _broker_died(self, broker: Broker, name: str) -> str:
         status, starved = broker.exit_status, _starved(broker)
         words = [textwrap.shorten(line, _WIDTH, placeholder=" …") for line in broker.last_words(lines=_LAST)]
-        self._world.recorder.event("broker-died", name, by="itself", status=status, out_of_memory=starved, last_words=words)
+        self._world.recorder.write(
+            BrokerDied(broker=name, by="itself", status=status, out_of_memory=starved, last_words=tuple(words))
+        )
         said = f"its last words: {' | '.join(words)}; see" if words else "see"
         return f"broker {name} died by itself ({how(status, starved=starved)}); {said} {broker.log}"
 

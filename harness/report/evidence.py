@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
-from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.report.document import in_short
 
@@ -181,7 +182,7 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
         stream.write(f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n")
     stream.write("\npromotions and truncations\n" if explanation.takeovers else "")
     for event in explanation.takeovers:
-        facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.data.items())
+        facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.row.data.items())
         stream.write(f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report.document import in_short
 from linkflap.harness.report.operations import Ints
@@ -234,7 +234,7 @@ def _events(
         said = f"{each['n']}. {row.kind}: {each['sentence'] or row.where}"
         yield {"at": each["at"], "kind": "allowed" if row.allowed else "anomaly", "text": said, "n": each["n"]}
     for event in events:
-        facts = ", ".join(f"{name} {in_short(value, 160)}" for name, value in event.data.items())
+        facts = ", ".join(f"{name} {in_short(value, 160)}" for name, value in event.row.data.items())
         yield {
             "at": _since(event.time, series),
             "kind": event.kind,

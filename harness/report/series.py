@@ -15,7 +15,31 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.events import (
+    BrokerDied,
+    ClientCrash,
+    ClientDied,
+    ClientRestarted,
+    ClientsMoved,
+    Event,
+    Failover,
+    FaultBite,
+    FaultEnd,
+    FaultHeal,
+    FaultStart,
+    HostStall,
+    Interrupted,
+    MirrorCrashed,
+    MirrorStarted,
+    OfFault,
+    ProducerReplaced,
+    Promotion,
+    ProxyRebuilt,
+    TopicGivenUp,
+    Truncation,
+    of_kind,
+)
+from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.report.operations import Done, errors, latency
 from linkflap.harness.rundir import Damage, RunReader
@@ -194,7 +218,7 @@ def series(reader: RunReader) -> Series:
 
 def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int, int]:
     """First and last moment. The time before the first client wrote anything (starting clusters and mirrors) is not shown."""
-    times = [event.time for event in events if event.kind in ("fault-start", "fault-end", "failover", "promotion")]
+    times = [event.time for event in events if isinstance(event, FaultStart | FaultEnd | Failover | Promotion)]
     times += [time for time in (seen.first, seen.last) if time is not None]
     if not times:
         return reader.run.started, max(reader.run.ended, reader.run.started + int(_NANO))
@@ -235,7 +259,7 @@ def _lags(
                 behind = np.maximum(source - there, 0.0)
                 total = behind if total is None else total + behind
         if total is not None:
-            over = [(e.time - began) / _NANO for e in events if e.kind == "failover" and e.subject == link.name]
+            over = [(e.time - began) / _NANO for e in of_kind(events, Failover) if e.link == link.name]
             total[edges[1:] > min(over, default=np.inf)] = np.nan
             found[link.name] = total
     return found
@@ -253,35 +277,32 @@ def _levels(began: int, edges: Floats, marks: Points[tuple[str, str, int]]) -> d
 
 def windows(events: Sequence[Event], began: int, ended: int) -> list[Window]:
     """Every fault that started, in order of its start."""
-    by_id: dict[str, dict[str, Event]] = defaultdict(dict)
-    for event in events:
-        if event.kind in ("fault-start", "fault-bite", "fault-heal", "fault-end"):
-            by_id[str(event.data.get("id", event.subject))].setdefault(event.kind, event)
-    found = [_window(id, seen, began, ended) for id, seen in by_id.items() if "fault-start" in seen]
+    steps: dict[str, list[OfFault]] = defaultdict(list)
+    for event in of_kind(events, OfFault):
+        steps[event.id].append(event)
+    found = [_window(of_kind(each, FaultStart)[0], each, began, ended) for each in steps.values() if of_kind(each, FaultStart)]
     return sorted(found, key=lambda window: window.start)
 
 
-def _window(id: str, seen: Mapping[str, Event], began: int, ended: int) -> Window:
-    start = seen["fault-start"]
-    end = seen.get("fault-end") or seen.get("fault-heal")
-    bite = seen["fault-bite"].data if "fault-bite" in seen else {}
-    heal = seen["fault-heal"].data if "fault-heal" in seen else {}
-    checked = heal.get("checked")
+def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int) -> Window:
+    bite = next(iter(of_kind(steps, FaultBite)), None)
+    heal = next(iter(of_kind(steps, FaultHeal)), None)
+    end = next(iter(of_kind(steps, FaultEnd)), None) or heal
     return Window(
-        id=id,
-        fault=str(start.data.get("fault", "")),
-        target=start.subject,
+        id=start.id,
+        fault=start.fault,
+        target=start.target,
         start=(start.time - began) / _NANO,
         end=((end.time if end else ended) - began) / _NANO,
         ended=end is not None,
-        lasting=start.data.get("restores") is False,
-        bit=bool(bite["bit"]) if "bit" in bite else None,
-        observable=str(bite.get("observable", "")),
-        measured=str(bite.get("measured", "")),
-        expected=str(bite.get("expected", "")),
-        healed=", ".join(map(str, checked)) if isinstance(checked, list | tuple) else "",
-        bite=(seen["fault-bite"].time - began) / _NANO if "fault-bite" in seen else None,
-        heal=(seen["fault-heal"].time - began) / _NANO if "fault-heal" in seen else None,
+        lasting=start.restores is False,
+        bit=bite.bit if bite else None,
+        observable=bite.observable if bite else "",
+        measured=str(bite.measured) if bite else "",
+        expected=str(bite.expected) if bite else "",
+        healed=", ".join(heal.checked) if heal else "",
+        bite=(bite.time - began) / _NANO if bite else None,
+        heal=(heal.time - began) / _NANO if heal else None,
     )
 
 
@@ -301,36 +322,57 @@ def _sampled(seen: Seen, began: int) -> Levels:
     return found
 
 
-_MARKED: Final[Mapping[str, str]] = {
-    "client-died": "{subject} died ({by})",
-    "client-restarted": "{subject} started again",
-    "client-crash": "{subject} crashed",
-    "broker-died": "broker {subject} died",
-    "mirror-started": "mirror {subject} started",
-    "mirror-crashed": "mirror {subject} crashed ({by})",
-    "truncation": "{cluster} truncated {topic}-{partition} to {offset}",
-    "proxy-rebuilt": "proxies of {subject} rebuilt",
-    "producer-replaced": "{subject} replaced",
-    "clients-moved": "clients of {subject} moved to {to}",
-    "host-stall": "the host stood still for {seconds} s",
-    "topic-given-up": "{subject} gave up {topic}",
-    "interrupted": "interrupted",
-}
+def _label(event: Event) -> str:
+    """What is shown of an event on the axis of time; nothing of most kinds."""
+    match event:
+        case BrokerDied():
+            return f"broker {event.broker} died"
+        case MirrorStarted():
+            return f"mirror {event.link} started"
+        case MirrorCrashed():
+            return f"mirror {event.link} crashed ({event.by})"
+        case Truncation():
+            return f"{event.cluster} truncated {event.topic}-{event.partition} to {event.offset}"
+        case ProxyRebuilt():
+            return f"proxies of {event.link} rebuilt"
+        case HostStall():
+            return f"the host stood still for {event.seconds} s"
+        case TopicGivenUp():
+            return f"{event.link} gave up {event.topic}"
+        case Interrupted():
+            return "interrupted"
+    return _label_of_clients(event)
+
+
+def _label_of_clients(event: Event) -> str:
+    match event:
+        case ClientDied():
+            return f"{event.process} died ({event.by})"
+        case ClientRestarted():
+            return f"{event.process} started again"
+        case ClientCrash():
+            return f"{event.client} crashed"
+        case ProducerReplaced():
+            return f"{event.client} replaced"
+        case ClientsMoved():
+            return f"clients of {event.cluster} moved to {event.to}"
+    return ""
 
 
 def _marks(events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int) -> list[Mark]:
     """Failovers, and the first promotion of each link that has none (one line per link, not one per partition); and the rest."""
     marks: list[Mark] = []
     seen: set[str] = set()
-    for event in sorted(events, key=lambda event: event.kind != "failover"):
+    for event in sorted(events, key=lambda event: not isinstance(event, Failover)):
         at = (event.time - began) / _NANO
-        if event.kind == "failover":
-            marks.append(Mark(at=at, label=f"failover {event.subject} ({event.data.get('kind', '')})", kind="failover"))
-        elif event.kind == "promotion" and event.subject not in seen:
-            seen.add(event.subject)
-            marks.append(Mark(at=at, label=f"{event.data.get('cluster', event.subject)} promoted", kind="promotion"))
-        elif event.kind in _MARKED and began <= event.time <= ended:
-            marks.append(Mark(at=at, label=_MARKED[event.kind].format_map(_Said(event)), kind=event.kind))
+        match event:
+            case Failover():
+                marks.append(Mark(at=at, label=f"failover {event.link} ({event.mode})", kind=event.kind))
+            case Promotion() if event.link not in seen:
+                seen.add(event.link)
+                marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))
+            case _ if (label := _label(event)) and began <= event.time <= ended:
+                marks.append(Mark(at=at, label=label, kind=event.kind))
     # Every partition that a broker led is one election to whoever reads it.
     last = -_NANO
     for time, label in sorted(elections):
@@ -338,13 +380,3 @@ def _marks(events: Sequence[Event], elections: Sequence[tuple[int, str]], began:
             marks.append(Mark(at=(time - began) / _NANO, label=label, kind="election"))
         last = time
     return marks
-
-
-class _Said(dict[str, object]):
-    """An event's data for a label; what it lacks is a question mark."""
-
-    def __init__(self, event: Event) -> None:
-        super().__init__(event.data, subject=event.subject)
-
-    def __missing__(self, key: str) -> str:
-        return "?"

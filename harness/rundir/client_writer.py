@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from linkflap.harness.machine.disk_full import Breakage
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.rundir.files import Appender
 
@@ -24,7 +25,7 @@ class ClientWriter:
     A client that is started again goes on in the file of the one before it (`last_rows` has removed an unfinished line).
     """
 
-    def __init__(self, root: Path, happened: Callable[[str, str, dict[str, object]], None]) -> None:
+    def __init__(self, root: Path, happened: Callable[[Event], None]) -> None:
         self.root = root
         self.breakage = Breakage(root)
         self._happened = happened
@@ -40,9 +41,9 @@ class ClientWriter:
         self._appenders.append(appender)
         return appender
 
-    def event(self, kind: str, subject: str, /, **data: object) -> None:
+    def write(self, event: Event, /) -> None:
         """Passes an event on."""
-        self._happened(kind, subject, data)
+        self._happened(event)
 
     def close(self) -> None:
         for appender in self._appenders:

@@ -10,8 +10,8 @@ from typing import Generic
 import msgspec
 
 from linkflap.harness.machine.disk_full import Breakage
-from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Kind, stamped
+from linkflap.harness.model.history import EventRow
 from linkflap.harness.rundir.values import Row
 
 
@@ -58,17 +58,13 @@ class EventLog:
     """A file of events alone: what a deployment without a run writes to, and the part of a run that everything writes to."""
 
     def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
-        self._rows: Appender[Event] = Appender(path, breakage)
+        self._rows: Appender[EventRow] = Appender(path, breakage)
 
-    def event(self, kind: str, subject: str, /, **data: object) -> Event:
-        """Writes an event with the time of now, and returns it."""
-        event = Event(time=now(), kind=kind, subject=subject, data=data)
-        self._rows.write(event)
-        return event
-
-    def tell(self, event: Event) -> None:
-        """Writes an event of another time."""
-        self._rows.write(event)
+    def write(self, event: Kind, /) -> Kind:
+        """Writes an event, with the time of now where it has none, and returns it so."""
+        written = stamped(event)
+        self._rows.write(written.row)
+        return written
 
     def close(self) -> None:
         self._rows.close()

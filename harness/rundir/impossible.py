@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from linkflap.harness.model.history import LARGEST, Event, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Operation, Poll, SendGroup, Watermark
 
 
 def _impossible_span(row: Poll | Watermark) -> str:
@@ -29,24 +29,8 @@ def _beyond(group: SendGroup, index: int, count: int, what: str) -> str:
     return f"records {index + 1} to {index + count} were {what}, of {group.count} sent to {group.topic}-{group.partition}"
 
 
-def _impossible_event(row: Event) -> str:
-    """What it says of places that no log has. What it does not say at all is for others to miss."""
-    for name in _PLACED.get(row.kind, ()):
-        value = row.data.get(name, 0)
-        if isinstance(value, int) and not 0 <= value <= (_LAST_PARTITION if name == "partition" else LARGEST):
-            return f"{name} {value} in a {row.kind} of {row.subject}"
-    return ""
-
-
-_LAST_PARTITION: Final = 2**31 - 1
-_PLACED: Final[Mapping[str, Sequence[str]]] = {
-    "promotion": ("partition", "offset"),
-    "truncation": ("partition", "offset", "end"),
-    "failover": ("fault_time",),
-}
 IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {
     Operation: _impossible_operation,
-    Event: _impossible_event,
     Poll: _impossible_span,
     Watermark: _impossible_span,
 }

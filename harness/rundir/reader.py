@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import msgspec
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.events import KINDS, Event, read
+from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.rundir.impossible import IMPOSSIBLE
 from linkflap.harness.rundir.manifest import missing
 from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
 
+EVENTS: Final = "events.jsonl"
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
     Poll: "polls",
@@ -52,7 +55,20 @@ class RunReader:
         return missing(self.root)
 
     def events(self) -> tuple[list[Event], list[Damage]]:
-        return self._rows(Event, [self.root / "events.jsonl"])
+        """Every event that can be read. Of kinds that this linkflap does not know, the damage says once which."""
+        rows, damage = self._rows(EventRow, [self.root / EVENTS])
+        found, unknown = list[Event](), Counter[str]()
+        for row in rows:
+            if row.kind not in KINDS:
+                unknown[row.kind] += 1
+                continue
+            try:
+                found.append(read(row))
+            except ValueError as error:
+                damage.append(Damage(path=EVENTS, reason=str(error)))
+        if unknown:
+            damage.append(Damage(path=EVENTS, reason=_newer(unknown, self.run.linkflap)))
+        return found, damage
 
     def operations(self) -> tuple[list[Operation], list[Damage]]:
         return self._rows(Operation, self._folder("operations"))
@@ -68,8 +84,7 @@ class RunReader:
 
     def each(self, kind: type[Row], damage: list[Damage]) -> Iterator[Row]:
         """The rows of one kind, one at a time, for those who need not hold them; what is wrong with them joins `damage`."""
-        paths = [self.root / "events.jsonl"] if kind is Event else self._folder(_FOLDERS[kind])
-        return self._each(kind, paths, damage)
+        return self._each(kind, self._folder(_FOLDERS[kind]), damage)
 
     def moments(self) -> list[str]:
         """Names of the captures, oldest first by name."""
@@ -119,9 +134,9 @@ class RunReader:
         for path in paths:
             yield from self._whole_lines(kind, path, damage)
 
-    def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | Event) -> str:
+    def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | EventRow) -> str:
         """Why a row is of no cluster or no time of this run; empty where it is. What holds for events the verifier says."""
-        if isinstance(row, Event):
+        if isinstance(row, EventRow):
             return ""
         if row.cluster not in self._clusters:
             return f"it is of cluster {row.cluster!r}, and the run has {', '.join(sorted(self._clusters))}"
@@ -151,6 +166,14 @@ class RunReader:
                         yield row
         except OSError as error:
             damage.append(self._damage(path, f"missing: {error.strerror}"))
+
+
+def _newer(unknown: Mapping[str, int], version: str) -> str:
+    """What to do about events of unknown kinds."""
+    kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(unknown.items()))
+    return (
+        f"it has kinds of events that this linkflap does not know: {kinds}; judge it with linkflap {version}, which recorded it"
+    )
 
 
 def _instead(root: Path) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
-from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 
 FORMAT: Final = 1
 Status = Literal["running", "finished", "interrupted", "failed"]
-Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, Event)
+Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ import msgspec
 
 from linkflap.harness.machine.disk_full import Breakage
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.events import Kind
+from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir.files import Appender, EventLog, write_whole
 from linkflap.harness.rundir.manifest import inventory
@@ -27,7 +28,7 @@ class RunWriter:
         self.breakage = Breakage(root)
         self._run = run
         self._appenders: list[
-            Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[Event]
+            Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[EventRow]
         ] = []
         self.logs = root / "logs"
         try:
@@ -57,13 +58,9 @@ class RunWriter:
     def groups(self, cluster: str) -> Appender[GroupOffset]:
         return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl", self.breakage))
 
-    def event(self, kind: str, subject: str, /, **data: object) -> Event:
-        """Writes an event with the time of now, and returns it."""
-        return self._events.event(kind, subject, **data)
-
-    def tell(self, event: Event) -> None:
-        """Writes an event of another time."""
-        self._events.tell(event)
+    def write(self, event: Kind, /) -> Kind:
+        """Writes an event, with the time of now where it has none, and returns it so."""
+        return self._events.write(event)
 
     def capture_folder(self, moment: str) -> Path:
         folder = self.root / "captures" / moment

@@ -21,7 +21,23 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.chaos.generator.coverage import PLAIN, manners, strike, surroundings
-from linkflap.harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.events import (
+    BrokerDied,
+    ClientDied,
+    Event,
+    Failover,
+    FaultBite,
+    FaultEnd,
+    FaultStart,
+    MirrorCrashed,
+    ProducerReplaced,
+    Promotion,
+    TopicGivenUp,
+    Trigger,
+    Truncation,
+    of_kind,
+)
+from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.rundir import Damage, RunReader
 
@@ -69,7 +85,8 @@ def observed(folder: Path) -> Observed:
     """Of any run directory that can be read; a damaged one shows what it still has."""
     reader = RunReader(folder)
     scenario, damage = reader.run.scenario, list[Damage]()
-    events = list(reader.each(Event, damage))
+    events, torn = reader.events()
+    damage += torn
     struck = _struck(events, scenario)
     history = _History(reader, damage, events)
     kind = scenario.mirror.kind
@@ -79,20 +96,16 @@ def observed(folder: Path) -> Observed:
         cells |= {strike(fault, state, scenario.topology, kind) for state in history.states(fault, at)}
         outcomes.update(f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS))
     cells |= set(_orders(struck)) | manners([fault for fault, _, _ in struck], kind)
-    missed = [f"{e.data.get('id')}: {e.data.get('when')}" for e in events if e.kind == "trigger" and not e.data.get("hit")]
+    missed = [f"{e.id}: {e.when}" for e in of_kind(events, Trigger) if not e.hit]
     return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
 
 
 def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec, int, int]]:
     """(fault, when it was injected, when it had ended), of those that bit."""
     faults = {fault.id: fault for fault in scenario.schedule}
-    bit = {e.data.get("id") for e in events if e.kind == "fault-bite" and e.data.get("bit")}
-    ends = {e.data.get("id"): e.time for e in events if e.kind == "fault-end"}
-    return [
-        (faults[id_], e.time, ends.get(id_, e.time))
-        for e in events
-        if e.kind == "fault-start" and (id_ := str(e.data.get("id"))) in faults and id_ in bit
-    ]
+    bit = {e.id for e in of_kind(events, FaultBite) if e.bit}
+    ends = {e.id: e.time for e in of_kind(events, FaultEnd)}
+    return [(faults[e.id], e.time, ends.get(e.id, e.time)) for e in of_kind(events, FaultStart) if e.id in faults and e.id in bit]
 
 
 def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
@@ -104,6 +117,10 @@ def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
         for other, began, end in struck:
             if other is not fault and began < at < end:
                 yield f"over/{fault.fault}/{other.fault}"
+
+
+_CONSEQUENCES: Final = (ProducerReplaced, ClientDied, Truncation, Promotion, MirrorCrashed, BrokerDied, TopicGivenUp)
+"""Events that a fault can have led to."""
 
 
 class _History:
@@ -163,8 +180,8 @@ class _History:
         return False
 
     def _been_through(self, at: int) -> set[str]:
-        failovers = sum(e.kind == "failover" and e.time < at for e in self._events)
-        reversed_ = any(e.kind == "truncation" and e.time < at for e in self._events)
+        failovers = sum(e.time < at for e in of_kind(self._events, Failover))
+        reversed_ = any(e.time < at for e in of_kind(self._events, Truncation))
         found = {"after-failover"} if failovers else set()
         found |= {"after-failback"} if reversed_ else set()
         return found | ({"after-failover-2"} if failovers > 1 else set())
@@ -172,8 +189,7 @@ class _History:
     def followed(self, begin: int, end: int) -> Iterable[str]:
         """What happened within a span of time, each kind once."""
         found = {f"{s.ending} {s.outcome}" for s in self._spans if begin <= s.ended <= end and s.outcome != "ok"}
-        kinds = {"producer-replaced", "client-died", "truncation", "promotion", "mirror-crashed", "broker-died", "topic-given-up"}
-        found |= {e.kind for e in self._events if begin <= e.time <= end and e.kind in kinds}
+        found |= {e.kind for e in self._events if begin <= e.time <= end and isinstance(e, _CONSEQUENCES)}
         return sorted(found) or ["nothing"]
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from typing import Final
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import ClientCrash
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.wait import until
 from linkflap.harness.workloads.context import Context
@@ -125,7 +126,7 @@ class Client(ABC):
         except Exception as error:  # noqa: BLE001 our own mistake: an event says so, so that it cannot pass for a quiet client
             self.crash = f"{type(error).__name__}: {error}"
             self.tally.errors += 1
-            self.context.writer.event("client-crash", self.name, error=self.crash)
+            self.context.writer.write(ClientCrash(client=self.name, error=self.crash))
         finally:
             self.leave(clean=not self.interrupted)
             self._idle = True

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.events import ClientsMoved
 from linkflap.harness.model.protocols import ClientDeath, Moment, Recorder
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND
@@ -114,7 +115,7 @@ class WorkloadClients:
             what=f"clients of {source} to move to {destination}",
             state=lambda: [client.name for client in asked if not client.moved],
         )
-        self._recorder.event("clients-moved", source, to=destination)
+        self._recorder.write(ClientsMoved(cluster=source, to=destination))
 
     def stop_producers(self) -> None:
         """Stops everything that writes; readers read on."""

@@ -22,6 +22,7 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign, program
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import ClientDied, ClientRestarted, InFlight, ProgramStarted
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
@@ -80,7 +81,7 @@ class ProgramDeath:
     clients: Sequence[str]
     status: int
     time: int
-    in_flight: Sequence[Mapping[str, object]] = ()
+    in_flight: Sequence[InFlight] = ()
     expected: int | None = 0
 
 
@@ -154,8 +155,8 @@ class Command(Producers):
         self._child = self._foreign.start(
             self.spec.command, LINKFLAP_CLUSTER=self.cluster, LINKFLAP_BOOTSTRAP=self._bootstrap(self.cluster)
         )
-        self._writer.event(
-            "program-started", self.name, cluster=self.cluster, command=list(self.spec.command), pid=self._child.pid
+        self._writer.write(
+            ProgramStarted(program=self.name, cluster=self.cluster, command=tuple(self.spec.command), pid=self._child.pid)
         )
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
@@ -174,10 +175,10 @@ class Command(Producers):
     def _died(self, child: Child, *, by: str, again: bool) -> ProgramDeath:
         status = child.end_group() or 0
         words = self._foreign.last_words().splitlines()[-_WORDS:]
-        self._writer.event(
-            "client-died", self.name, by=by, pid=child.pid, clients=[self.name], clusters=[self.cluster], status=status,
-            signal=_signal(status), in_flight=[], torn_bytes=0, last_words=words, again=again,
-        )  # fmt: skip
+        self._writer.write(ClientDied(
+            process=self.name, by=by, pid=child.pid, clients=(self.name,), clusters=(self.cluster,), status=status,
+            signal=_signal(status), in_flight=(), torn_bytes=0, last_words=tuple(words), again=again,
+        ))  # fmt: skip
         self._wanted = again
         self._child = None
         return ProgramDeath(process=self.name, clients=[self.name], status=status, time=now())
@@ -252,7 +253,8 @@ class Command(Producers):
             self._foreign.kill(child)
             death = self._died(child, by=by, again=True)
             self._begin()
-            self._writer.event("client-restarted", self.name, pid=self._child.pid if self._child else 0, clients=[self.name])
+            pid = self._child.pid if self._child else 0
+            self._writer.write(ClientRestarted(process=self.name, pid=pid, clients=(self.name,)))
             return death
 
     def done_since_restart(self) -> int:

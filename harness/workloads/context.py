@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.rundir import Appender
@@ -21,7 +22,7 @@ class Writer(Protocol):
 
     def operations(self, client: str) -> Appender[Operation]: ...
     def polls(self, reader: str) -> Appender[Poll]: ...
-    def event(self, kind: str, subject: str, /, **data: object) -> object: ...
+    def write(self, event: Event, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import msgspec
 
 from linkflap.harness.model.clients import Library, libraries
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
@@ -312,7 +313,7 @@ class _Nowhere:
         self._opened.append(appender)
         return appender
 
-    def event(self, kind: str, subject: str, /, **data: object) -> None: ...
+    def write(self, event: Event, /) -> None: ...
 
     def close(self) -> None:
         for appender in self._opened:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import ClientDied, InFlight
 from linkflap.harness.model.history import Operation
 from linkflap.harness.rundir import LastRows, last_rows
 from linkflap.harness.workloads.members import Member
@@ -31,7 +32,7 @@ class Death:
     clients: tuple[str, ...]
     clusters: tuple[str, ...]
     status: int
-    in_flight: tuple[Mapping[str, object], ...]
+    in_flight: tuple[InFlight, ...]
     torn: int
     last_words: tuple[str, ...]
     falling: Falling | None
@@ -55,20 +56,21 @@ class Death:
         words = f"; its last words: {' | '.join(self.last_words)}" if self.last_words else ""
         return f"process {self.process} of {', '.join(self.clients)} died {by} ({self.how}), {flying}{words}"
 
-    def data(self, *, again: bool) -> dict[str, object]:
-        """What the event says."""
-        return {
-            "by": self.by,
-            "pid": self.pid,
-            "clients": self.clients,
-            "clusters": self.clusters,
-            "status": self.status,
-            "signal": signal_name(self.status) if self.status < 0 else "",
-            "in_flight": self.in_flight,
-            "torn_bytes": self.torn,
-            "last_words": self.last_words,
-            "again": again,
-        }
+    def event(self, *, again: bool) -> ClientDied:
+        """As it is written down."""
+        return ClientDied(
+            process=self.process,
+            by=self.by,
+            pid=self.pid,
+            clients=self.clients,
+            clusters=self.clusters,
+            status=self.status,
+            signal=signal_name(self.status) if self.status < 0 else "",
+            in_flight=self.in_flight,
+            torn_bytes=self.torn,
+            last_words=self.last_words,
+            again=again,
+        )
 
 
 ITSELF: Final = "itself"
@@ -129,15 +131,15 @@ def _worked(rows: LastRows, since: int) -> bool:
     return done or any(poll.time > since and any(part.runs for part in poll.fetched) for poll in rows.polls)
 
 
-def _short(row: Operation) -> Mapping[str, object]:
-    return {
-        "client": row.client,
-        "operation": row.number,
-        "kind": row.kind,
-        "ending": row.ending,
-        "cluster": row.cluster,
-        "records": sum(group.count for group in row.sends),
-    }
+def _short(row: Operation) -> InFlight:
+    return InFlight(
+        client=row.client,
+        operation=row.number,
+        kind=row.kind,
+        ending=row.ending,
+        cluster=row.cluster,
+        records=sum(group.count for group in row.sends),
+    )
 
 
 def _last_words(log: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
 from linkflap.harness.workloads import KINDS, context
@@ -74,8 +75,8 @@ class Process:
         self._fall = Fall(cluster="")
         self.stopping = False
 
-    def _happened(self, kind: str, subject: str, data: dict[str, object]) -> None:
-        self._channel.send(Happened(kind=kind, subject=subject, data=data))
+    def _happened(self, event: Event) -> None:
+        self._channel.send(Happened.of(event))
 
     def obey(self, command: Command) -> None:
         """Does what the harness says; nothing here waits."""

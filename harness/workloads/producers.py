@@ -11,6 +11,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import Client
@@ -180,7 +181,7 @@ class Producing(Client):
         try:
             incarnation.producer.begin_transaction()
         except KafkaException as error:
-            self.context.writer.event("producer-replaced", self.name, process=incarnation.process, reason=describe(error))
+            self.context.writer.write(ProducerReplaced(client=self.name, process=incarnation.process, reason=describe(error)))
             self.forget()
             self.rest(RETRY)
             return False

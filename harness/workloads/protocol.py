@@ -17,6 +17,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from linkflap.harness.model.events import Event, read
+from linkflap.harness.model.history import EventRow
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
@@ -161,9 +163,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An event for the run's record."""
 
-    kind: str
-    subject: str
-    data: Mapping[str, object]
+    row: EventRow
+
+    @classmethod
+    def of(cls, event: Event) -> Happened:
+        return cls(row=event.row)
+
+    @property
+    def event(self) -> Event:
+        return read(self.row)
 
 
 class Falling(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -20,6 +20,7 @@ import msgspec
 from linkflap.harness.machine import children
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError
+from linkflap.harness.model.events import ClientRestarted
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.death import ITSELF, Death, examined
@@ -237,7 +238,7 @@ class Worker:
                 case State():
                     self._answered(report)
                 case Happened():
-                    self._writer.event(report.kind, report.subject, **report.data)
+                    self._writer.write(report.event)
                 case Falling():
                     self._falling = report
 
@@ -296,7 +297,7 @@ class Worker:
         return death
 
     def _report(self, death: Death) -> None:
-        self._writer.event("client-died", self.name, **death.data(again=not self._gone))
+        self._writer.write(death.event(again=not self._gone))
         if self._gone and not self._ending:
             self.given_up = f"{death.sentence}, {self._in_vain} times in a row; see {self._log}"
         self.deaths.append(death)
@@ -316,5 +317,5 @@ class Worker:
                 self._channel.send(Start())
             if self._order is not None:
                 self._channel.send(self._order)
-        self._writer.event("client-restarted", self.name, pid=self.pid, clients=[m.name for m in self.members])
+        self._writer.write(ClientRestarted(process=self.name, pid=self.pid, clients=tuple(m.name for m in self.members)))
         return True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Failover
 from linkflap.spark_verify.facts.story import Promotion

@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model import events as events_
+from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Failover, PromotedPartition
@@ -163,7 +164,7 @@ def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Meas
         )
         for (fault_time, link, kind), mine in _by_failover(partials)
     ]
-    failed_over = dict.fromkeys(e.subject for e in events if e.kind == "failover")
+    failed_over = dict.fromkeys(e.link for e in of_kind(events, events_.Failover))
     missing = [
         *(f"the failover over {link} promoted no partition" for link in failed_over if link not in {f.link for f in failovers}),
         *(

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Protocol
 
-from linkflap.harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+import msgspec
+
+from linkflap.harness.model.events import Event, Failover, MirrorStopped, Promotion, Truncation
+from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.rundir import Damage, RunReader
 
-TAKEOVERS: Final = frozenset({"promotion", "truncation", "mirror-stopped", "failover"})
 _TIMES: Final = ("time", "returned", "invoked")
 _EACH_WAY: Final = 2
 
@@ -140,27 +142,20 @@ def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
 def takeovers(reader: Rows, subject: Subject) -> list[Event]:
     """Promotions, cuts and ends of mirrors that changed whose the partition's offsets are; of several partitions only this."""
     rows, _ = reader.events()
-    found = [_only(row, subject) for row in rows if row.kind in TAKEOVERS]
-    return sorted((row for row in found if row is not None), key=lambda row: row.time)
+    found = [_only(event, subject) for event in rows]
+    return sorted((event for event in found if event is not None), key=lambda event: event.time)
 
 
-def _only(row: Event, subject: Subject) -> Event | None:
-    data = row.data
-    partitions = data.get("partitions")
-    if isinstance(partitions, list | tuple):
-        mine = [
-            one
-            for one in partitions
-            if isinstance(one, Mapping) and subject.of(str(one.get("topic")), _number(one.get("partition")))
-        ]
-        return Event(time=row.time, kind=row.kind, subject=row.subject, data={**data, "partitions": mine}) if mine else None
-    if "topic" in data and not subject.of(str(data["topic"]), _number(data.get("partition"))):
-        return None
-    return row
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else -1
+def _only(event: Event, subject: Subject) -> Event | None:
+    match event:
+        case MirrorStopped(partitions=tuple() as partitions):
+            mine = tuple(one for one in partitions if subject.of(one.topic, one.partition))
+            return msgspec.structs.replace(event, partitions=mine) if mine else None
+        case Promotion() | Truncation():
+            return event if subject.of(*event.tp) else None
+        case MirrorStopped() | Failover():
+            return event
+    return None
 
 
 def near(rows: Sequence[GroupOffset], time: int | None, *, most: int) -> Sequence[GroupOffset]:

@@ -17,7 +17,8 @@ import msgspec
 
 from linkflap.harness.log import batches
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY

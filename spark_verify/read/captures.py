@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from linkflap.harness.log import batches, segments
-from linkflap.harness.model.history import Bounds, Event
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model import events as happened
+from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.topology import INTERNAL_TOPICS, LinkSpec, Topology
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.read.missing_parts import absent_captures
@@ -65,7 +67,7 @@ def replicas(
     reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
 ) -> tuple[list[Captured], list[Captured]]:
     """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be truncated."""
-    times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
+    times = {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
     latest, before = _captures(reader, events, times, damage)
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
@@ -127,7 +129,7 @@ def _captures(
 
 
 def _made_to_follow(events: Sequence[Event]) -> set[str]:
-    return {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
+    return {LinkSpec.parse(e.target).source for e in of_kind(events, happened.FaultStart) if e.fault == REVERSAL}
 
 
 def _by_cluster(found: Iterable[Bounds]) -> Mapping[str, list[Bounds]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
 
 CARRIES_GROUPS: Final = "MirrorCheckpointConnector"
 """The connector that carries committed offsets of groups."""
@@ -46,29 +46,22 @@ class FailedPart:
 
 def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
     """The parts whose last state before their link failed over, or before the run ended, is that they do nothing."""
-    over = {e.subject: time for e in events if e.kind == "failover" and isinstance(time := e.data.get("fault_time"), int)}
+    over = {e.link: e.fault_time for e in of_kind(events, Failover)}
     last: dict[tuple[str, str, int], FailedPart | None] = {}
     for event in events:
-        if event.kind == "mirror-crashed":
-            last = {key: part for key, part in last.items() if key[0] != event.subject}
-        elif event.kind == "mirror-state" and (event.time <= over.get(event.subject, event.time) or _never(event)):
-            part = _part(event)
-            if part.state in (*_WHAT, "RUNNING"):  # a worker that stops takes its parts away, also those that had failed
-                last[part.link, part.connector, part.task] = None if part.state == "RUNNING" else part
+        match event:
+            case MirrorCrashed():
+                last = {key: part for key, part in last.items() if key[0] != event.link}
+            case MirrorState() if event.time <= over.get(event.link, event.time) or _never(event):
+                if event.state in (*_WHAT, "RUNNING"):  # a worker that stops takes its parts away, also those that had failed
+                    last[event.link, event.connector, event.task] = None if event.state == "RUNNING" else _part(event)
     return [part for part in last.values() if part is not None]
 
 
-def _never(event: Event) -> bool:
+def _never(event: MirrorState) -> bool:
     """A part that never had a state had none before the failover either: it is looked for when the mirror is stopped."""
-    return event.data.get("state") == "NONE"
+    return event.state == "NONE"
 
 
-def _part(event: Event) -> FailedPart:
-    task = event.data.get("task")
-    return FailedPart(
-        link=event.subject,
-        connector=str(event.data.get("connector")),
-        task=task if isinstance(task, int) else -1,
-        state=str(event.data.get("state")),
-        trace=str(event.data.get("trace") or ""),
-    )
+def _part(event: MirrorState) -> FailedPart:
+    return FailedPart(link=event.link, connector=event.connector, task=event.task, state=event.state, trace=event.trace)

@@ -9,25 +9,39 @@ the schedule was not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import (
+    Captured,
+    ClientsMoved,
+    Event,
+    Failover,
+    FaultBite,
+    FaultEnd,
+    FaultHeal,
+    FaultStart,
+    MirrorStarted,
+    MirrorStopped,
+    OfFault,
+    OfLink,
+    Promotion,
+    of_kind,
+)
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.model.topology import CANARY
+from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
 
 EVENTS: Final = "events.jsonl"
-Named = tuple[str, str]
-"""Topic and partition, as they were written down."""
+_OfLink = TypeVar("_OfLink", bound=OfLink)
 
 
 def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple[str, str], Damage]:
     """By (cluster, moment), in the order of the events: captures that were taken and of which nothing is there."""
     found: dict[tuple[str, str], Damage] = {}
-    for event in events:
-        cluster, moment = event.subject, str(event.data.get("moment"))
-        if event.kind != "captured" or not event.data.get("replicas"):
+    for event in of_kind(events, Captured):
+        cluster, moment = event.cluster, event.moment
+        if not event.replicas:
             continue
         rows, _ = reader.bounds(moment)
         path = f"captures/{moment}/{cluster}"
@@ -42,7 +56,7 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
 
 def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
     """Captures of a cluster that no event mentions, where there is another of it: which of them is the last is unknown then."""
-    noted = {(e.subject, str(e.data.get("moment"))) for e in events if e.kind == "captured"}
+    noted = {(e.cluster, e.moment) for e in of_kind(events, Captured)}
     found: dict[str, list[str]] = {}
     for moment in reader.moments():
         for cluster in sorted({row.cluster for row in reader.bounds(moment)[0]}):
@@ -62,22 +76,22 @@ def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     """Failovers and reversals that something vouches for, and that no event tells of. Events in time order."""
     for fault in run.scenario.schedule:
         if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
-            yield from _unplayed(run, fault, [e for e in events if e.data.get("id") == fault.id], events)
+            yield from _unplayed(run, fault, [e for e in of_kind(events, OfFault) if e.id == fault.id], events)
     yield from _moved_without_failover(events)
     yield from _reversed_without_fault(run, events)
 
 
 def _moved_without_failover(events: Sequence[Event]) -> Iterator[Damage]:
     for link, moves in _moves(events).items():
-        failovers = [e.time for e in events if e.kind == "failover" and e.subject == link]
+        failovers = [e.time for e in of_kind(events, Failover) if e.link == link]
         if any(sum(time <= move for time in failovers) < number for number, move in enumerate(moves, start=1)):
             yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
 
 
 def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    reverse = {link.destination + "->" + link.source: link.name for link in run.scenario.topology.links}
-    begun = {e.subject for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
-    for link in dict.fromkeys(e.subject for e in events if e.kind == "mirror-started"):
+    reverse = {link.reverse.name: link.name for link in run.scenario.topology.links}
+    begun = {e.target for e in of_kind(events, FaultStart) if e.fault == REVERSAL}
+    for link in dict.fromkeys(e.link for e in of_kind(events, MirrorStarted)):
         if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
             yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSAL} of {reverse[link]} is there")
 
@@ -87,13 +101,13 @@ def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 
     Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its end.
     """
-    started, ended = ({str(e.data.get("id")): e for e in events if e.kind == kind} for kind in ("fault-start", "fault-end"))
+    started, ended = ({e.id: e for e in of_kind(events, kind)} for kind in (FaultStart, FaultEnd))
     for name, fault in started.items():
         if run.status == "finished" and name not in ended:
-            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} began, and nothing says when it ended")
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.target} began, and nothing says when it ended")
     for name, fault in ended.items():
         if name not in started:
-            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} ended, and nothing says when it began")
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.target} ended, and nothing says when it began")
 
 
 def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -108,48 +122,47 @@ def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
         yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
 
 
-def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:
+def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[OfFault], events: Sequence[Event]) -> Iterator[Damage]:
     """What is missing of one fault that made a cluster stand by itself, or follow again; `steps` is what has its id."""
     name = f"fault {fault.id} ({fault.fault} on {fault.target})"
-    bites = [e for e in steps if e.kind == "fault-bite"]
-    over = [e for e in steps if (e.kind, e.data.get("bit", e.data.get("healed"))) in (("fault-bite", True), ("fault-heal", True))]
+    bites = of_kind(steps, FaultBite)
+    over = [e for e in steps if (isinstance(e, FaultBite) and e.bit) or (isinstance(e, FaultHeal) and e.healed)]
     if not bites and run.status == "finished":
         yield Damage(path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect")
     if not over:
         return  # it may have been given up before it came to anything
-    began = next((e.time for e in steps if e.kind == "fault-start"), None)
+    began = next((e.time for e in of_kind(steps, FaultStart)), None)
     if began is None:
         yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
     link, sign = fault.target, "failover"
+    signs: Sequence[OfLink] = of_kind(events, Failover)
     if fault.fault == REVERSAL:
-        link, sign = "->".join(reversed(fault.target.split("->"))), "mirror-started"
-    if not _signs(events, sign, link, began or 0, over[-1].time):
+        link, sign, signs = LinkSpec.parse(fault.target).reverse.name, "mirror-started", of_kind(events, MirrorStarted)
+    if not _within(signs, link, began or 0, over[-1].time):
         yield Damage(path=EVENTS, reason=f"{name} took effect, and no {sign} of {link} is there")
 
 
-def _signs(events: Sequence[Event], kind: str, link: str, since: int, until: int) -> Sequence[Event]:
-    return [e for e in events if e.kind == kind and e.subject == link and since <= e.time <= until]
+def _within(events: Sequence[_OfLink], link: str, since: int, until: int) -> Sequence[_OfLink]:
+    return [e for e in events if e.link == link and since <= e.time <= until]
 
 
 def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
     """When clients moved from a cluster to another, by the link between them."""
     found: dict[str, list[int]] = {}
-    for event in events:
-        if event.kind == "clients-moved":
-            found.setdefault(f"{event.subject}->{event.data.get('to')}", []).append(event.time)
+    for moved in of_kind(events, ClientsMoved):
+        found.setdefault(LinkSpec(source=moved.cluster, destination=moved.to).name, []).append(moved.time)
     return found
 
 
 def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, journal: bool = False) -> Iterator[Damage]:
     """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this mirror
     keeps it. Events in time order."""
-    for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
-        of_link = [e for e in events if e.subject == link]
-        failovers = [e.time for e in of_link if e.kind == "failover"]
-        promotions = [e for e in of_link if e.kind == "promotion"]
+    for link in dict.fromkeys(e.link for e in of_kind(events, Failover)):
+        failovers = [e.time for e in of_kind(events, Failover) if e.link == link]
+        promotions = [e for e in of_kind(events, Promotion) if e.link == link]
         for before, time in zip([-1, *failovers], failovers, strict=False):
-            promoted = {_partition_of(e.data) for e in promotions if _nearest(failovers, e.time) == time}
-            journals = _signs(of_link, "mirror-stopped", link, before + 1, time)
+            promoted = {e.tp for e in promotions if _nearest(failovers, e.time) == time}
+            journals = _within(of_kind(events, MirrorStopped), link, before + 1, time)
             yield from _unpromoted(link, promoted, {*_named(journals[-1:], judges)})
             if journal and not journals:
                 yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
@@ -160,7 +173,7 @@ def _nearest(failovers: Sequence[int], time: int) -> int:
     return min(failovers, key=lambda each: abs(each - time))
 
 
-def _unpromoted(link: str, promoted: set[Named], named: set[Named]) -> Iterator[Damage]:
+def _unpromoted(link: str, promoted: set[TopicPartition], named: set[TopicPartition]) -> Iterator[Damage]:
     if not promoted:
         yield Damage(path=EVENTS, reason=f"the failover over {link} has no promotion of any partition")
         return
@@ -169,15 +182,9 @@ def _unpromoted(link: str, promoted: set[Named], named: set[Named]) -> Iterator[
         yield Damage(path=EVENTS, reason=reason)
 
 
-def _named(journals: Sequence[Event], judges: Callable[[str], bool]) -> Iterator[Named]:
+def _named(journals: Sequence[MirrorStopped], judges: Callable[[str], bool]) -> Iterator[TopicPartition]:
     """The partitions of mirrors' journals, but for what they prove their path with. A mirror without a journal names none."""
     for journal in journals:
-        rows = journal.data.get("partitions")
-        for row in rows if isinstance(rows, list) else ():
-            topic, partition = _partition_of(row) if isinstance(row, dict) else ("", "")
-            if judges(topic) and not topic.endswith(f".{CANARY}"):
-                yield topic, partition
-
-
-def _partition_of(data: Mapping[str, object]) -> Named:
-    return str(data.get("topic")), str(data.get("partition"))
+        for row in journal.partitions or ():
+            if judges(row.topic) and not row.topic.endswith(f".{CANARY}"):
+                yield row.topic, row.partition

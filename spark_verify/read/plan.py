@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model import events as happened
+from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import WorkloadSpec, clients
-from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.topology import LinkSpec, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Story, Window
@@ -98,16 +100,8 @@ def plan(root: Path) -> RunPlan:
 
 def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
     """Failovers that never took place, by what their mirrors wrote down."""
-    for event in events:
-        if event.kind == "failover-refused":
-            code, seconds = event.data.get("code"), event.data.get("seconds")
-            yield Refusal(
-                link=event.subject,
-                kind=str(event.data.get("kind")),
-                error=str(event.data.get("error")),
-                code=code if isinstance(code, int) else -1,
-                seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
-            )
+    for refused in of_kind(events, happened.FailoverRefused):
+        yield Refusal(link=refused.link, kind=refused.mode, error=refused.error, code=refused.code, seconds=refused.seconds)
 
 
 def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
@@ -120,11 +114,11 @@ def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
 
 def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], damage: list[Damage]) -> Mapping[Key, Story]:
     """What the events tell of each partition, and of each that was captured."""
-    promotions = partition_events.promotions(events, damage)
-    truncations = partition_events.by_partition(events, "truncation", partition_events.truncations, damage)
-    stops = partition_events.by_partition(events, "mirror-stopped", partition_events.stops, damage)
-    descriptions = partition_events.by_partition(events, "mirror-described", partition_events.descriptions, damage)
-    unclear = partition_events.by_partition(events, "promotion-unknown", partition_events.unclear, damage)
+    promotions = partition_events.promotions(events)
+    truncations = partition_events.truncations(events)
+    stops = partition_events.stops(events)
+    descriptions = partition_events.descriptions(events)
+    unclear = partition_events.unclear(events)
     compacted = _compacted(bounds)
     keys = (
         {(b.topic, b.partition) for b in bounds}
@@ -154,8 +148,8 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
     """Promotions and truncations of clusters that the run does not have."""
     known = [cluster.name for cluster in topology.clusters]
     for event in events:
-        if event.kind in ("promotion", "truncation") and str(event.data.get("cluster")) not in known:
-            reason = f"a {event.kind} is of cluster {str(event.data.get('cluster'))!r}, and the run has {', '.join(known)}"
+        if isinstance(event, happened.Promotion | happened.Truncation) and event.cluster not in known:
+            reason = f"a {event.kind} is of cluster {event.cluster!r}, and the run has {', '.join(known)}"
             yield Damage(path="events.jsonl", reason=reason)
 
 
@@ -165,10 +159,10 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
     Left out: clusters of which the last capture found a broker alive.
     """
     living = {bounds.cluster for bounds in captured if bounds.alive}
-    died = {e.subject.partition("/")[0]: e.time for e in events if e.kind == "broker-died"}
-    for refused in (e for e in events if e.kind == "failover-refused"):
-        begun = [e.time for e in events if e.kind == "fault-start" and e.subject == refused.subject and e.time <= refused.time]
-        died.setdefault(refused.subject.partition("->")[0], max(begun, default=refused.time))
+    died = {e.cluster: e.time for e in of_kind(events, happened.BrokerDied)}
+    for refused in of_kind(events, happened.FailoverRefused):
+        begun = [e.time for e in of_kind(events, happened.FaultStart) if e.target == refused.link and e.time <= refused.time]
+        died.setdefault(refused.between.source, max(begun, default=refused.time))
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 
@@ -184,23 +178,22 @@ def _compacted(captured: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
     """Fault windows by start; one without a recorded end ended with its heal, else it is open until the run's end."""
-    ends = {str(e.data.get("id")): e.time for kind in ("fault-heal", "fault-end") for e in events if e.kind == kind}
+    ends = {e.id: e.time for kind in (happened.FaultHeal, happened.FaultEnd) for e in of_kind(events, kind)}
     return [
         Window(
-            id=str(event.data.get("id")),
-            fault=str(event.data.get("fault")),
-            target=event.subject,
-            start=event.time,
-            end=ends.get(str(event.data.get("id")), ended),
-            took_effect=event.data.get("fault") != REVERSAL or _reversed(events, event),
+            id=fault.id,
+            fault=fault.fault,
+            target=fault.target,
+            start=fault.time,
+            end=ends.get(fault.id, ended),
+            took_effect=fault.fault != REVERSAL or _reversed(events, fault),
         )
-        for event in events
-        if event.kind == "fault-start"
+        for fault in of_kind(events, happened.FaultStart)
     ]
 
 
-def _reversed(events: Sequence[Event], fault: Event) -> bool:
+def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:
     """Whether the mirror of the reverse link truncated anything, or ran, once this fault had begun."""
-    source, _, destination = fault.subject.partition("->")
-    signs = (e for e in events if e.subject == f"{destination}->{source}" and e.time >= fault.time)
-    return any(e.kind in ("truncation", "mirror-started", "mirror-stopped") for e in signs)
+    back = LinkSpec.parse(fault.target).reverse.name
+    signs = (e for e in events if isinstance(e, happened.Truncation | happened.MirrorStarted | happened.MirrorStopped))
+    return any(e.link == back and e.time >= fault.time for e in signs)

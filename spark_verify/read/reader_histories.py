@@ -14,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.events import ClientsMoved, Event, of_kind
+from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.rundir import Damage, Run
@@ -107,7 +108,7 @@ def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
     """The cluster that readers are on in the end: those that follow move with the other clients."""
     cluster = str(workload.options.get("cluster", workload.home))
     if workload.options.get("follow", not workload.options.get("assign", False)):
-        for event in events:
-            if event.kind == "clients-moved" and event.subject == cluster:
-                cluster = str(event.data.get("to"))
+        for moved in of_kind(events, ClientsMoved):
+            if moved.cluster == cluster:
+                cluster = moved.to
     return cluster

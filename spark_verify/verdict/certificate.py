@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model import events as events_
+from linkflap.harness.model.events import Event, JournalPartition, MirrorStopped, of_kind
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 
-Journal = Mapping[tuple[str, int], Mapping[str, Any]]
+Journal = Mapping[TopicPartition, JournalPartition]
 
 
 def certificate(failovers: Sequence[Failover], anomalies: Sequence[Anomaly], events: Sequence[Event]) -> tuple[Failover, ...]:
@@ -23,7 +24,7 @@ def certificate(failovers: Sequence[Failover], anomalies: Sequence[Anomaly], eve
 
 def _completed(failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]) -> Failover:
     destination = failover.link.partition("->")[2]
-    happened = next((e for e in events if e.kind == "failover" and _is(e, failover)), None)
+    happened = next((e for e in of_kind(events, events_.Failover) if _is(e, failover)), None)
     journal = _journal(failover, events, happened.time if happened else None)
     ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))
     partitions = tuple(_partition(each, journal, _groups(anomalies, destination, each)) for each in ordered)
@@ -31,15 +32,15 @@ def _completed(failover: Failover, anomalies: Sequence[Anomaly], events: Sequenc
     written = [each.aborted for each in partitions if each.aborted is not None]
     return replace(
         failover,
-        open_transactions=_number(happened.data.get("open_transactions")) if happened else None,
+        open_transactions=happened.open_transactions if happened else None,
         torn_transactions=len({a.evidence.get("operation") for a in torn}),
         aborted_transactions=sum(written) if written else None,
         partitions=partitions,
     )
 
 
-def _is(event: Event, failover: Failover) -> bool:
-    return (event.subject, event.data.get("fault_time")) == (failover.link, failover.fault_time)
+def _is(event: events_.Failover, failover: Failover) -> bool:
+    return (event.link, event.fault_time) == (failover.link, failover.fault_time)
 
 
 def _tore(anomaly: Anomaly, failover: Failover) -> bool:
@@ -48,10 +49,8 @@ def _tore(anomaly: Anomaly, failover: Failover) -> bool:
 
 def _journal(failover: Failover, events: Sequence[Event], time: int | None) -> Journal:
     """What the mirror wrote down of its end, per partition."""
-    ends = [e for e in events if e.kind == "mirror-stopped" and e.subject == failover.link and (time is None or e.time <= time)]
-    partitions = ends[-1].data.get("partitions") if ends else None
-    rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list | tuple) else []
-    return {(str(row.get("topic")), _number(row.get("partition"))): row for row in rows}
+    ends = [e for e in of_kind(events, MirrorStopped) if e.link == failover.link and (time is None or e.time <= time)]
+    return {(row.topic, row.partition): row for row in (ends[-1].partitions or () if ends else ())}
 
 
 def _groups(anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition) -> Mapping[str, int]:
@@ -67,21 +66,11 @@ def _partition(each: PromotedPartition, journal: Journal, groups: Mapping[str, i
     entry = journal.get((each.topic, each.partition))
     return replace(
         each,
-        aborted=None if entry is None else sum(_is_abort(row) for row in entry.get("appended", ())),
-        truncated=None if entry is None else sum(_width(row) for row in entry.get("truncated", ())),
+        aborted=None if entry is None else sum("ABORT" in what for _, what in entry.appended or ()),
+        truncated=None if entry is None else sum(ended - offset for ended, offset in entry.truncated or ()),
         group_skip=groups["group-skip"],
         group_replay=groups["group-replay"],
     )
-
-
-def _is_abort(row: object) -> bool:
-    return isinstance(row, list | tuple) and str(row[-1:]).find("ABORT") >= 0
-
-
-def _width(row: object) -> int:
-    """How many offsets a truncation took: (where the log had ended, where it was truncated)."""
-    numbers = [n for n in row if isinstance(n, int)] if isinstance(row, list | tuple) else []
-    return numbers[0] - numbers[1] if len(numbers) > 1 else 0
 
 
 def _number(value: object) -> int:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, HostStall, of_kind
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run
 from linkflap.spark_verify.checks.base import Check, Input
@@ -133,6 +133,6 @@ def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
 def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
     if not check.time_based:
         return
-    stalls = [s for e in events if e.kind == "host-stall" and isinstance(s := e.data.get("seconds"), int | float)]
+    stalls = [e.seconds for e in of_kind(events, HostStall)]
     if stalls and max(stalls) >= STALL_SECONDS:
         yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"

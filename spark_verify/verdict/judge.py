@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import ClientDied, Event, of_kind
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, RunReader
@@ -237,10 +237,19 @@ def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
 
 def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
     """Processes of clients that died. What was in flight then is info; it makes no verdict worse."""
-    for event in events:
-        if event.kind == "client-died":
-            known = {name: value for name, value in event.data.items() if value is not None}
-            yield msgspec.convert({**known, "process": event.subject, "time": event.time}, ClientDeath, strict=False)
+    for died in of_kind(events, ClientDied):
+        yield ClientDeath(
+            process=died.process,
+            time=died.time,
+            by=died.by,
+            clients=died.clients,
+            clusters=died.clusters,
+            status=died.status,
+            signal=died.signal,
+            in_flight=tuple(msgspec.to_builtins(operation) for operation in died.in_flight),
+            last_words=died.last_words,
+            again=died.again,
+        )
 
 
 def _mirror(spec: MirrorSpec) -> str:

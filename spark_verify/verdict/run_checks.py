@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.events import Event, Failover, FaultBite, FaultHeal, FaultStart, MirrorStopped, TopicGivenUp, of_kind
+from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Minimums
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
@@ -175,43 +176,41 @@ def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
 
 def _behind(events: Sequence[Event]) -> Iterator[str]:
     """Mirrors that stood still: stopped at the end of the run with something missing, though both of their clusters lived."""
-    failovers = [e for e in events if e.kind == "failover"]
-    dead = {e.subject.partition("->")[0] for e in failovers if e.data.get("kind") == "forced"}
-    ended = {e.subject for e in failovers}
-    for event in events:
-        ends = set(event.subject.split("->"))
-        stood = event.kind == "mirror-stopped" and event.data.get("drained") is False
-        if stood and event.subject not in ended and not ends & dead:
-            why = [str(part) for part in failed_parts(events) if part.link == event.subject]
-            yield "; ".join([f"the mirror of {event.subject} had not caught up when the run ended", *why])
+    failovers = of_kind(events, Failover)
+    dead = {e.between.source for e in failovers if e.mode == "forced"}
+    ended = {e.link for e in failovers}
+    for stopped in of_kind(events, MirrorStopped):
+        ends = {stopped.between.source, stopped.between.destination}
+        if not stopped.drained and stopped.link not in ended and not ends & dead:
+            why = [str(part) for part in failed_parts(events) if part.link == stopped.link]
+            yield "; ".join([f"the mirror of {stopped.link} had not caught up when the run ended", *why])
 
 
 def _given_up(events: Sequence[Event]) -> Iterator[str]:
     """Topics that a mirror had to leave: somebody deleted them on one of its sides."""
-    for event in events:
-        if event.kind == "topic-given-up":
-            yield f"the mirror of {event.subject} gave a topic up: {event.data.get('reason')}"
+    for event in of_kind(events, TopicGivenUp):
+        yield f"the mirror of {event.link} gave a topic up: {event.reason}"
 
 
 def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:
     """Whether each fault, scheduled or not, was seen to bite and, where it heals, to be healed."""
-    started = {str(e.data.get("id")): e for e in events if e.kind == "fault-start"}
-    bites = {str(e.data.get("id")): e for e in events if e.kind == "fault-bite"}
-    heals = {str(e.data.get("id")): e for e in events if e.kind == "fault-heal"}
+    started = {e.id: e for e in of_kind(events, FaultStart)}
+    bites = {e.id: e for e in of_kind(events, FaultBite)}
+    heals = {e.id: e for e in of_kind(events, FaultHeal)}
     reasons: list[str] = []
     for name in dict.fromkeys((*scheduled, *started)):
         if name not in started:
             reasons.append(f"fault {name} was scheduled and never started")
             continue
-        what = f"fault {name} ({started[name].data.get('fault')} on {started[name].subject})"
+        what = f"fault {name} ({started[name].fault} on {started[name].target})"
         bite = bites.get(name)
         if bite is None:
             reasons.append(f"of {what} nobody measured whether it bit")
-        elif bite.data.get("bit") is not True:
-            measured = f"{bite.data.get('observable')} was {bite.data.get('measured')}, expected {bite.data.get('expected')}"
+        elif not bite.bit:
+            measured = f"{bite.observable} was {bite.measured}, expected {bite.expected}"
             reasons.append(f"{what} did not bite: {measured}")
-        heals_itself = started[name].data.get("restores", True) is not False
-        if heals_itself and (name not in heals or heals[name].data.get("healed") is not True):
+        heals_itself = started[name].restores is not False
+        if heals_itself and (name not in heals or not heals[name].healed):
             reasons.append(f"{what} was not seen to be healed")
     return result("fault-bite", {"run/faults": len(started)}, reasons)
 

@@ -12,9 +12,8 @@ from typing import Any, cast
 import pytest
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_path
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Kind, stamped
 from linkflap.harness.model.protocols import Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -95,8 +94,8 @@ class IdleMirror:
 
 
 class Recorder:
-    def event(self, kind: str, subject: str, **data: object) -> Event:
-        return Event(time=now(), kind=kind, subject=subject, data=data)
+    def write(self, event: Kind, /) -> Kind:
+        return stamped(event)
 
 
 def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import began, decided, done, goes_on
@@ -45,11 +45,11 @@ class Notes:
     polls: list[Poll] = field(default_factory=list)
     marks: list[Watermark] = field(default_factory=list)
     groups: list[GroupOffset] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
     processes: int = 0
 
     def event(self, time: int, kind: str, subject: str, /, **data: object) -> None:
-        self.events.append(Event(time=time, kind=kind, subject=subject, data=data))
+        self.events.append(EventRow(time=time, kind=kind, subject=subject, data=data))
 
 
 @dataclass(slots=True)

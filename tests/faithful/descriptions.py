@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
 
 LINK = ("A", "B")
@@ -33,7 +33,7 @@ def described(made: Made) -> Made:
     return made
 
 
-def described_at(topic: str, partition: int, asked: int, returned: int, lag: int) -> Event:
+def described_at(topic: str, partition: int, asked: int, returned: int, lag: int) -> EventRow:
     """What the mirror says of one partition; a lag of -1 once it has stopped."""
     row = {
         "topic": topic,
@@ -42,4 +42,4 @@ def described_at(topic: str, partition: int, asked: int, returned: int, lag: int
         "mirrors": lag >= 0,
         "lag": lag,
     }
-    return Event(time=returned, kind="mirror-described", subject="->".join(LINK), data={"asked": asked, "rows": [row]})
+    return EventRow(time=returned, kind="mirror-described", subject="->".join(LINK), data={"asked": asked, "rows": [row]})

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from linkflap.harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import FORMAT, Run, inventory, write_whole
 from tests.faithful.entries import Entry
@@ -59,7 +59,7 @@ class Made:
     started: int
     ended: int
     logs: dict[LogKey, Captured] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     marks: list[Watermark] = field(default_factory=list)

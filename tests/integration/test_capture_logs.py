@@ -144,7 +144,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
     assert {row.high_watermark_from for row in alone} == {"recomputed"}
     assert all(row.leader for row in alone)
     events = [event for event in RunReader(writer.root).events()[0] if event.kind == "captured"]
-    assert [(event.subject, event.data["moment"]) for event in events] == [(name, "1-failover") for name in "ABB"]
+    assert [(event.subject, event.moment) for event in events] == [(name, "1-failover") for name in "ABB"]
 
 
 def leaders_of(admin: AdminClient) -> dict[tuple[str, int], int] | None:

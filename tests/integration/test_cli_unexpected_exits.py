@@ -37,7 +37,7 @@ def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, su
     assert reader.run.status == "failed"
     assert says in reader.run.error
     events, _ = reader.events()
-    assert [(e.subject, e.data["by"]) for e in events if e.kind == kind] == [(subject, "itself")]
+    assert [(e.subject, e.by) for e in events if e.kind == kind] == [(subject, "itself")]
     bounds, _ = reader.bounds("2-end")
     died = subject.partition("/")[0] if kind == "broker-died" else ""
     assert {(b.cluster, b.alive) for b in bounds} == {(name, name != died) for name in "AB"}, "the dead are captured from disk"
@@ -65,11 +65,11 @@ def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(tmp_path, 
     reader = RunReader(tmp_path / "run")
     assert reader.run.status == "finished"
     died = [e for e in reader.events()[0] if e.kind == "client-died"]
-    assert {e.data["pid"] for e in died} == {client.pid for client in clients[:2]}
-    assert {(e.data["by"], e.data["signal"], e.data["again"]) for e in died} == {("itself", number.name, True)}
+    assert {e.pid for e in died} == {client.pid for client in clients[:2]}
+    assert {(e.by, e.signal, e.again) for e in died} == {("itself", number.name, True)}
     document = json.loads((tmp_path / "run" / "verdict.json").read_text())
     assert document["verdict"] == "valid"
-    assert [(d["process"], d["clients"]) for d in document["clients_died"]] == [(e.subject, e.data["clients"]) for e in died]
+    assert [(d["process"], d["clients"]) for d in document["clients_died"]] == [(e.subject, list(e.clients)) for e in died]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Clients that died" in page
-    assert all(", ".join(event.data["clients"]) in page for event in died)
+    assert all(", ".join(event.clients) in page for event in died)

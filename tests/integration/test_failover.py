@@ -83,8 +83,9 @@ class Stage:
     def recorder(self) -> Stage:
         return self
 
-    def event(self, kind, subject, /, **data):
-        self.events.append((kind, subject, data))
+    def write(self, event):
+        self.events.append((event.kind, event.subject, event.row.data))
+        return event
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captured.append((moment, cluster))

@@ -16,19 +16,13 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
+from tests.events import Rows as Events
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 ABORTED = b"aborted"
-
-
-class Events(list):
-    """A recorder that keeps what it records."""
-
-    def event(self, kind, subject, /, **data):
-        self.append((kind, subject, data))
 
 
 class Writer:

@@ -18,17 +18,13 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
+from tests.events import Rows as Events
 from tests.shadows import answered
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
-
-
-class Events(list):
-    def event(self, kind, subject, /, **data):
-        self.append((kind, subject, data))
 
 
 class Writer:

@@ -236,11 +236,11 @@ class Seen:
         return {name: getattr(log, name)[row].item() for name in log.__slots__}
 
     def promoted(self) -> dict[int, int]:
-        return {int(e.data["partition"]): int(e.data["offset"]) for e in self._reader.events()[0] if e.kind == "promotion"}
+        return {e.partition: e.offset for e in self._reader.events()[0] if e.kind == "promotion"}
 
     def journal(self) -> list[dict]:
         """What the shadow said of each partition when it had failed over."""
-        (rows,) = [e.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
+        (rows,) = [e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
         return [row for row in rows if row["topic"] == TOPIC]
 
     def returned(self, cluster: str) -> dict[int, list]:

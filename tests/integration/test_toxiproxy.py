@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, SetupError
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, Kind, ProxyRebuilt, of_kind
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
@@ -30,12 +29,9 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[Event] = []
 
-    def event(self, kind: str, subject: str, **data: object) -> Event:
-        self.seen.append(Event(time=now(), kind=kind, subject=subject, data=data))
-        return self.seen[-1]
-
-    def of(self, kind: str) -> list[Event]:
-        return [event for event in self.seen if event.kind == kind]
+    def write(self, event: Kind, /) -> Kind:
+        self.seen.append(event)
+        return event
 
 
 class Peer:
@@ -162,7 +158,7 @@ def test_a_toxic_on_a_stalled_connection_is_in_force_all_the_same(
         link.add_toxic("latency", "responses", {"latency": 5}, owner="earlier")
         with stalled(ports[1]):
             link.add_toxic("timeout", "responses", {"timeout": 0}, owner="half-open")
-        assert [(event.subject, "did not return" in str(event.data["reason"])) for event in events.of("proxy-rebuilt")] == [
+        assert [(event.link, "did not return" in event.reason) for event in of_kind(events.seen, ProxyRebuilt)] == [
             ("A->B", True)
         ]
         assert link.enabled
@@ -183,7 +179,7 @@ def test_toxics_leave_a_stalled_connection_without_a_rebuild(flooding: Peer, por
             link.restore(owner="f")
         assert not link.toxics()
         assert link.enabled
-        assert not events.of("proxy-rebuilt")
+        assert not of_kind(events.seen, ProxyRebuilt)
 
 
 def test_a_server_that_was_killed_is_rebuilt_with_what_was_in_force(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
@@ -195,7 +191,7 @@ def test_a_server_that_was_killed_is_rebuilt_with_what_was_in_force(echoing: Pee
         child.kill()
         assert not link.enabled
         assert len(link.toxics(owner="f")) == 1
-        assert len(events.of("proxy-rebuilt")) == 1
+        assert len(of_kind(events.seen, ProxyRebuilt)) == 1
         link.restore()
         assert echoes(ports[1])
         assert not link.toxics()

@@ -90,4 +90,4 @@ def test_an_oversleep_beyond_a_session_timeout_is_an_event(tmp_path: Path) -> No
     writer.close("finished")
     events, damage = RunReader(writer.root).events()
     assert not damage
-    assert [(e.kind, e.subject, e.data) for e in events] == [("host-stall", "host", {"seconds": 3.25})]
+    assert [(e.kind, e.subject, e.row.data) for e in events] == [("host-stall", "host", {"seconds": 3.25})]

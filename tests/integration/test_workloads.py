@@ -396,10 +396,10 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
 
     until(busy, within=60, what="clients to be at work", state=clients.progress)
     committing = clients.kill("A", workload="transactional", moment="commit", by="commit", within=60)
-    assert committing.expected in [flying["operation"] for flying in committing.in_flight]
+    assert committing.expected in [flying.operation for flying in committing.in_flight]
     until(lambda: clients.done_since_restart(committing.process), within=60, what="the producers to work again")
     holding = clients.kill("A", workload="transactional", moment="transaction", by="transaction", within=60)
-    assert holding.expected in [flying["operation"] for flying in holding.in_flight]
+    assert holding.expected in [flying.operation for flying in holding.in_flight]
     others = [clients.kill("A", workload=kind, moment="any", by=kind, within=60) for kind in ("idempotent", "zombie", "readers")]
     (assigned,) = (worker for crew in clients.workloads[-1:] for worker in crew.workers)
     os.kill(assigned.pid, signal.SIGABRT)
@@ -415,7 +415,7 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     assert_truthful(operations, "A", everything, committed)
     assert_polls_match(polls, "A", everything)
     unreturned = {o.number for o in operations if o.phase == "invoke"} - {o.number for o in returns(operations)}
-    assert unreturned == {flying["operation"] for death in clients.deaths() for flying in death.in_flight}
+    assert unreturned == {flying.operation for death in clients.deaths() for flying in death.in_flight}
     assert {committing.expected, holding.expected, *(death.expected for death in others[:2])} <= unreturned
     invoked = {o.number: o for o in operations if o.phase == "invoke"}
     assert not uids_of(invoked[holding.expected or 0]) & uids_in(committed).keys(), "its successor has aborted it"
@@ -423,7 +423,7 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     assert seen in (set(), uids_of(invoked[committing.expected or 0])), "all or nothing"
     assert_a_successor_is_another_process_of_the_same_name(operations, polls)
     assert {p.isolation for p in polls if p.kind == "drained"} == {"read_committed", "read_uncommitted"}
-    assert {e.data["signal"] for e in reader.events()[0] if e.kind == "client-died"} == {"SIGKILL", "SIGABRT"}
+    assert {e.signal for e in reader.events()[0] if e.kind == "client-died"} == {"SIGKILL", "SIGABRT"}
 
 
 def assert_a_successor_is_another_process_of_the_same_name(operations: list[Operation], polls: list[Poll]) -> None:

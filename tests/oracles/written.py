@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from linkflap.harness.log import reference
-from linkflap.harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Bounds, EventRow, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.topologies import parse
@@ -98,46 +98,46 @@ def _group(part: Row) -> SendGroup:
     )
 
 
-def _events(made: World) -> Iterator[Event]:
+def _events(made: World) -> Iterator[EventRow]:
     for window in made.windows:
         data = {"id": window["id"], "fault": window["fault"], "options": {}, "restores": True}
-        yield Event(time=window["start"], kind="fault-start", subject=window["target"], data=data)
-        yield Event(time=window["end"], kind="fault-end", subject=window["target"], data={"id": window["id"]})
+        yield EventRow(time=window["start"], kind="fault-start", subject=window["target"], data=data)
+        yield EventRow(time=window["end"], kind="fault-end", subject=window["target"], data={"id": window["id"]})
         if window["fault"] == "mirror-reverse":
             data = {"mirror": made.mirror, "options": {}, "seconds": 1.0}
-            yield Event(time=window["start"] + 1, kind="mirror-started", subject="B->A", data=data)
+            yield EventRow(time=window["start"] + 1, kind="mirror-started", subject="B->A", data=data)
     for row in made.promotions:
         position = {name: row[name] for name in ("cluster", "partition", "offset")} | {"topic": TOPIC}
-        yield Event(time=row["time"], kind="promotion", subject=row["link"], data=position)
+        yield EventRow(time=row["time"], kind="promotion", subject=row["link"], data=position)
         data = {"kind": row["kind"], "fault_time": row["fault_time"], "open_transactions": 0}
-        yield Event(time=row["time"], kind="failover", subject=row["link"], data=data)
+        yield EventRow(time=row["time"], kind="failover", subject=row["link"], data=data)
     for row in made.refusals:
         data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
-        yield Event(time=made.time, kind="failover-refused", subject=row["link"], data=data)
+        yield EventRow(time=made.time, kind="failover-refused", subject=row["link"], data=data)
     for row in made.descriptions:
         described = {name: row[name] for name in ("partition", "state", "mirrors", "lag")} | {"topic": TOPIC}
         data = {"asked": row["asked"], "rows": [described]}
-        yield Event(time=row["returned"], kind="mirror-described", subject=row["link"], data=data)
+        yield EventRow(time=row["returned"], kind="mirror-described", subject=row["link"], data=data)
     for row in made.truncations:
         position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
-        yield Event(time=row["time"], kind="truncation", subject=row["link"], data=position)
+        yield EventRow(time=row["time"], kind="truncation", subject=row["link"], data=position)
     for row in made.stops:
         returned = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended", "epochs")} | {
             "topic": TOPIC
         }
-        yield Event(
+        yield EventRow(
             time=row["time"], kind="mirror-stopped", subject=row["link"], data={"drained": True, "partitions": [returned]}
         )
 
 
-def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
+def _captures(made: World, writer: RunWriter) -> Iterator[EventRow]:
     held: dict[tuple[str, str], list[Bounds]] = {}
     for row in made.earlier:
         moment = row["moment"]
         held.setdefault((moment, row["cluster"]), []).append(
             _capture(writer, moment, row["cluster"], 1, row["partition"], row["log"], torn=row.get("torn", False))
         )
-        yield Event(time=row["captured"], kind="captured", subject=row["cluster"], data={"moment": moment, "replicas": 1})
+        yield EventRow(time=row["captured"], kind="captured", subject=row["cluster"], data={"moment": moment, "replicas": 1})
     for broker, logs in ((1, made.logs), (2, made.others)):
         for (cluster, partition), log in logs.items():
             start = made.starts.get((cluster, partition), 0) if broker == 1 else 0
@@ -150,7 +150,7 @@ def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
             held.setdefault((END, cluster), []).append(bounds_of)
     for (moment, cluster), bounds in held.items():
         if moment == END:
-            yield Event(time=made.time + 1, kind="captured", subject=cluster, data={"moment": END, "replicas": len(bounds)})
+            yield EventRow(time=made.time + 1, kind="captured", subject=cluster, data={"moment": END, "replicas": len(bounds)})
     for moment in {moment for moment, _ in held}:
         writer.write_bounds(moment, [b for (at, _), bounds in held.items() if at == moment for b in bounds])
 

@@ -90,9 +90,9 @@ class Recorded:
     def _event(self, second: float, kind: str, subject: str, /, **data: object) -> None:
         import msgspec
 
-        from linkflap.harness.model.history import Event
+        from linkflap.harness.model.history import EventRow
 
-        row = Event(time=self._at(second), kind=kind, subject=subject, data=data)
+        row = EventRow(time=self._at(second), kind=kind, subject=subject, data=data)
         with (self.folder / "events.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
 

@@ -70,7 +70,7 @@ def logs(tmp_path, **by_cluster):
 
 
 def recorded(events):
-    return [(e.subject, e.data["cluster"], e.data["offset"]) for e in events if e.kind == "promotion"]
+    return [(e.subject, e.cluster, e.offset) for e in events if e.kind == "promotion"]
 
 
 DATA = batch(0, [record(b"one"), record(b"two")])

@@ -32,7 +32,7 @@ class Clients:
             clients=("transactional-1",),
             status=status,
             expected=expected,
-            in_flight=[{"operation": number} for number in in_flight],
+            in_flight=[SimpleNamespace(operation=number) for number in in_flight],
         )
 
     def kill(self, cluster: str, **asked: object) -> SimpleNamespace:

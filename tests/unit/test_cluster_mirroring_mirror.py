@@ -22,6 +22,7 @@ from linkflap.harness.log import batches
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import look_for
@@ -30,13 +31,15 @@ from linkflap.topologies import parse
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "cluster-mirroring"
-JOURNAL = {
-    "mirrored": 21,
-    "promoted": 23,
-    "truncated": [],
-    "appended": [[21, "ABORT of producer 2, epoch 0"], [22, "producer-id reset"]],
-    "epochs": [[0, 0], [2, 5]],
-}
+JOURNAL = JournalPartition(
+    topic="tx",
+    partition=0,
+    mirrored=21,
+    promoted=23,
+    truncated=(),
+    appended=((21, "ABORT of producer 2, epoch 0"), (22, "producer-id reset")),
+    epochs=((0, 0), (2, 5)),
+)
 ADMIN = "org/apache/kafka/clients/admin/"
 FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
 
@@ -183,7 +186,7 @@ def refused(times, name="INVALID_CLUSTER_MIRROR_STATES", code=145):
 def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down():
     notes = []
     answer = until_accepted("stop", refused(2), within=60, note=notes.append)
-    assert [n.data for n in notes] == [answer.data]
+    assert notes == [answer]
     assert (answer.accepted, answer.tries, answer.refused) == (True, 3, {"INVALID_CLUSTER_MIRROR_STATES (145)": 2})
 
 
@@ -209,8 +212,8 @@ def test_a_promotion_begins_with_the_markers_right_before_the_reset():
     assert from_bytes.promoted(headers("1-before-stop", "B")) is None
     assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, "an ABORT of the open transaction, then the reset at 22"
     assert from_bytes.resets(headers("2-after-stop", "B")) == 1
-    assert from_bytes.journal(headers("1-before-stop", "B")) is None
-    assert from_bytes.journal(headers("2-after-stop", "B")) == JOURNAL
+    assert from_bytes.journal(("tx", 0), headers("1-before-stop", "B")) is None
+    assert from_bytes.journal(("tx", 0), headers("2-after-stop", "B")) == JOURNAL
     assert from_bytes.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
 
 

@@ -130,8 +130,8 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(progr
     with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
         clients.kill("B", workload="command", moment="any", by="kill", within=10)
     events, _ = RunReader(writer.root).events()
-    (died,) = [event.data for event in events if event.kind == "client-died"]
-    assert (died["by"], died["signal"], died["again"]) == ("kill", "SIGKILL", True)
+    (died,) = [event for event in events if event.kind == "client-died"]
+    assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
 
 
 def test_one_that_ends_by_itself_is_started_again(writer, tmp_path):
@@ -145,7 +145,7 @@ def test_one_that_ends_by_itself_is_started_again(writer, tmp_path):
     finally:
         mine.stop()
     events, _ = RunReader(writer.root).events()
-    assert next(e.data["status"] for e in events if e.kind == "client-died") == 3
+    assert next(e.status for e in events if e.kind == "client-died") == 3
 
 
 def test_it_can_be_stopped_and_go_on(program, writer):

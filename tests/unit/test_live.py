@@ -13,10 +13,10 @@ from linkflap.harness.capture.live.copy import Copied, trim
 from linkflap.harness.capture.live.properties import access
 from linkflap.harness.log.walk import walk
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Event
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.wire.sasl import Login, LoginFailed
 from tests.copied_logs import sound
+from tests.events import event
 from tests.kafka_log import batches_in as reference
 from tests.secured import certificates
 
@@ -166,7 +166,7 @@ def test_who_was_promoted_owns_the_log(tmp_path):
     made = copies(tmp_path)
     data = {"cluster": "B", "topic": "orders", "partition": 0, "offset": 7}
     truncate(
-        list(made.values()), FIRST, [Event(time=1, kind="promotion", subject="A->B", data=data)], {"orders": "A"},
+        list(made.values()), FIRST, [event("promotion", "A->B", at=1, **data)], {"orders": "A"},
         links("A->B", "B->A"),
     )  # fmt: skip
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (7, 7), "B": (10, 10)}

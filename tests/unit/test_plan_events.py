@@ -7,6 +7,7 @@ import pytest
 from linkflap.harness.rundir import RunWriter
 from linkflap.spark_verify.facts.story import Description, Refusal
 from linkflap.spark_verify.read.plan import plan
+from tests.events import append_row, event
 from tests.unit.recorded_run import run
 
 WHERE = {"cluster": "A", "topic": "A.t", "partition": 0}
@@ -17,7 +18,7 @@ def reasons(tmp_path, *events):
     """What of events.jsonl cannot be, as the plan of a run with these events says."""
     writer = RunWriter(tmp_path / "run", run())
     for kind, subject, data in events:
-        writer.event(kind, subject, **data)
+        append_row(writer.root, kind, subject, **{"drained": True, **data} if kind == "mirror-stopped" else data)
     writer.close("finished")
     return [d.reason for d in plan(tmp_path / "run").damage if d.path == "events.jsonl"]
 
@@ -50,9 +51,9 @@ def test_a_cluster_that_the_run_does_not_have(tmp_path, kind):
 
 def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path):
     writer = RunWriter(tmp_path / "run", run())
-    began = writer.event("fault-start", "A->B", id="failover", fault="failover-forced")
+    began = writer.write(event("fault-start", "A->B", id="failover", fault="failover-forced"))
     refused = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
-    writer.event("failover-refused", "A->B", **refused)
+    writer.write(event("failover-refused", "A->B", **refused))
     writer.close("finished")
     facts = plan(tmp_path / "run").facts
     assert facts.refusals == (Refusal(link="A->B", **refused),)
@@ -67,7 +68,7 @@ def described(**changed):
 def test_what_a_mirror_said_of_itself(tmp_path):
     writer = RunWriter(tmp_path / "run", run())
     kind, subject, data = described()
-    answered = writer.event(kind, subject, **data)
+    answered = writer.write(event(kind, subject, **data))
     writer.close("finished")
     (story,) = (story for key, story in plan(tmp_path / "run").stories.items() if key == ("A.orders", 0))
     wanted = Description(link="A->B", state="MIRRORING", mirrors=True, lag=3, asked=5, returned=answered.time)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, FloatRect
 
 from linkflap.harness.judging.page import about
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Note
 from linkflap.harness.report import html
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -334,7 +334,7 @@ def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement],
     beside = about(judgement, [])
     lanes = [{**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]} for lane in beside.lanes]
     page = html.page(folder, document, replace(beside, lanes=lanes, drawing=HOSTILE))
-    events = [Event(time=1, kind=HOSTILE, subject=HOSTILE, data={HOSTILE: HOSTILE})]
+    events = [Note(time=1, about=HOSTILE, name=HOSTILE, data={HOSTILE: HOSTILE})]
     assert HOSTILE not in html.script_safe(events)
     path = tmp_path / "hostile.html"
     path.write_text(page, encoding="utf-8")

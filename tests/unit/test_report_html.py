@@ -14,6 +14,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.report import html
 from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
+from tests.events import event
 from tests.traced import peak
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -227,9 +228,9 @@ def test_the_same_run_gives_the_same_page(folder: Path) -> None:
 
 def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
-    writer.event("fault-start", "A->B", id="f1", fault="latency", restores=True)
-    writer.event("fault-bite", "A->B", id="f1", bit=False, observable="round trip", measured=1, expected=200)
-    writer.event("fault-start", "A/1", id="f2", fault="pause $x$ & <b>", restores=True)
+    writer.write(event("fault-start", "A->B", id="f1", fault="latency", restores=True))
+    writer.write(event("fault-bite", "A->B", id="f1", bit=False, observable="round trip", measured=1, expected=200))
+    writer.write(event("fault-start", "A/1", id="f2", fault="pause $x$ & <b>", restores=True))
     writer.close("interrupted")
     shown = page(tmp_path / "run", "unknown")
     assert "latency f1 A->B 0.00 s no end recorded no round trip: 1 expected 200" in shown.text

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from linkflap.harness.model.history import Event, Operation
+from linkflap.harness.model.history import Operation
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
 from linkflap.harness.report.operations import Done, errors, latency
@@ -19,6 +19,7 @@ from linkflap.spark_verify.inspect import lanes as drawn
 from linkflap.spark_verify.inspect.lanes import Points, lanes, lanes_around
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.certificate import certificate
+from tests.events import event
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.kafka_log import batches_in, field_of
@@ -118,11 +119,20 @@ def test_nothing_ends_the_script_element(text: str) -> None:
 def test_the_certificate_of_a_failover() -> None:
     parts = tuple(PromotedPartition(topic="A.t", partition=n, promotion_offset=10 + n, producer_ids=3) for n in (1, 0))
     failover = Failover(link="A->B", kind="forced", promoted=2, rpo_records=4, fault_time=50, partitions=parts)
-    journal = [{"topic": "A.t", "partition": 0, "appended": [[9, "ABORT of producer 2, epoch 1"]], "truncated": [[12, 9]]}]
+    journal = [
+        {
+            "topic": "A.t",
+            "partition": 0,
+            "mirrored": 9,
+            "promoted": 10,
+            "appended": [[9, "ABORT of producer 2, epoch 1"]],
+            "truncated": [[12, 9]],
+        }
+    ]
     events = [
-        Event(time=60, kind="mirror-stopped", subject="A->B", data={"partitions": journal}),
-        Event(time=70, kind="failover", subject="A->B", data={"kind": "forced", "fault_time": 50, "open_transactions": 2}),
-        Event(time=90, kind="mirror-stopped", subject="A->B", data={"partitions": []}),
+        event("mirror-stopped", "A->B", at=60, partitions=journal),
+        event("failover", "A->B", at=70, kind="forced", fault_time=50, open_transactions=2),
+        event("mirror-stopped", "A->B", at=90, partitions=[]),
     ]
     anomalies = [
         Anomaly(check="g", kind="group-replay", cluster="B", topic="A.t", partition=0, evidence={"records": 7}, allowed=True),

@@ -16,10 +16,12 @@ import pytest
 from linkflap.harness import rundir
 from linkflap.harness.machine import disk_full
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
-from linkflap.harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.events import HostStall, Phase
+from linkflap.harness.model.history import Bounds, EventRow, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.recording import run as running
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
+from tests.events import append_row
 from tests.unit.recorded_run import START, run
 
 ROW = GroupOffset(time=START, cluster="A", group="g", topic="A.t", partition=0, offset=1)
@@ -53,7 +55,7 @@ def test_the_first_write_that_fails_ends_the_record(tmp_path):
     before.write(ROW)
     refused(writer).write(ROW)
     before.write(ROW)
-    writer.event("phase", "nobody writes this down")
+    writer.write(Phase(name="nobody writes this down"))
     with pytest.raises(EnvironmentFailure, match=NO_SPACE):
         writer.check()
     with pytest.raises(EnvironmentFailure, match=NO_SPACE):
@@ -83,8 +85,8 @@ def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path, monkeypatch):
 
 def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
     broken = disk_full.Breakage(tmp_path)
-    rows: Appender[Event] = Appender(tmp_path / "rows.jsonl", broken)
-    event = Event(time=1, kind="phase", subject="x", data={})
+    rows: Appender[EventRow] = Appender(tmp_path / "rows.jsonl", broken)
+    event = EventRow(time=1, kind="phase", subject="x", data={})
     rows.write(event)
     whole = (tmp_path / "rows.jsonl").read_bytes()
     _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -102,7 +104,7 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path):
     (tmp_path / "events.jsonl").symlink_to("/dev/full")
     events = rundir.EventLog(tmp_path / "events.jsonl")
     with pytest.raises(OSError, match="No space left"):
-        events.event("phase", "x")
+        events.write(Phase(name="x"))
     events.close()
 
 
@@ -206,21 +208,21 @@ def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):
 @pytest.mark.parametrize(
     ("kind", "data", "said"),
     [
-        ("promotion", {"offset": 10**23}, f"offset {10**23} in a promotion of A->B"),
-        ("promotion", {"offset": 4, "partition": -1}, "partition -1 in a promotion"),
-        ("truncation", {"offset": 4, "end": -4}, "end -4 in a truncation"),
-        ("failover", {"fault_time": -1}, "fault_time -1"),
+        ("promotion", {"cluster": "B", "topic": "t", "partition": 0, "offset": 10**23}, "at `$.offset`"),
+        ("promotion", {"cluster": "B", "topic": "t", "partition": -1, "offset": 4}, "Expected `int` >= 0 - at `$.partition`"),
+        ("truncation", {"cluster": "A", "topic": "t", "partition": 0, "offset": 4, "end": -4}, "at `$.end`"),
+        ("failover", {"kind": "forced", "fault_time": -1, "open_transactions": 0}, "at `$.fault_time`"),
     ],
 )
 def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path, kind, data, said):
     writer = RunWriter(tmp_path / "run", run())
-    writer.event(kind, "A->B", **data)
-    writer.event("host-stall", "host", seconds=-1)
+    append_row(writer.root, kind, "A->B", **data)
+    writer.write(HostStall(seconds=-1))
     writer.close("finished")
     found, damage = RunReader(tmp_path / "run").events()
     assert [event.kind for event in found] == ["host-stall"]
     assert damage[0].path == "events.jsonl"
-    assert damage[0].reason.startswith("line 1: ")
+    assert damage[0].reason.startswith(f"a {kind} of A->B that cannot be read: ")
     assert said in damage[0].reason
 
 

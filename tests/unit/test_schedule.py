@@ -104,9 +104,10 @@ class Events:
         self.events = []
         self.lock = threading.Lock()
 
-    def event(self, kind, subject, /, **data):
+    def write(self, event):
         with self.lock:
-            self.events.append((kind, subject, data))
+            self.events.append((event.kind, event.subject, event.row.data))
+        return event
 
     def fault_started(self, *_):
         pass

@@ -47,7 +47,7 @@ def events(tmp_path, a, b, *links, given=None):
 
 
 def sides(found):
-    return [(e.kind, e.data["cluster"], e.data["offset"]) for e in found if e.kind.startswith("promotion")]
+    return [(e.kind, e.cluster, e.offset) for e in found if e.kind.startswith("promotion")]
 
 
 UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]

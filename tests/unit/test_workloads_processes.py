@@ -74,7 +74,7 @@ def killed(worker: Worker, number: int = signal.SIGKILL) -> int:
 
 
 def events(writer: RunWriter, *kinds: str) -> list[tuple[str, str, dict[str, object]]]:
-    return [(e.kind, e.subject, dict(e.data)) for e in RunReader(writer.root).events()[0] if e.kind in kinds]
+    return [(e.kind, e.subject, dict(e.row.data)) for e in RunReader(writer.root).events()[0] if e.kind in kinds]
 
 
 def test_a_process_that_dies_is_an_event_and_its_clients_go_on(clients: WorkloadClients, writer: RunWriter) -> None:
@@ -90,7 +90,7 @@ def test_a_process_that_dies_is_an_event_and_its_clients_go_on(clients: Workload
         ("transactional-1", "transactional-2"),
         -signal.SIGABRT,
     )
-    assert {str(flying["kind"]) for flying in died.in_flight} == {"init"}
+    assert {str(flying.kind) for flying in died.in_flight} == {"init"}
     assert "clients-1 of transactional-1, transactional-2 died by itself (killed by SIGABRT)" in died.sentence
     (event, again) = events(writer, "client-died", "client-restarted")
     assert event[:2] == ("client-died", "clients-1")

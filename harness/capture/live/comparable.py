@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from linkflap.harness.capture.live.copy import Copied, trim
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Event, Promotion, of_kind
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 Ends = Mapping[str, Mapping[TopicPartition, int]]
@@ -41,14 +41,10 @@ def truncate(
 
 def _end(copied: Copied, first: Ends, events: Sequence[Event], homes: Mapping[str, str]) -> int:
     """Where a copy ends, as far as its own cluster is concerned."""
-    promoted = [str(e.data["cluster"]) for e in events if e.kind == "promotion" and _topic_partition(e) == copied.tp]
+    promoted = [e.cluster for e in of_kind(events, Promotion) if e.tp == copied.tp]
     owner = promoted[-1] if promoted else homes[copied.tp[0]]
     asked = copied.end if copied.cluster == owner else first[copied.cluster][copied.tp]
     return min(asked, copied.position) if copied.position >= 0 else copied.start
-
-
-def _topic_partition(event: Event) -> tuple[object, object]:
-    return event.data["topic"], event.data["partition"]
 
 
 def _before(name: str, links: Sequence[LinkSpec]) -> Iterator[str]:

@@ -31,7 +31,8 @@ from linkflap.harness.capture.live.copy import Copied, Pace, copy
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.events import Captured
+from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
@@ -202,8 +203,8 @@ def _write(
     found = [folder for name in names for folder in folders(name, root / name)]
     events, ended = promotions_in(longest(found), said.links, said.promotions)
     truncate(copies, first, events, homes, said.links)
-    for event in (*events, *(Event(time=ended, kind="captured", subject=n, data={"moment": MOMENT}) for n in names)):
-        writer.tell(event)
+    for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in names)):
+        writer.write(event)
     writer.write_bounds(
         MOMENT,
         [

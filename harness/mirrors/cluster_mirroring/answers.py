@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.events import MirrorVerb, VerbAnswer
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 
@@ -51,15 +52,22 @@ class Answer:
     seconds: float
 
     @property
-    def data(self) -> Mapping[str, object]:
-        """As it is written down."""
-        return {
-            "verb": self.verb,
-            "accepted": self.accepted,
-            "tries": self.tries,
-            "refused": dict(self.refused),
-            "seconds": self.seconds,
-        }
+    def written(self) -> VerbAnswer:
+        """As it is written down with what the verb did."""
+        return VerbAnswer(
+            verb=self.verb, accepted=self.accepted, tries=self.tries, refused=dict(self.refused), seconds=self.seconds
+        )
+
+    def event(self, link: str) -> MirrorVerb:
+        """As it is written down by itself."""
+        return MirrorVerb(
+            link=link,
+            verb=self.verb,
+            accepted=self.accepted,
+            tries=self.tries,
+            refused=dict(self.refused),
+            seconds=self.seconds,
+        )
 
 
 def until_accepted(

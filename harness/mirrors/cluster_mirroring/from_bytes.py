@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from linkflap.harness.log import layout
+from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
 
@@ -56,12 +57,8 @@ def end_of(headers: batches.Headers) -> int:
     return int(headers.last_offset[-1]) + 1 if len(headers) else 0
 
 
-def journal(headers: batches.Headers) -> Mapping[str, object] | None:
-    """What a stop left in a log, as the event `mirror-stopped` has it of each partition; None where there is no reset.
-
-    `mirrored` is where the destination's own part begins, `promoted` where its clients may, `appended` the records in between
-    (offset, what), `epochs` the leader epochs of what was mirrored (epoch, first offset).
-    """
+def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | None:
+    """What a stop left in a log; None where there is no reset. `mirrored` is where the destination's own part begins."""
     mirrored = promoted(headers)
     if mirrored is None:
         return None
@@ -69,13 +66,15 @@ def journal(headers: batches.Headers) -> Mapping[str, object] | None:
     reset = int(np.flatnonzero(headers.control == layout.OTHER_CONTROL)[-1])
     epochs = headers.leader_epoch[: int(rows[0])]
     begins = np.flatnonzero(np.diff(epochs, prepend=-1))
-    return {
-        "mirrored": mirrored,
-        "promoted": int(headers.last_offset[reset]) + 1,
-        "truncated": [],
-        "appended": [[int(headers.base_offset[row]), _named(headers, row)] for row in rows[rows <= reset].tolist()],
-        "epochs": [[int(epochs[row]), int(headers.base_offset[row])] for row in begins.tolist()],
-    }
+    return JournalPartition(
+        topic=tp[0],
+        partition=tp[1],
+        mirrored=mirrored,
+        promoted=int(headers.last_offset[reset]) + 1,
+        truncated=(),
+        appended=tuple((int(headers.base_offset[row]), _named(headers, row)) for row in rows[rows <= reset].tolist()),
+        epochs=tuple((int(epochs[row]), int(headers.base_offset[row])) for row in begins.tolist()),
+    )
 
 
 def _named(headers: batches.Headers, row: int) -> str:

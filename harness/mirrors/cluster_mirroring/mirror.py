@@ -32,6 +32,16 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
 )
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import FaultError, InputError, SetupError
+from linkflap.harness.model.events import (
+    DescribedPartition,
+    FailoverRefused,
+    MirrorCrashed,
+    MirrorDescribed,
+    MirrorStarted,
+    MirrorStopped,
+    Truncation,
+    VerbAnswer,
+)
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
@@ -114,7 +124,7 @@ class ClusterMirror:
         self._describing = self._describing or Describing(self._admin, self._name, self._describe)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
-        self._recorder.event("mirror-started", self.link.name, mirror=self.spec.kind, options=options, seconds=seconds)
+        self._recorder.write(MirrorStarted(link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds))
 
     def _create(self) -> None:
         """The mirror as an object of the destination; one that an earlier turn over this link has left is used again."""
@@ -139,12 +149,12 @@ class ClusterMirror:
             canary.close()
 
     def _describe(self, asked: int, rows: Sequence[Row]) -> None:
-        named = [
-            {"topic": r.topic, "partition": r.partition, "state": r.state, "mirrors": r.state == MIRRORING, "lag": r.lag}
+        named = tuple(
+            DescribedPartition(topic=r.topic, partition=r.partition, state=r.state, mirrors=r.state == MIRRORING, lag=r.lag)
             for r in rows
             if not r.topic.endswith(f".{CANARY}")
-        ]
-        self._recorder.event("mirror-described", self.link.name, asked=asked, rows=named)
+        )
+        self._recorder.write(MirrorDescribed(link=self.link.name, asked=asked, rows=named))
 
     def _mirroring(self) -> bool:
         return mirroring(self._rows(), self._partitions())
@@ -170,13 +180,13 @@ class ClusterMirror:
     def _partitions(self) -> list[TopicPartition]:
         return [(topic, number) for topic, count in self._topics().items() for number in range(count)]
 
-    def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> Mapping[str, object]:
+    def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> VerbAnswer:
         """See `answers.until_accepted`. What was refused before it was accepted is written down, with the time that it took."""
 
         def note(answer: Answer) -> None:
-            self._recorder.event("mirror-verb", self.link.name, **answer.data)
+            self._recorder.write(answer.event(self.link.name))
 
-        return until_accepted(verb, ask, within=within, never=never, note=note).data
+        return until_accepted(verb, ask, within=within, never=never, note=note).written
 
     def _watch(self) -> truncations.Watch:
         """Events `truncation`, of a mirror that takes topics over: where and when each log that follows again is truncated."""
@@ -184,15 +194,23 @@ class ClusterMirror:
         source = from_bytes.every(self._source, before)
 
         def note(tp: TopicPartition, where: from_bytes.Parted) -> None:
-            data = {"cluster": self._destination.name, "topic": tp[0], "partition": tp[1]}
-            self._recorder.event("truncation", self.link.name, **data, offset=where.offset, end=where.end)
+            self._recorder.write(
+                Truncation(
+                    link=self.link.name,
+                    cluster=self._destination.name,
+                    topic=tp[0],
+                    partition=tp[1],
+                    offset=where.offset,
+                    end=where.end,
+                )
+            )
 
         return truncations.Watch({tp: truncations.expected(before[tp], source[tp]) for tp in before if tp in source}, note)
 
     def crash(self) -> None:
         """There is nothing to kill: the destination's brokers go on. From now on it counts as one that is left alone."""
         self._running = False
-        self._recorder.event("mirror-crashed", self.link.name, by="left alone: it has no process of its own")
+        self._recorder.write(MirrorCrashed(link=self.link.name, by="left alone: it has no process of its own"))
 
     def restart(self) -> None:
         raise InputError(settings.NO_PROCESS)
@@ -203,14 +221,14 @@ class ClusterMirror:
             if not self._running:
                 return
             drained = self.lag() == 0
-            answer: Mapping[str, object] = {}
+            answer = VerbAnswer()
             if _runs(self._destination):
                 try:
                     answer = self._ask_until("pause", lambda: self._admin.pause(self._name, list(self._topics())), STOP_SECONDS)
                 except Refused as error:
-                    answer = {"error": str(error)}
+                    answer = VerbAnswer(error=str(error))
             self._running = False
-            self._recorder.event("mirror-stopped", self.link.name, drained=drained, paused=answer)
+            self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, paused=answer))
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Promotes the destination: stop, until it is accepted, and until every partition's log has its reset.
@@ -226,21 +244,30 @@ class ClusterMirror:
             answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))
             self._await_stopped(wanted)
             self._running, self._promoted = False, True
-            rows = [
-                {"topic": topic, "partition": number, **found}
-                for (topic, number), headers in from_bytes.every(self._destination, wanted).items()
-                if (found := from_bytes.journal(headers)) is not None
-            ]
-            self._recorder.event("mirror-stopped", self.link.name, drained=drained, stopped=answer, partitions=rows)
+            rows = tuple(
+                found
+                for tp, headers in from_bytes.every(self._destination, wanted).items()
+                if (found := from_bytes.journal(tp, headers)) is not None
+            )
+            self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, stopped=answer, partitions=rows))
 
-    def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> Mapping[str, object]:
+    def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> VerbAnswer:
         try:
             return self._ask_until(
                 "stop", lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)), STOP_SECONDS
             )
         except Refused as error:
-            data = {"kind": kind, "error": error.name, "code": error.code, "message": error.message, "states": self._states()}
-            self._recorder.event("failover-refused", self.link.name, **data, seconds=STOP_SECONDS)
+            self._recorder.write(
+                FailoverRefused(
+                    link=self.link.name,
+                    mode=kind,
+                    error=error.name,
+                    code=error.code,
+                    message=error.message,
+                    states=self._states(),
+                    seconds=STOP_SECONDS,
+                )
+            )
             raise FaultError(
                 f"the failover of {self.link.name} was refused for {STOP_SECONDS:.0f} s with {error.name} ({error.code}): "
                 f"{error.message} ({self._states()})"

@@ -24,6 +24,7 @@ from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.behind import Behind
 from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
+from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
@@ -118,8 +119,8 @@ class CommandMirror:
             self._child = self._foreign.start(words)
         self._await_ready(began)
         options = {"manifest": self._manifest.name}
-        self._recorder.event(
-            "mirror-started", self.link.name, mirror="command", options=options, seconds=round(time.monotonic() - began, 3)
+        self._recorder.write(
+            MirrorStarted(link=self.link.name, mirror="command", options=options, seconds=round(time.monotonic() - began, 3))
         )
 
     def _await_ready(self, began: float) -> None:
@@ -181,7 +182,7 @@ class CommandMirror:
         else:
             self._end()
             by = "SIGKILL"
-        self._recorder.event("mirror-crashed", self.link.name, by=by)
+        self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
 
     def stop(self) -> None:
         """Ends it and returns when the destination's mirrored partitions stand still. Safe to call twice."""
@@ -193,7 +194,7 @@ class CommandMirror:
                 self._foreign.end(self._child, within=self._manifest.seconds.stop)
             if _runs(self._destination):
                 self._settle()
-            self._recorder.event("mirror-stopped", self.link.name, drained=drained)
+            self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Runs the failover command of this kind, where there is one, and ends what is left. Raises EnvironmentFailure where it
@@ -211,7 +212,7 @@ class CommandMirror:
             said: int | None = None
             with contextlib.suppress(EnvironmentFailure):
                 said = manifests.lag(self._ask("lag", within=self._manifest.seconds.lag))
-            self._recorder.event("mirror-lag", self.link.name, reported=said, measured=measured)
+            self._recorder.write(MirrorLag(link=self.link.name, reported=said, measured=measured))
         return measured == 0
 
     def _settle(self) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.events import JournalPartition, JournalTopic, MirrorStopped
 
 Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over", "handed-over"]
 """A mirror's steps in order: what is behind was done, what a journal names may have been done."""
@@ -61,6 +62,23 @@ class PartitionNote:
         """Where what was mirrored ends in what was promoted: behind it are markers, unknown to the source; -1 before."""
         return min(self.mirrored, self.promoted - len({offset for offset, _ in self.appended if offset < self.promoted}))
 
+    def written(self, topic: str, number: int) -> JournalPartition:
+        """As a run's record keeps it."""
+        return JournalPartition(
+            topic=topic,
+            partition=number,
+            epochs=tuple(self.epochs),
+            source_epochs=tuple(self.source_epochs),
+            mirrored=self.mirrored,
+            truncated=tuple(self.truncated),
+            open=tuple(self.open),
+            appended=tuple(self.appended),
+            promoted=self.promoted,
+            home=tuple(self.home),
+            cut=self.cut,
+            cut_from=self.cut_from,
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Notes:
@@ -81,22 +99,24 @@ class Notes:
     unsynced: dict[str, str] = field(default_factory=dict)
     """Groups whose offsets on the destination are not the source's, because they are active there, and their states."""
 
-    def summary(self) -> dict[str, object]:
+    def stopped(self, link: str, *, drained: bool) -> MirrorStopped:
         """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give out mirrored producer ids."""
-        return {
-            "partitions": [
-                {"topic": topic, "partition": number, **msgspec.to_builtins(note)}
+        return MirrorStopped(
+            link=link,
+            drained=drained,
+            partitions=tuple(
+                note.written(topic, number)
                 for topic, partitions in self.partitions.items()
                 for number, note in sorted(partitions.items())
-            ],
-            "topics": {
-                name: {"source": one.source_id, "destination": one.destination_id, "unknown_configs": one.unknown}
+            ),
+            topics={
+                name: JournalTopic(source=one.source_id, destination=one.destination_id, unknown_configs=tuple(one.unknown))
                 for name, one in self.topics.items()
                 if one.destination_id
             },
-            "unsynced": dict(self.unsynced),
-            "undrained": {str(broker): producer_id for broker, producer_id in self.undrained.items()},
-        }
+            unsynced=dict(self.unsynced),
+            undrained={str(broker): producer_id for broker, producer_id in self.undrained.items()},
+        )
 
 
 def read_notes(path: Path) -> Notes | None:

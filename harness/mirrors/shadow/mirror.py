@@ -24,6 +24,7 @@ from linkflap.harness.mirrors.shadow.journal import Notes, read_notes
 from linkflap.harness.mirrors.shadow.lag import source_ends
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp, Truncation
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder, Running, Sidecar
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
@@ -118,12 +119,13 @@ class ShadowMirror:
             self._kill()
             raise
         self._tell_cuts()
-        self._recorder.event(
-            "mirror-started",
-            self.link.name,
-            mirror="shadow",
-            options={name: getattr(self._options, name) for name in settings.ABOUT},
-            seconds=round(time.monotonic() - began, 3),
+        self._recorder.write(
+            MirrorStarted(
+                link=self.link.name,
+                mirror="shadow",
+                options={name: getattr(self._options, name) for name in settings.ABOUT},
+                seconds=round(time.monotonic() - began, 3),
+            )
         )
 
     def _close(self) -> None:
@@ -232,15 +234,23 @@ class ShadowMirror:
             for number, note in sorted(partitions.items()):
                 if note.cut_from >= 0 and (topic, number) not in self._truncations_recorded:
                     self._truncations_recorded.add((topic, number))
-                    where = {"cluster": self._destination.name, "topic": topic, "partition": number}
-                    self._recorder.event("truncation", self.link.name, **where, offset=note.cut, end=note.cut_from)
+                    self._recorder.write(
+                        Truncation(
+                            link=self.link.name,
+                            cluster=self._destination.name,
+                            topic=topic,
+                            partition=number,
+                            offset=note.cut,
+                            end=note.cut_from,
+                        )
+                    )
 
     def _tell_given_up(self, topics: Mapping[str, str]) -> None:
         """Writes down, once each, topics into which nothing is mirrored any more, and why."""
         for topic, reason in topics.items():
             if topic not in self._given_up:
                 self._given_up.add(topic)
-                self._recorder.event("topic-given-up", self.link.name, topic=topic, reason=reason)
+                self._recorder.write(TopicGivenUp(link=self.link.name, topic=topic, reason=reason))
 
     def _write_canary(self) -> int:
         """Writes a record to the source directly; the offset after it. Not idempotent: it draws no producer id."""
@@ -285,7 +295,7 @@ class ShadowMirror:
     def crash(self) -> None:
         if self._child is not None:
             self._child.kill()
-        self._recorder.event("mirror-crashed", self.link.name, by="SIGKILL")
+        self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -313,7 +323,7 @@ class ShadowMirror:
             self._fail_over()
         notes = self.notes()
         self._tell_given_up({name: topic.given_up for name, topic in notes.topics.items() if topic.given_up})
-        self._recorder.event("mirror-stopped", self.link.name, drained=drained, **notes.summary())
+        self._recorder.write(notes.stopped(self.link.name, drained=drained))
 
     def _fail_over(self) -> None:
         self._spawn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
+from linkflap.harness.model.events import InFlight
 from linkflap.harness.model.scenario import WorkloadSpec
 
 
@@ -22,7 +23,7 @@ class ClientDeath(Protocol):
         """Exit status, negative for a signal."""
 
     @property
-    def in_flight(self) -> Sequence[Mapping[str, object]]:
+    def in_flight(self) -> Sequence[InFlight]:
         """The operations that it had begun and that never returned, as its history shows."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.events import Kind
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import LinkSpec
 
@@ -16,7 +16,8 @@ FailoverKind = Literal["planned", "forced"]
 class Recorder(Protocol):
     """Where events go."""
 
-    def event(self, kind: str, subject: str, /, **data: object) -> Event: ...
+    def write(self, event: Kind, /) -> Kind:
+        """Writes an event, with the time of now where it has none, and returns it so."""
 
 
 class Mirror(Protocol):

@@ -20,6 +20,7 @@ from linkflap.harness.machine.cleanup import private_folder
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
 from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar
 from linkflap.harness.model.side_by_side import side_by_side
@@ -151,8 +152,8 @@ class KraftDeployment(ABC):
     def _readiness(self, cluster: KraftCluster) -> Callable[[], None]:
         def ready() -> None:
             seconds = cluster.await_ready()
-            self._recorder.event(
-                "cluster-ready", cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3)
+            self._recorder.write(
+                ClusterReady(cluster=cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3))
             )
 
         return ready

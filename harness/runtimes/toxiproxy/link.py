@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.model.events import ProxyRebuilt
 from linkflap.harness.model.protocols import Direction, Recorder
 from linkflap.harness.model.security import beside, entered_by
 from linkflap.harness.runtimes import probe
@@ -145,7 +146,7 @@ class ToxiproxyLink:
         except (Unreachable, SetupError) as error:
             self._forget()
             raise FaultError(f"toxiproxy of link {self._name} failed ({reason}) and could not be rebuilt: {error}") from error
-        self._recorder.event("proxy-rebuilt", self._name, reason=reason)
+        self._recorder.write(ProxyRebuilt(link=self._name, reason=reason))
 
     # Breaking and healing
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.events import LinkProven
 from linkflap.harness.model.protocols import Link, Recorder
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
@@ -39,12 +40,13 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
                 f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of {seconds * 1000:.1f} ms to "
                 f"{_written(meter.proxies[broker])}, so that address is not proxied by this link's toxiproxy-server"
             )
-    recorder.event(
-        "link-proven",
-        link.name,
-        proxied=[_written(address) for address in meter.proxies.values()],
-        rtt_ms=round(max(plain.values()) * 1000, 3),
-        probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
+    recorder.write(
+        LinkProven(
+            link=link.name,
+            proxied=tuple(_written(address) for address in meter.proxies.values()),
+            rtt_ms=round(max(plain.values()) * 1000, 3),
+            probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
+        )
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from linkflap.harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.history import EventRow, Operation, Poll, Watermark
 from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.spec import spec
@@ -220,7 +220,7 @@ def journal(made: Made, **changes: object) -> None:
     event(made, "mirror-stopped", 0, partitions=changed)
 
 
-def drop_events(made: Made, which: Callable[[Event], bool]) -> None:
+def drop_events(made: Made, which: Callable[[EventRow], bool]) -> None:
     made.events = [e for e in made.events if not which(e)]
 
 

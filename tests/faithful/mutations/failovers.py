@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from linkflap.harness.model.history import Event, SendGroup
+from linkflap.harness.model.history import EventRow, SendGroup
 from linkflap.harness.model.scenario import Budgets
 from tests.faithful.clients import MS, SECOND
 from tests.faithful.entries import Entry
@@ -236,4 +236,4 @@ def failover_that_was_refused(made: Made, rng: Random) -> None:
     """The mirror refused a failover for as long as it was asked, and clients stayed where they were."""
     data = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
     at = max(e.time for e in made.events if e.kind != "phase")
-    made.events.append(Event(time=at, kind="failover-refused", subject="A->B", data=data))
+    made.events.append(EventRow(time=at, kind="failover-refused", subject="A->B", data=data))

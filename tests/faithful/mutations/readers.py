@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from linkflap.harness.model.history import Event, GroupOffset, Poll
+from linkflap.harness.model.history import EventRow, GroupOffset, Poll
 from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clients import MS
 from tests.faithful.entries import Entry
@@ -231,7 +231,7 @@ def killed(made: Made, at: int, broker: str = "B/1") -> None:
         ("fault-heal", {"id": "kill", "healed": True, "checked": []}),
         ("fault-end", {"id": "kill"}),
     )
-    made.events += [Event(time=at + n, kind=kind, subject=broker, data=data) for n, (kind, data) in enumerate(facts)]
+    made.events += [EventRow(time=at + n, kind=kind, subject=broker, data=data) for n, (kind, data) in enumerate(facts)]
     made.events.sort(key=lambda event: event.time)
     fault = FaultSpec(id="kill", fault="broker-kill", target=broker, at=1.0, duration=0.0)
     made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from linkflap.harness.model.history import Event
+from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import FORCED, MM2_FORCED, PAIR, change_return, drop_events, event, mutation, states
 
@@ -85,7 +85,7 @@ def _connector(made: Made, *states: tuple[int, str]) -> None:
     """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of groups, or of its task."""
     trace = "java.util.regex.PatternSyntaxException: Unclosed group\n\tat java.base/java.util.regex.Pattern.error"
     tasks = [{"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace} for task, state in states]
-    made.events[:0] = [Event(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in tasks]
+    made.events[:0] = [EventRow(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in tasks]
 
 
 @mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")

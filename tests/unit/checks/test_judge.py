@@ -7,7 +7,7 @@ import pytest
 from histories import SECOND
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec, clients
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -18,6 +18,7 @@ from linkflap.spark_verify.spark.job import FindingRow
 from linkflap.spark_verify.verdict.judge import judge
 from linkflap.spark_verify.verdict.shown import EXAMPLES
 from linkflap.topologies import parse
+from tests.events import event
 
 LINK = "A->B"
 
@@ -57,7 +58,10 @@ class Recorded:
                 high_watermark=1,
             )
         )
-        self.event = self.writer.event
+
+    def event(self, kind, subject, /, **data):
+        """An event, of which a test says what it cares about."""
+        return self.writer.write(event(kind, subject, **data))
 
     def read(self, kind, reader, *, cluster="A", group="", partition=0):
         """A row of a reader, who is at offset 3."""
@@ -374,7 +378,7 @@ def test_what_failed_is_named_where_nothing_was_mirrored(recorded):
 
 def test_a_worker_that_was_killed_takes_its_states_with_it_and_a_dead_source_counts_for_nothing():
     def at(time, kind, **data):
-        return Event(time=time, kind=kind, subject=LINK, data=data)
+        return event(kind, LINK, at=time, **data)
 
     def failed(time, task):
         return at(time, "mirror-state", connector=SOURCE, task=task, state="FAILED", trace="why")

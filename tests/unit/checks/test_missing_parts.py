@@ -7,13 +7,13 @@ import pytest
 from test_judge import LINK, Recorded, looked, result, row
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import judge
+from tests.events import event
 from tests.synthetic import append_events
 
 BACK = "B->A"
@@ -214,13 +214,14 @@ def test_events_outside_of_the_run(recorded):
     folder = recorded.close()
     assert promises(folder) == []
     run, hour = RunReader(folder).run, 3600 * 10**9
-    for time, kind in (
-        (run.started - hour, "failover"),
-        (run.ended + hour, "truncation"),
-        (run.ended, "phase"),
-        (run.started, "phase"),
+    where = {"cluster": "A", "topic": "A.t", "partition": 0, "offset": 3, "end": 3}
+    for time, kind, data in (
+        (run.started - hour, "failover", {}),
+        (run.ended + hour, "truncation", where),
+        (run.ended, "phase", {}),
+        (run.started, "phase", {}),
     ):
-        append_events(folder, [Event(time=time, kind=kind, subject="B->A", data={"kind": "planned"})])
+        append_events(folder, [event(kind, "B->A", at=time, **data).row])
     said = [reason for reason in promises(folder) if "the run had" in reason]
     assert said == [
         "failover of B->A is 3600.0 s before the run had started",

@@ -1,0 +1,107 @@
+"""Events: what linkflap did or noticed, one class for each kind. The sum of them is `AnyEvent`.
+
+base        what every event has, and `of_kind`, by which readers select
+faults      steps of faults
+links       links and their proxies
+clusters    clusters, brokers, captures
+mirrors     mirrors from their start to their journal
+failovers   failovers, promotions, truncations, clients that move
+clients     clients and their processes
+run         phases, the machine, and notes of others
+union       every kind, and the one way from a row on disk to its event
+"""
+
+from linkflap.harness.model.events.base import Event, Kind, OfCluster, OfLink, of_kind, stamped
+from linkflap.harness.model.events.clients import (
+    ClientCrash,
+    ClientDied,
+    ClientRestarted,
+    InFlight,
+    OfClient,
+    OfProcess,
+    ProducerReplaced,
+    ProgramStarted,
+)
+from linkflap.harness.model.events.clusters import BrokerDied, Captured, ClusterReady
+from linkflap.harness.model.events.failovers import (
+    ClientsMoved,
+    Failover,
+    FailoverRefused,
+    OfPartition,
+    Promotion,
+    PromotionUnknown,
+    Truncation,
+)
+from linkflap.harness.model.events.faults import FaultBite, FaultEnd, FaultHeal, FaultStart, OfFault, Trigger
+from linkflap.harness.model.events.links import LinkProven, ProxyRebuilt
+from linkflap.harness.model.events.mirrors import (
+    DescribedPartition,
+    JournalPartition,
+    JournalTopic,
+    MirrorCrashed,
+    MirrorDescribed,
+    MirrorLag,
+    MirrorStarted,
+    MirrorState,
+    MirrorStopped,
+    MirrorVerb,
+    TopicGivenUp,
+    VerbAnswer,
+)
+from linkflap.harness.model.events.run import HostStall, Interrupted, Note, NotEnded, Phase
+from linkflap.harness.model.events.union import KINDS, AnyEvent, read
+
+__all__ = [
+    "KINDS",
+    "AnyEvent",
+    "BrokerDied",
+    "Captured",
+    "ClientCrash",
+    "ClientDied",
+    "ClientRestarted",
+    "ClientsMoved",
+    "ClusterReady",
+    "DescribedPartition",
+    "Event",
+    "Failover",
+    "FailoverRefused",
+    "FaultBite",
+    "FaultEnd",
+    "FaultHeal",
+    "FaultStart",
+    "HostStall",
+    "InFlight",
+    "Interrupted",
+    "JournalPartition",
+    "JournalTopic",
+    "Kind",
+    "LinkProven",
+    "MirrorCrashed",
+    "MirrorDescribed",
+    "MirrorLag",
+    "MirrorStarted",
+    "MirrorState",
+    "MirrorStopped",
+    "MirrorVerb",
+    "NotEnded",
+    "Note",
+    "OfClient",
+    "OfCluster",
+    "OfFault",
+    "OfLink",
+    "OfPartition",
+    "OfProcess",
+    "Phase",
+    "ProducerReplaced",
+    "ProgramStarted",
+    "Promotion",
+    "PromotionUnknown",
+    "ProxyRebuilt",
+    "TopicGivenUp",
+    "Trigger",
+    "Truncation",
+    "VerbAnswer",
+    "of_kind",
+    "read",
+    "stamped",
+]

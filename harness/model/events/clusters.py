@@ -1,0 +1,41 @@
+"""Clusters, their brokers, and captures of their logs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from linkflap.harness.model.events.base import Event, OfCluster
+
+
+class ClusterReady(OfCluster, frozen=True, kw_only=True):
+    """Its brokers answer, `seconds` after they were started. Written by runtimes; `kafka` is the release, build or image."""
+
+    kafka: str
+    brokers: int
+    seconds: float
+
+
+class BrokerDied(Event, frozen=True, kw_only=True):
+    """A broker (`A/1`) ended, and no fault had ended it (`harness.recording.unexpected_exits`).
+
+    `status` is its exit status, or minus the signal's number; None where it is unknown. `out_of_memory` is None where that cannot
+    be seen. `last_words` are the last lines of its log.
+    """
+
+    broker: str = msgspec.field(name="subject")
+    by: str
+    status: int | None
+    out_of_memory: bool | None
+    last_words: tuple[str, ...]
+
+    @property
+    def cluster(self) -> str:
+        """Of which cluster it is."""
+        return self.broker.partition("/")[0]
+
+
+class Captured(OfCluster, frozen=True, kw_only=True):
+    """Its raw logs were copied, so many replicas of partitions. Written by `harness.capture`; not counted of copied logs."""
+
+    moment: str
+    replicas: int | None = None

@@ -1,0 +1,67 @@
+"""Failovers, promotions, truncations by a takeover, and clients that go with them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from linkflap.harness.model.events.base import OfCluster, OfLink
+from linkflap.harness.model.history import Offset, Small, Time
+from linkflap.harness.model.topology import TopicPartition
+
+
+class Failover(OfLink, frozen=True, kw_only=True):
+    """The mirror has ended and the destination is promoted (`chaos.faults.failover`).
+
+    `fault_time` (ns) is when the source was given up; `open_transactions` were open there then, -1 where nobody could ask.
+    """
+
+    mode: Literal["planned", "forced"] = msgspec.field(name="kind")
+    fault_time: Time
+    open_transactions: int
+
+
+class OfPartition(OfLink, frozen=True, kw_only=True):
+    """At `offset` of a partition's log on one cluster."""
+
+    cluster: str
+    topic: str
+    partition: Small
+    offset: Offset
+
+    @property
+    def tp(self) -> TopicPartition:
+        """Topic and partition number."""
+        return self.topic, self.partition
+
+
+class Promotion(OfPartition, frozen=True, kw_only=True):
+    """`offset` is the first that is the cluster's own. Written by `chaos.faults.failover`; of copied logs inferred from bytes."""
+
+
+class PromotionUnknown(OfPartition, frozen=True, kw_only=True):
+    """Of copied logs: no mark is left of a promotion that was probably there (`harness.capture.promotions_from_bytes`)."""
+
+
+class Truncation(OfPartition, frozen=True, kw_only=True):
+    """A takeover truncated the log to `offset`; it had ended at `end`. Written by mirrors that can be reversed."""
+
+    end: Offset
+
+
+class FailoverRefused(OfLink, frozen=True, kw_only=True):
+    """The mirror refused to fail over for `seconds`, with Kafka's name and code of the error."""
+
+    mode: Literal["planned", "forced"] = msgspec.field(name="kind")
+    error: str
+    code: int
+    message: str | None = None
+    states: str | None = None
+    seconds: float
+
+
+class ClientsMoved(OfCluster, frozen=True, kw_only=True):
+    """Clients of a cluster go on at another (`harness.workloads.clients`)."""
+
+    to: str

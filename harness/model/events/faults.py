@@ -1,0 +1,60 @@
+"""Steps of faults: a schedule's (`chaos.schedule`, `chaos.fault_window`) and those of the Python API.
+
+The steps of one fault are in this order, and have its id: Trigger (where it waits for something), FaultStart, FaultBite (exactly
+one), FaultHeal, FaultEnd. Of copied logs, reversals that their bytes show have a start and an end (`harness.capture`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.scenario import Option
+
+
+class OfFault(Event, frozen=True, kw_only=True):
+    """A step of the fault `id`; `target` is what that breaks: a link, a client path, a broker, a cluster or a process."""
+
+    target: str = msgspec.field(name="subject")
+    id: str
+
+
+class Trigger(OfFault, frozen=True, kw_only=True):
+    """It waited `seconds` for the condition `when`, which came true or did not."""
+
+    when: str
+    hit: bool
+    seconds: float
+
+
+class FaultStart(OfFault, frozen=True, kw_only=True):
+    """It begins; nothing is broken yet. `restores`: False where it is never healed. `duration` is in seconds, as scheduled."""
+
+    fault: str
+    options: Mapping[str, Option] | None = None
+    restores: bool | None = None
+    duration: float | None = msgspec.field(name="for", default=None)
+
+
+class FaultBite(OfFault, frozen=True, kw_only=True):
+    """Whether it took effect: what was measured on the faulted path within its window, and what was expected there."""
+
+    bit: bool
+    observable: str
+    measured: object
+    expected: object
+
+
+class FaultHeal(OfFault, frozen=True, kw_only=True):
+    """It was taken back, or could not be. `checked` is what was looked at, or why it is not healed."""
+
+    healed: bool
+    checked: tuple[str, ...]
+
+
+class FaultEnd(OfFault, frozen=True, kw_only=True):
+    """It is over. `fault` is written of copied logs only."""
+
+    fault: str | None = None

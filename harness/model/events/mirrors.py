@@ -1,0 +1,136 @@
+"""Mirrors: what replicates over a link. Written by `harness.mirrors`, a crash also by `harness.recording.unexpected_exits`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from linkflap.harness.model.events.base import OfLink
+from linkflap.harness.model.history import OffsetOrNone, Small, Time
+
+
+class MirrorStarted(OfLink, frozen=True, kw_only=True):
+    """It mirrors, `seconds` after it was started. `mirror` is its kind, `options` what people ask for first of its options."""
+
+    mirror: str
+    options: Mapping[str, object] | None = None
+    seconds: float | None = None
+
+
+class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition in a mirror's description of itself: its state by the mirror's name, and its lag in records."""
+
+    topic: str
+    partition: Small
+    state: str
+    mirrors: bool
+    lag: int
+
+
+class MirrorDescribed(OfLink, frozen=True, kw_only=True):
+    """What a mirror says of itself: asked at `asked` (ns), answered at the event's time."""
+
+    asked: Time
+    rows: tuple[DescribedPartition, ...]
+
+
+class MirrorVerb(OfLink, frozen=True, kw_only=True):
+    """A verb of a mirror's admin interface: asked so many times in `seconds`, until accepted or given up; errors are counted."""
+
+    verb: str
+    accepted: bool
+    tries: int
+    refused: Mapping[str, int]
+    seconds: float
+
+
+class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a mirror's journal says of one partition when the mirror stopped.
+
+    `mirrored` is the offset after the last mirrored record, `promoted` the first that clients of the destination may write,
+    `appended` (offset, what) are the records in between. `truncated` are (where the log had ended, to which offset it was
+    truncated). `epochs` and `source_epochs` are leader epochs (epoch, first offset) of the mirrored log and of its source's,
+    `open` the transactions (producer id, producer epoch, …) that were to be aborted. Of a partition that was taken over, `home`
+    is the brokers that had it, `cut` the offset to which its log was truncated, `cut_from` where it had ended; -1: it was not.
+    """
+
+    topic: str
+    partition: Small
+    epochs: tuple[tuple[int, int], ...] | None = None
+    source_epochs: tuple[tuple[int, int], ...] | None = None
+    mirrored: OffsetOrNone
+    truncated: tuple[tuple[int, int], ...] | None = None
+    open: tuple[tuple[int, ...], ...] | None = None
+    appended: tuple[tuple[int, str], ...] | None = None
+    promoted: OffsetOrNone
+    home: tuple[int, ...] | None = None
+    cut: int | None = None
+    cut_from: int | None = None
+
+
+class JournalTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic's ids on both sides, and which of its configs the destination's release does not have."""
+
+    source: str
+    destination: str
+    unknown_configs: tuple[str, ...] | None = None
+
+
+class VerbAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a verb was answered (see `MirrorVerb`); or the error that refused it."""
+
+    verb: str | None = None
+    accepted: bool | None = None
+    tries: int | None = None
+    refused: Mapping[str, int] | None = None
+    seconds: float | None = None
+    error: str | None = None
+
+
+class MirrorStopped(OfLink, frozen=True, kw_only=True):
+    """It ended. `drained`: it had mirrored everything. The journal of one that keeps it: partitions and topics.
+
+    `unsynced` are groups (and their states) whose offsets were not synced because they were active on the destination,
+    `undrained` brokers that may hand out mirrored producer ids from the given one on. `paused`, `stopped`: answers to the verbs.
+    """
+
+    drained: bool
+    paused: VerbAnswer | None = None
+    stopped: VerbAnswer | None = None
+    partitions: tuple[JournalPartition, ...] | None = None
+    topics: Mapping[str, JournalTopic] | None = None
+    unsynced: Mapping[str, str] | None = None
+    undrained: Mapping[str, int] | None = None
+
+
+class MirrorCrashed(OfLink, frozen=True, kw_only=True):
+    """It ended without having been stopped. `by`: SIGKILL, itself, or what a mirror that cannot be killed does instead."""
+
+    by: str
+
+
+class MirrorLag(OfLink, frozen=True, kw_only=True):
+    """How many records a mirror by commands was behind at its end: as its command reported, and by the bytes of both sides."""
+
+    reported: int | None
+    measured: int | None
+
+
+class MirrorState(OfLink, frozen=True, kw_only=True):
+    """The state of a connector (`task` -1) or of one of its tasks, as Kafka Connect keeps it, when it changes.
+
+    NONE: it never had one; `trace` is the end of the worker's log then.
+    """
+
+    connector: str
+    task: int
+    state: str
+    trace: str
+
+
+class TopicGivenUp(OfLink, frozen=True, kw_only=True):
+    """Nothing is mirrored into it any more."""
+
+    topic: str
+    reason: str
