@@ -14,6 +14,7 @@ PACKAGES = {
     "linkflap": "The one name to import",
     "linkflap/api": "What it offers programs",
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
+    "harness/model/events": "Events: one class for each kind",
     "harness/model/protocols": "The seams: what runtimes, mirrors, workloads and faults are to each other",
     "harness/log": "Kafka's log format",
     "harness/rundir": "The run directory",

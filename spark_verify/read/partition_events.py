@@ -93,8 +93,8 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
     for event in of_kind(events, happened.Truncation):
         said = (event.offset, event.end)
         for row in _journal_after(event, events):
-            reported = (row.cut, row.cut_from)
-            if (row.topic, row.partition) == event.tp and row.cut_from not in (None, -1) and reported != said:
+            reported = (row.truncated_to, row.truncated_from)
+            if (row.topic, row.partition) == event.tp and row.truncated_from not in (None, -1) and reported != said:
                 where = f"{event.topic}-{event.partition} on {event.cluster}"
                 reason = f"a truncation of {where} says {said}, its mirror {reported} (offset, end)"
                 yield Damage(path="events.jsonl", reason=reason)

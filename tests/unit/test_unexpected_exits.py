@@ -11,6 +11,7 @@ import pytest
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits, how
+from tests.events import Rows
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)
 REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=0, duration=0, when="after:away")
@@ -24,9 +25,8 @@ class Scene:
         self.brokers = {name: self.broker(name) for name in "AB"}
         self.mirrors = {"A->B": SimpleNamespace(alive=True)}
         clusters = {name: SimpleNamespace(brokers={1: broker}) for name, broker in self.brokers.items()}
-        self.events: list[tuple[str, str, dict[str, object]]] = []
-        recorder = SimpleNamespace(event=lambda kind, subject, **data: self.events.append((kind, subject, data)))
-        world = SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors=self.mirrors, recorder=recorder)
+        self.events = Rows()
+        world = SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors=self.mirrors, recorder=self.events)
         self.deaths = UnexpectedExits(world, SimpleNamespace(under_way=lambda: list(self.faults)), [])
         self.deaths.all_started()
 

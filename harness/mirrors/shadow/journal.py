@@ -75,8 +75,8 @@ class PartitionNote:
             appended=tuple(self.appended),
             promoted=self.promoted,
             home=tuple(self.home),
-            cut=self.cut,
-            cut_from=self.cut_from,
+            truncated_to=self.cut,
+            truncated_from=self.cut_from,
         )
 
 

@@ -52,7 +52,7 @@ class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     `appended` (offset, what) are the records in between. `truncated` are (where the log had ended, to which offset it was
     truncated). `epochs` and `source_epochs` are leader epochs (epoch, first offset) of the mirrored log and of its source's,
     `open` the transactions (producer id, producer epoch, …) that were to be aborted. Of a partition that was taken over, `home`
-    is the brokers that had it, `cut` the offset to which its log was truncated, `cut_from` where it had ended; -1: it was not.
+    is the brokers that had it, and its log was truncated to one offset from another, where it had ended; -1: it was not.
     """
 
     topic: str
@@ -65,8 +65,8 @@ class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     appended: tuple[tuple[int, str], ...] | None = None
     promoted: OffsetOrNone
     home: tuple[int, ...] | None = None
-    cut: int | None = None
-    cut_from: int | None = None
+    truncated_to: int | None = msgspec.field(name="cut", default=None)
+    truncated_from: int | None = msgspec.field(name="cut_from", default=None)
 
 
 class JournalTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
