@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta
 
@@ -33,14 +33,18 @@ Phase = Literal["invoke", "return"]
 OperationKind = Literal["init", "transaction", "send"]
 Ending = Literal["commit", "abort", "open", "none"]
 Isolation = Literal["read_committed", "read_uncommitted"]
-PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"]
+ShareKind = Literal["acquire", "accept", "release", "reject", "renew", "accepted", "released", "rejected", "renewed", "settled"]
+"""What a member of a share group (KIP-932) does: acquire, acknowledge in four ways, each confirmed; `settled` is at the end."""
+PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"] | ShareKind
+SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
 
-    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset. Where it
+    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset; of kind
+    acquire, how often these records were delivered with this time; of kind settled, the start offset of the share group. Where it
     is what records were made from (`SendGroup.made_from`), `position` is the group offset that is committed with them.
     """
 
@@ -98,7 +102,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the recorded end), or error."""
+    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the recorded end), or error.
+
+    A member of a share group acquires records, asks for their acknowledgement (accept, release, reject, renew: written before it
+    is sent) and is answered (accepted, …: written when the broker has confirmed it). Its row `settled` says below which offset
+    the group's coordinator holds every record to be done with.
+    """
 
     time: Time
     returned: Time

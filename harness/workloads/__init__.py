@@ -13,7 +13,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import topic_name
-from linkflap.harness.workloads import idempotent, readers, relay, transactional, zombie
+from linkflap.harness.workloads import idempotent, readers, relay, share_group, transactional, zombie
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context, Writer
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
@@ -60,6 +60,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         reads=True,
         options=readers.OPTIONS,
         about="consumers in a group or with fixed partitions, in either isolation",
+    ),
+    share_group.KIND: Kind(
+        client=share_group.ShareClient,
+        reads=True,
+        options=share_group.OPTIONS,
+        about="members of a share group (KIP-932; Java's clients), which acknowledge record by record",
     ),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.protocol import Host, Hosted
 from linkflap.harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.share_group import LOCK_MS, ShareClient
 from linkflap.harness.workloads.worker import Worker
 
 SETTLE_WITHIN = 3 * GRACE
@@ -32,6 +35,8 @@ PER_PROCESS: Final = 3
 """Clients of one process. It costs about 20 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
 Ends = Mapping[str, Mapping[tuple[str, int], int]]
 """cluster -> (topic, partition) -> offset."""
+QUIET_FOR: Final = LOCK_MS / 1000 + 5.0
+"""Seconds: what a member that is gone had acquired is given to others within that time."""
 
 
 class Address(Protocol):
@@ -225,7 +230,9 @@ class Producers(Crew):
 class Readers(Crew):
     """Readers of one home's topics, in one isolation, on one cluster at a time."""
 
-    def __init__(self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int], pattern: ReaderClient) -> None:
+    def __init__(
+        self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int], pattern: ReaderClient | ShareClient
+    ) -> None:
         super().__init__(spec, workers, topics)
         self._follows, self._group, self._isolation = pattern.follows, pattern.group, pattern.isolation
 
@@ -295,6 +302,47 @@ class Readers(Crew):
             if short:
                 missing[member.name] = ", ".join(short)
         return missing
+
+
+class ShareGroup(Readers):
+    """Members of a share group."""
+
+    def drain(self, ends: Ends, *, within: float) -> None:
+        """Reads on until the group is done with every partition up to its end, or is given nothing more; then a member writes
+        how far the group's coordinator holds it to be done.
+
+        A group need not be done with the markers at the end of a log, so that its end is not always reached. Nothing is claimed
+        by having waited: what lies behind that start offset was not read to the end for the verdict either.
+        """
+        quiet = _Quiet()
+        with contextlib.suppress(DeadlineExceeded):
+            until(lambda: self._over(ends, quiet), within=within, what="share groups to have nothing left")
+        for worker in self.workers:
+            for member in worker.members:
+                if due := self._due(member, ends):
+                    worker.drained(member, reached=list(due), missing="")
+        with contextlib.suppress(DeadlineExceeded):
+            until(lambda: self.look() >= 0 and self._settled(ends), within=within, what="share groups to say how far they are")
+
+    def _over(self, ends: Ends, quiet: _Quiet) -> bool:
+        self.look()
+        return not self._missing(ends) or quiet.since(sum(member.counts.read for member in self.members)) > QUIET_FOR
+
+    def _settled(self, ends: Ends) -> bool:
+        return all(member.drained.keys() >= self._due(member, ends).keys() for member in self.members)
+
+
+class _Quiet:
+    """How long a number has stayed the same."""
+
+    def __init__(self) -> None:
+        self._number, self._changed = -1, time.monotonic()
+
+    def since(self, number: int) -> float:
+        """Seconds since it changed."""
+        if number != self._number:
+            self._number, self._changed = number, time.monotonic()
+        return time.monotonic() - self._changed
 
 
 class _Nowhere:
@@ -367,4 +415,6 @@ def make(
         workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer))
     if isinstance(pattern, ReaderClient):
         return Readers(spec, workers, shared.topics, pattern)
+    if isinstance(pattern, ShareClient):
+        return ShareGroup(spec, workers, shared.topics, pattern)
     return Producers(spec, workers, shared.topics)

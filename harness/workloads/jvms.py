@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.clients import JAVA, Library, libraries
@@ -14,14 +15,30 @@ from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, look_for, released
 from linkflap.harness.runtimes.kraft.jvm import LOGGING
+from linkflap.harness.workloads import share_group
 from linkflap.harness.workloads.library import Jvm
 from linkflap.harness.workloads.readers import PROTOCOLS
+
+SHARE_GROUPS: Final = "4.2.0"
+"""The first release whose share groups (KIP-932) are for production."""
+
+
+def _too_old(release: str) -> bool:
+    """Whether a release has no share groups; of a build of somebody's own its brokers say so."""
+    known = released()
+    return release in known and known.index(release) < known.index(SHARE_GROUPS)
 
 
 def check(spec: WorkloadSpec) -> None:
     """Raises InputError for clients that there are not."""
     new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
     for each in libraries(spec.library):
+        if spec.kind == share_group.KIND and each.name != JAVA:
+            raise InputError(f"workload {spec.kind} is of Java's clients only; give it clients java")
+        if spec.kind == share_group.KIND and _too_old(each.release):
+            raise InputError(
+                f"Kafka {each.release} has no share consumer; give workload {spec.kind} java@{SHARE_GROUPS} or newer"
+            )
         if new_protocol and each.name != JAVA:
             raise InputError(
                 f"workload {spec.kind} has the group protocol of KIP-848 with Java's clients only; give it clients java"
@@ -35,6 +52,12 @@ def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[Workload
     known = released()
     theirs = [cluster.kafka for cluster in topology.clusters if cluster.kafka in known]
     newest = max(theirs, key=known.index) if theirs else DEFAULT_KAFKA
+    if any(spec.kind == share_group.KIND for spec in specs):
+        for cluster in topology.clusters:
+            if _too_old(cluster.kafka):
+                raise InputError(
+                    f"Kafka {cluster.kafka} of cluster {cluster.name} has no share groups; give it {SHARE_GROUPS} or newer"
+                )
     resolved = []
     for spec in specs:
         named = [Library(name=JAVA, release=newest) if str(one) == JAVA else one for one in libraries(spec.library)]

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.clients import JavaClients
     from linkflap.harness.workloads.java.consumer import JavaConsumer
+    from linkflap.harness.workloads.java.share_consumer import JavaShareConsumer
 
 Config = Mapping[str, str | int | float | bool]
 Identified = Callable[[int, int], None]
@@ -86,7 +87,10 @@ class ClientLibrary(Protocol):
     def consumer(
         self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
     ) -> ClientConsumer: ...
-    def discard(self, consumer: ClientConsumer) -> None:
+    def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
+        """A member of a share group. NotImplementedError where the library has none."""
+
+    def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
         """Ends the use of a consumer, without waiting for anything."""
 
 
@@ -126,7 +130,10 @@ class Librdkafka:
         del batch  # given with each poll
         return cast("ClientConsumer", Consumer({**config, "on_commit": on_commit, "error_cb": noticed}))
 
-    def discard(self, consumer: ClientConsumer) -> None:
+    def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
+        raise NotImplementedError("librdkafka has no share consumer")  # workloads that need one are refused before
+
+    def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
         """Destroyed without being closed, when nobody refers to it: close waits, with no deadline, for a coordinator that may be
         dead or on the move (seen: as long as the session timeout with a commit pending). The group notices by that timeout."""
 
@@ -186,8 +193,14 @@ class JavaLibrary:
 
         return JavaConsumer(self._started(), of_consumer(config, batch=batch), on_commit)
 
-    def discard(self, consumer: ClientConsumer) -> None:
-        cast("JavaConsumer", consumer).discard()
+    def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
+        from linkflap.harness.workloads.java.configuration import of_share_consumer
+        from linkflap.harness.workloads.java.share_consumer import JavaShareConsumer
+
+        return JavaShareConsumer(self._started(), of_share_consumer(config, batch=batch))
+
+    def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
+        cast("JavaConsumer | JavaShareConsumer", consumer).discard()
 
 
 def library(jvm: Jvm | None) -> ClientLibrary:

@@ -43,6 +43,7 @@ from linkflap.harness.workloads.protocol import (
     Stop,
 )
 from linkflap.harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.share_group import ShareClient
 
 LOOK_EVERY: Final = 0.02
 FALLS_WITHIN: Final = 600.0
@@ -120,7 +121,7 @@ class Process:
 
     def _drained(self, command: Drained) -> None:
         for client in self.clients:
-            if isinstance(client, ReaderClient) and client.name == command.client:
+            if isinstance(client, ReaderClient | ShareClient) and client.name == command.client:
                 if command.missing:
                     client.not_drained(command.missing)
                 if command.reached:

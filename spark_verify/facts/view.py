@@ -175,7 +175,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll."""
+    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll.
+
+    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it acquired, `position` is how often
+    the group was given it.
+    """
 
     reader: str
     process: int
@@ -216,6 +220,7 @@ class PartitionView:
     earlier: Sequence[Replica] = ()
     sends: Sequence[Send] = ()
     reads: Sequence[Read] = ()
+    shares: Sequence[Read] = ()
     watermarks: Mapping[str, Watermarks] = field(default_factory=dict)
     groups: Sequence[GroupOffset] = ()
 

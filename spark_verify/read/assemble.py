@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log.coordinators import CoordinatorEntry, GroupCommit, GroupMembers, TransactionState
 from linkflap.harness.model.guarantee import Guarantee
-from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.rundir import Damage
@@ -57,6 +57,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     gathered = Gathered()
     for batch in rows:
         gathered.add(batch)
+    reads = gathered.reads()
     replicas = gathered.replicas([*captured, *before])
     story = run.story(topic, partition)
     seen = PartitionView(
@@ -64,7 +65,8 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         replicas=[_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
-        reads=gathered.reads(),
+        reads=tuple(read for read in reads if read.kind not in SHARE_KINDS),
+        shares=tuple(read for read in reads if read.kind in SHARE_KINDS),
         watermarks=_watermarks(gathered.watermarks_and_groups["watermark"]),
         groups=_groups(gathered.watermarks_and_groups["group"], topic, partition),
     )

@@ -105,7 +105,7 @@ class Done:
     def poll(self, row: Poll) -> None:
         """Counts what a poll returned."""
         self.readers.poll(row)
-        if row.kind == "poll" and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
+        if row.kind in ("poll", "acquire") and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
             self.reads += read
             self.last_read = max(self.last_read, row.returned)
 

@@ -36,6 +36,7 @@ class Spec:
     `deaths`: producers and relays are killed with work in flight, and come back. `outlives`: two producers of A are there before
     and after a failback, and what the first did last was truncated where the mirror resets producer states. `late_commit`: what
     was `open_at_death` A committed as it died. `program`: the relay is a program of the user's, which writes no history.
+    `shares`: a share group reads what is there in the end.
     """
 
     seed: int
@@ -67,6 +68,7 @@ class Spec:
     outlives: bool = False
     late_commit: bool = False
     program: bool = False
+    shares: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:
@@ -95,6 +97,7 @@ def spec(seed: int, **wanted: object) -> Spec:
         open_at_end=rng.random() < 0.2,
         moves=Random(f"moves {seed}").random() < 0.6,
         deaths=Random(f"deaths {seed}").random() < 0.5,
+        shares=Random(f"shares {seed}").random() < 0.4,
     )
     drawn_spec = replace(drawn, **wanted)  # type: ignore[arg-type]
     drawn_spec = _ended(drawn_spec, Random(f"sessions {seed}"), wanted)

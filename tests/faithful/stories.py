@@ -18,6 +18,7 @@ from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
 from tests.faithful.links import stop
 from tests.faithful.made import END, Made
 from tests.faithful.programs import as_program
+from tests.faithful.shares import with_share_group
 from tests.faithful.spec import Spec
 from tests.faithful.turns import capture, fail_over, flap, reverse
 from tests.faithful.world import World, world_of
@@ -104,6 +105,8 @@ def _finished(world: World) -> Made:
             capture(world, END, cluster)
     made.operations, made.polls, made.marks, made.groups = notes.operations, notes.polls, notes.marks, notes.groups
     made.events, made.ended = notes.events, world.clock.tick()
+    if world.spec.shares and world.spec.shape != "copied":
+        made = with_share_group(made, world.spec.seed)
     if world.spec.program:
         return as_program(made)
     return without_history(made) if world.spec.shape == "copied" else made

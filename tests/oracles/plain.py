@@ -70,6 +70,7 @@ class Plain:
     earlier: list[PlainLog]
     sends: list[Any]
     reads: list[Any]
+    shares: list[Any]
     marks: dict[str, list[Any]]
     groups: list[Any]
     ended: int
@@ -113,6 +114,7 @@ def plain(view: PartitionView) -> Plain:
         earlier=[_log(r) for r in view.earlier],
         sends=[_listed(s) for s in view.sends],
         reads=[_listed(r) for r in view.reads],
+        shares=[_listed(r) for r in view.shares],
         marks={cluster: list(_rows(marks)) for cluster, marks in view.watermarks.items()},
         groups=list(view.groups),
         ended=view.ended,

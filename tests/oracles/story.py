@@ -117,7 +117,7 @@ class Story:
     def _strangers(self) -> None:
         """Clusters to which no link leads: nothing there is their own."""
         plain = self._plain
-        seen = {x.cluster for rows in (plain.replicas, plain.sends, plain.reads) for x in rows} | plain.marks.keys()
+        seen = {x.cluster for rows in (plain.replicas, plain.sends, plain.reads, plain.shares) for x in rows} | plain.marks.keys()
         for cluster in seen - self.generations.keys():
             owners, sources = [(plain.home, 0)] * self._size, [plain.home] * self._size
             self.generations[cluster] = [PlainGeneration(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])]

@@ -16,6 +16,7 @@ from tests.oracles.agreement import disagreement, findings, reference_of
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.programs import with_program
+from tests.oracles.shares import with_shares
 from tests.oracles.worlds import views, with_own
 
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
@@ -56,6 +57,7 @@ def agrees(name: str, random, changes: int) -> None:
     made = world(random)
     done = change(made, changes)
     seen = with_program(made, random) if name == "program-copies" else with_own(made)
+    seen = with_shares(seen, random) if name == "share-groups" else seen
     assert not disagreement(name, findings(REGISTRY[name], seen), seen), done
 
 
@@ -86,8 +88,9 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
         made = world(random)
         done = change(made, random.randint(0, 6))
         own, programs = with_own(made), with_program(made, random)
+        shares = with_shares(own, random)
         for name, check in REGISTRY.items():
-            seen = programs if name == "program-copies" else own
+            seen = {"program-copies": programs, "share-groups": shares}.get(name, own)
             rows = findings(check, seen)
             missing -= {(name, row.kind) for row in rows if row.finding == "found"}
             said = disagreement(name, rows, seen)

@@ -59,6 +59,7 @@ class JavaClients:
         self._outcomes = self._reporting()
         self._waiter = self._waiting()
         self._records = self._reading()
+        self._acquired: Handle | None = None
 
     # --- values
 
@@ -207,7 +208,8 @@ class JavaClients:
             rows.append((topic, int(partition), int(offset), bytes.fromhex(header)))
         return rows
 
-    def _reading(self) -> Handle:
+    def _reading(self, *more: Handle) -> Handle:
+        """Of each record its place and linkflap's header, and `more` texts of it."""
         h = self._h
         one = _l(_CONSUMED)
         headers = "org.apache.kafka.common.header.Headers"
@@ -224,10 +226,52 @@ class JavaClients:
             h.then(partition, self._long),
             h.then(h.method(_CONSUMED, "offset", "()J"), self._long),
             value,
+            *more,
             descriptor=f"({one}){_STRING}",
             between=WITHIN,
         )
         return h.as_a("java.util.function.Function", h.each_iterated(row, between=BETWEEN))
+
+    # --- members of share groups
+
+    def share_consumer(self, config: Mapping[str, object]) -> Handle:
+        """A KafkaShareConsumer of bytes."""
+        how = {"key.deserializer": f"{_BYTES}Deserializer", "value.deserializer": f"{_BYTES}Deserializer"}
+        made = self.bridge.java.org.apache.kafka.clients.consumer.KafkaShareConsumer
+        return made(self.bridge.properties({**how, **config}))
+
+    def acquired(self, records: Handle) -> list[tuple[str, int, int, bytes, int]]:
+        """As `read`, with how often each record was delivered."""
+        if self._acquired is None:
+            count = self._h.method(_CONSUMED, "deliveryCount", "()Ljava/util/Optional;")
+            unknown = self._h.given(self._h.method("java.util.Optional", "orElse", f"({_OBJECT}){_OBJECT}"), 1, "0")
+            count = self._h.then(count, unknown)
+            self._acquired = self._reading(self._h.then(count, self._text))
+        rows = []
+        for row in str(self._acquired.apply(records)).split(BETWEEN):
+            topic, partition, offset, header, count = row.split(WITHIN)
+            rows.append((topic, int(partition), int(offset), bytes.fromhex(header), int(count)))
+        return rows
+
+    def listed(self, records: Handle | None = None) -> Handle:
+        """Records of a poll as a list of Java's."""
+        made = self._make_list()
+        if records is not None:
+            add = self._h.given(self._h.method("java.util.List", "add", f"({_OBJECT})Z"), 0, made)
+            records.forEach(self._h.as_a("java.util.function.Consumer", self._h.cast(add, f"({_OBJECT})V")))
+        return made
+
+    def accepting(self, consumer: Handle) -> Handle:
+        """What has a share consumer accept one record."""
+        owner = "org.apache.kafka.clients.consumer.ShareConsumer"
+        acknowledge = self._h.method(owner, "acknowledge", f"({_l(_CONSUMED)})V")
+        return self._h.as_a("java.util.function.Consumer", self._h.given(acknowledge, 0, consumer))
+
+    def admin(self, config: Mapping[str, object]) -> Handle:
+        """An Admin."""
+        return self.bridge.java.org.apache.kafka.clients.admin.Admin.create(self.bridge.properties(config))
+
+    # --- positions and listeners of consumers
 
     def positions(self, consumer: Handle) -> Callable[[Handle], str]:
         """What asks a consumer for its positions of a collection of partitions; -1 where it has none."""

@@ -43,6 +43,9 @@ _OF_THE_BROKER: Final = frozenset({"group.instance.id", "heartbeat.interval.ms",
 """With the group protocol of KIP-848, timeouts are the group's; and a static member that was killed keeps its place until its
 session ends, which readers that are killed and started again must not."""
 
+_OF_THE_GROUP: Final = frozenset({"enable.auto.commit", "isolation.level"})
+"""Of a share group (KIP-932): all of its members have one isolation, and there is nothing to commit but acknowledgements."""
+
 
 def _translated(config: Mapping[str, object]) -> dict[str, object]:
     """The same settings by Java's names. LookupError for one that nobody has translated."""
@@ -70,3 +73,9 @@ def of_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object
     if java.get("group.protocol") == "consumer":
         return {name: value for name, value in java.items() if name not in _OF_THE_BROKER}
     return {**java, "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"}
+
+
+def of_share_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
+    """For a KafkaShareConsumer, which acknowledges record by record; what its group is, brokers keep."""
+    java = {name: value for name, value in _translated(config).items() if name not in _OF_THE_BROKER | _OF_THE_GROUP}
+    return {**java, "max.poll.records": batch, "share.acknowledgement.mode": "explicit"}

@@ -34,7 +34,11 @@ class Delivered:
 
 def delivered(view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed") -> Delivered:
     """What was read in one generation of a log, in one isolation or in any, in time order."""
-    reads = reads_of(view, generation, isolation)
+    return columns_of(reads_of(view, generation, isolation))
+
+
+def columns_of(reads: Sequence[Read]) -> Delivered:
+    """What these reads have, record by record."""
     none = np.empty(0, np.int64)
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(

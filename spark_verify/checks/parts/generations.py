@@ -24,7 +24,11 @@ from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, R
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
     """Per cluster its log generations in time order; also of clusters that no link leads to but that clients used."""
     known = history(view.story).generations
-    seen = {r.cluster for r in view.replicas} | Sends.of(view.sends).said("cluster") | {r.cluster for r in view.reads}
+    seen = (
+        {r.cluster for r in view.replicas}
+        | Sends.of(view.sends).said("cluster")
+        | {r.cluster for r in (*view.reads, *view.shares)}
+    )
     strangers = sorted((seen | view.watermarks.keys()) - known.keys())
     return {**known, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}
 

@@ -104,6 +104,7 @@ _CALM = {
     "open_at_death": False,
     "late_commit": False,
     "outlives": False,
+    "shares": False,
 }
 _KEPT = {"producer_ids": "jump", "bound": "hw", "leader_epochs": "rewrite"}
 _SHADOW: dict[str, object] = {**_CALM, "mirror": "shadow", "options": _KEPT}

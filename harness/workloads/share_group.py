@@ -1,0 +1,209 @@
+"""Members of share groups (KIP-932): they acquire records, acknowledge each, and write down both and what brokers confirmed.
+
+Java's share consumer alone: librdkafka has none. An acknowledgement is written before it is sent, so that of a record which a
+member was killed over it is known what it had asked for; and again when its broker confirmed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import security_of
+from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.fetches import fetched
+from linkflap.harness.workloads.incarnation import describe
+from linkflap.harness.workloads.protocol import ClientState
+from linkflap.harness.workloads.readers import ISOLATIONS, SAME_ERROR_EVERY
+
+if TYPE_CHECKING:
+    from linkflap.harness.workloads.java.share_consumer import Acquired, JavaShareConsumer
+
+KIND: Final = "share-group"
+OPTIONS: Final = frozenset({"via", "cluster", "isolation", "group", "follow", "batch", "release", "reject", "renew"})
+Acknowledgement = Literal["accept", "release", "reject", "renew"]
+CONFIRMED: Final[Mapping[Acknowledgement, PollKind]] = {
+    "accept": "accepted",
+    "release": "released",
+    "reject": "rejected",
+    "renew": "renewed",
+}
+CONFIRMS_WITHIN: Final = 2.0
+LOOK_EVERY: Final = int(1e9)
+OFTEN: Final = 3
+"""A record that was delivered so often is not released again: at five, brokers give up on it."""
+LOCK_MS: Final = 15_000
+"""How long a record stays with a member that is gone: the shortest that brokers permit by default."""
+
+
+def group_of(spec: WorkloadSpec) -> str:
+    """The share group of a workload's members."""
+    return str(spec.options.get("group", f"linkflap.{spec.home}.share"))
+
+
+class ShareClient(Client):
+    """One poll a step, and the acknowledgement of all that it gave."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self.isolation: Isolation = (
+            "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
+        )
+        self.group = context.text("group", "") or group_of(context.spec)
+        self.follows = context.flag("follow", True)
+        self.positions: dict[Partition, int] = {}
+        self._batch = context.count("batch", 100, high=10_000)
+        self._shares: dict[Acknowledgement, float] = {
+            "release": context.number("release", 0.02, high=1.0),
+            "reject": context.number("reject", 0.0, high=1.0),
+            "renew": context.number("renew", 0.0, high=1.0),
+        }
+        self._rows = context.writer.polls(name)
+        self._consumer: JavaShareConsumer | None = None
+        self._process = 0
+        self._looked_at = 0
+        self._errors: dict[str, int] = {}
+        self._drained: dict[Partition, int] = {}
+        self._settle: frozenset[Partition] = frozenset()
+        self._random = Random(f"{context.seed} {name}")
+
+    def _config(self) -> dict[str, str | int | float | bool]:
+        bootstrap = self.context.bootstrap(self.cluster)
+        return {
+            **security_of(bootstrap).librdkafka(),
+            "bootstrap.servers": bootstrap,
+            "group.id": self.group,
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 100,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "socket.timeout.ms": 10000,
+        }
+
+    def step(self) -> None:
+        try:
+            consumer = self._consumer or self._join()
+            invoked = now()
+            records = consumer.acquire(0.1)
+            if records:
+                self._take(consumer, invoked, records)
+            self._look(consumer)
+        except KafkaException as error:
+            self._error(describe(error))
+            self.leave(clean=False)
+            self.rest(SLICE)
+
+    def _join(self) -> JavaShareConsumer:
+        """A member anew. What its group is, is set first: a group begins at the log's end otherwise."""
+        self._process = self.context.numbers.next()
+        consumer = self._consumer = self.context.library.share_consumer(self._config(), batch=self._batch)
+        consumer.configure(
+            {
+                "share.auto.offset.reset": "earliest",
+                "share.isolation.level": self.isolation,
+                "share.record.lock.duration.ms": str(LOCK_MS),
+            }
+        )
+        consumer.subscribe(sorted(self.context.topics))
+        return consumer
+
+    def _take(self, consumer: JavaShareConsumer, invoked: int, records: Sequence[Acquired]) -> None:
+        counts = sorted({record.deliveries for record in records})
+        self._write(invoked, "acquire", [row for n in counts for row in _rows((r for r in records if r.deliveries == n), n)])
+        self.tally.read += len(records)
+        chosen: dict[Acknowledgement, list[Acquired]] = {}
+        for record in records:
+            chosen.setdefault(self._chosen(record), []).append(record)
+        asked = now()
+        for how, theirs in chosen.items():
+            self._write(asked, how, _rows(theirs))
+        consumer.acknowledge({how: theirs for how, theirs in chosen.items() if how != "accept"})
+        answers = consumer.confirm(CONFIRMS_WITHIN)
+        for how, theirs in chosen.items():
+            confirmed = [record for record in theirs if answers.get(record.where) == ""]
+            if confirmed:
+                self._write(asked, CONFIRMED[how], _rows(confirmed))
+        for (topic, partition), wrong in answers.items():
+            if wrong:
+                self._error(f"acknowledging {topic}-{partition}: {wrong}")
+
+    def _chosen(self, record: Acquired) -> Acknowledgement:
+        """What becomes of a record: mostly it is accepted."""
+        drawn = self._random.random()
+        for how, share in self._shares.items():
+            if drawn < share:
+                return how if record.deliveries < OFTEN or how == "reject" else "accept"
+            drawn -= share
+        return "accept"
+
+    def _look(self, consumer: JavaShareConsumer) -> None:
+        """Asks how far the group is done, now and then; and writes it where that was asked for."""
+        asked = now()
+        if not self._settle and asked < self._looked_at + LOOK_EVERY:
+            return
+        self._looked_at, due = asked, self._settle
+        self.positions = consumer.starts()
+        if reached := {tp: self.positions[tp] for tp in due if self.positions.get(tp, -1) >= 0}:
+            rows = [Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(reached.items())]
+            self._write(asked, "settled", rows)
+            self._drained.update(reached)
+        self._settle -= due
+
+    def state(self) -> ClientState:
+        positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
+        drained = tuple((topic, partition, at) for (topic, partition), at in list(self._drained.items()))
+        return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
+
+    def drained(self, partitions: Sequence[Partition]) -> None:
+        """Has it write how far its group is done with these partitions, at its next step."""
+        self._settle |= frozenset(partitions)
+
+    def not_drained(self, missing: str) -> None:
+        """Writes what was not done in time."""
+        self._write(now(), "error", error=f"not drained: {missing}")
+
+    def _error(self, text: str) -> None:
+        """Writes an error, but the same one at most once a second."""
+        asked = now()
+        if asked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
+            self._errors[text] = asked
+            self.tally.errors += 1
+            self._write(asked, "error", error=text)
+
+    def _write(self, invoked: int, kind: PollKind, rows: Iterable[Fetched] = (), error: str = "") -> None:
+        self._rows.write(
+            Poll(
+                time=invoked,
+                returned=now(),
+                reader=self.name,
+                process=self._process,
+                cluster=self.cluster,
+                isolation=self.isolation,
+                kind=kind,
+                group=self.group,
+                fetched=tuple(rows),
+                error=error,
+            )
+        )
+
+    def leave(self, *, clean: bool) -> None:
+        del clean  # whatever it holds, its brokers give to others
+        if self._consumer is not None:
+            self.context.library.discard(self._consumer)
+        self._consumer = None
+        self.positions = {}
+
+
+def _rows(records: Iterable[Acquired], deliveries: int = -1) -> list[Fetched]:
+    runs = sorted(fetched(records).items())
+    return [Fetched(topic=topic, partition=partition, runs=some, position=deliveries) for (topic, partition), some in runs]

@@ -1,0 +1,62 @@
+"""Share groups in a random history: members who do anything at any time with what some log has, or has not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from linkflap.spark_verify.facts.view import PartitionView, Read, Replica
+from tests.oracles.worlds import SECOND
+
+KINDS = ("acquire", "acquire", "acquire", "accept", "accepted", "rejected", "release", "released", "renewed", "settled")
+
+
+def with_shares(views: Sequence[PartitionView], random: Random) -> list[PartitionView]:
+    """The same partitions, each with one or two groups that went on a while on some of its clusters."""
+    return [replace(view, shares=_shares(view, random)) for view in views]
+
+
+def _shares(view: PartitionView, random: Random) -> tuple[Read, ...]:
+    rows: list[Read] = []
+    logs = [replica for replica in view.replicas if replica.canonical and len(replica.records)]
+    for group in ("one", "two")[: random.choice((1, 1, 2))] if logs else ():
+        homes = random.choices(logs, k=random.choice((1, 1, 2)))
+        thorough = random.random() < 0.5
+        for replica in homes:
+            rows += _through(replica, group, view.ended, random) if thorough else ()
+            rows += [_row(replica, group, view.ended, random) for _ in range(random.randint(1, 12))]
+    return tuple(sorted(rows, key=lambda r: (r.returned, r.time, r.reader)))
+
+
+def _through(replica: Replica, group: str, ended: int, random: Random) -> list[Read]:
+    """Nearly all of a log is acquired and accepted, late in the run, and the group says how far it is."""
+    rows = []
+    for place in range(len(replica.records)):
+        for number, kind in enumerate(("acquire", "accept", "accepted")):
+            if random.random() < 0.93:
+                rows.append(_read(replica, group, kind, ended - (9 - number) * SECOND, [place], random, position=1))
+    position = random.choice((replica.end, int(random.choice(replica.records.offset.tolist()))))
+    return [*rows, _read(replica, group, "settled", ended - SECOND, [], random, position=position)]
+
+
+def _row(replica: Replica, group: str, ended: int, random: Random) -> Read:
+    kind = random.choice(KINDS)
+    count = 0 if kind == "settled" else random.choice((1, 1, 2, 3))
+    first = random.randrange(len(replica.records))
+    places = list(range(first, min(first + count, len(replica.records))))
+    position = random.randint(0, replica.end) if kind == "settled" else random.randint(1, 4)
+    return _read(replica, group, kind, random.randint(0, max(1, ended)), places, random, position=position)
+
+
+def _read(
+    replica: Replica, group: str, kind: str, time: int, places: list[int], random: Random, *, position: int
+) -> Read:  # fmt: skip
+    isolation = random.choice(("read_committed", "read_committed", "read_uncommitted"))
+    return Read(
+        reader=random.choice(("m1", "m2")), process=7, cluster=replica.cluster, isolation=isolation, kind=kind, group=group,
+        time=time, returned=time + random.choice((0, 1, SECOND)), position=position,
+        uids=replica.records.uid[np.array(places, np.int64)], offsets=replica.records.offset[np.array(places, np.int64)],
+    )  # fmt: skip
