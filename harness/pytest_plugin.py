@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 from inspect import signature
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import pytest
@@ -33,8 +34,10 @@ from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.verdict import Verdict
+from linkflap.pytest_plugin import REPLACED
 
 if TYPE_CHECKING:
+    from linkflap.api.shared import Pool, Shared
     from linkflap.api.world import World
 
 verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
@@ -47,6 +50,8 @@ class FixtureRun(Judged):
     """What `linkflap_run` gives a test: a judged run, which can be done again."""
 
     again: Callable[[], Judged]
+    made_by: str
+    """The command that runs it again."""
 
     def require_valid(self, unknown: Policy = "fail") -> Judged:
         """Ends the test where the run is not valid, and returns the valid one.
@@ -60,7 +65,7 @@ class FixtureRun(Judged):
             pytest.skip(f"linkflap: unknown: {self.why}")
         judged = self.again() if self.verdict is Verdict.UNKNOWN and unknown == "run-again" else self
         if not judged.valid:
-            pytest.fail(f"linkflap: {judged.verdict}: {judged.why}", pytrace=False)
+            pytest.fail(f"linkflap: {judged.verdict}: {judged.why}\nrun again: {self.made_by}", pytrace=False)
         return judged
 
 
@@ -141,6 +146,36 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield up
 
 
+@contextmanager
+def shared(request: pytest.FixtureRequest, pools: Mapping[str, Callable[[], Pool]]) -> Iterator[Shared]:
+    """A deployment of the marker's `topology` that other tests had before, and `reuse` says which ones: session or module.
+
+    When the test is over it is proven to be as it was; where it is not, it is ended, the next test is given a fresh one, and the
+    report says so.
+    """
+    wanted = _wanted(request, ("topology", "runtime", "reuse"), with_options=False)
+    reuse, topology = wanted.get("reuse", "session"), str(wanted.get("topology", "A->B"))
+    if reuse not in pools:
+        raise InputError(
+            f"the marker linkflap cannot have reuse={reuse!r}{nearest(str(reuse), pools)}; give {' or '.join(pools)}"
+        )
+    pool, runtime = pools[reuse](), _runtime(wanted)
+    lent = pool.lend(topology, runtime, request.node.name)
+    try:
+        yield lent
+    finally:
+        if changed := pool.give_back(topology, runtime):
+            text = f"the clusters {topology} are replaced after {request.node.nodeid}: {'; '.join(changed)}"
+            request.node.add_report_section("teardown", "linkflap", text)
+            request.node.user_properties.append((REPLACED, text))
+
+
+def new_pool(folder: Path) -> Pool:
+    from linkflap.api.shared import Pool
+
+    return Pool(folder)
+
+
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     from linkflap.api import runs
@@ -150,18 +185,30 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     name, seed = wanted.pop("scenario", "link-flap"), wanted.pop("seed", 1)
     asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration", "clients")}
 
+    made_by = f"pytest {quote(request.node.nodeid)}"
+
     def once(folder: Path) -> Judged:
-        request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}")
-        made_by = f"pytest {request.node.nodeid}"
-        return runs.run(name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=made_by, **asked)
+        request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}; run again: {made_by}")
+        judged = runs.run(name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=made_by, **asked)
+        request.node.user_properties += _properties(judged, made_by)
+        return judged
 
     folder = _folder(request, tmp_path)
     judged = once(folder)
     numbers = count(2)
     return FixtureRun(
         **{field.name: getattr(judged, field.name) for field in fields(judged)},
+        made_by=made_by,
         again=lambda: once(folder.with_name(f"{folder.stem}-{next(numbers)}.run")),
     )
+
+
+def _properties(judged: Judged, made_by: str) -> list[tuple[str, str]]:
+    """What JUnit says of a run, however its test ends."""
+    found = {"verdict": str(judged.verdict), "run": str(judged.folder), "again": made_by}
+    if cause := judged.document.get("cause"):
+        found["anomaly"] = str(cause)
+    return [(f"linkflap-{name}", text) for name, text in found.items()]
 
 
 def close() -> None:

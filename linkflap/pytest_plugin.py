@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from linkflap.api.shared import Pool, Shared
     from linkflap.api.world import World
     from linkflap.harness import pytest_plugin
     from linkflap.harness.model.protocols import Deployment
 
+REPLACED: Final = "linkflap-replaced"
+"""A property of a test after which clusters were replaced: why."""
 _USED = pytest.StashKey[bool]()
 
 
@@ -34,6 +38,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         pytest_plugin.close()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says which tests left clusters changed that others were to use, so that those had fresh ones."""
+    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, pytest.TestReport)]
+    for text in dict.fromkeys(str(text) for report in reports for name, text in report.user_properties if name == REPLACED):
+        terminalreporter.write_line(f"linkflap: {text}")
+
+
 @pytest.fixture
 def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its `runtime`.
@@ -42,6 +53,34 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     """
     plugin = _plugin(request.config)
     with plugin.one_sentence(), plugin.deployment(request, tmp_path) as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def _linkflap_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    yield from _pool(request.config, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def _linkflap_module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    yield from _pool(request.config, tmp_path_factory)
+
+
+def _pool(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Pool]:
+    pool: Pool = _plugin(config).new_pool(folders.mktemp("linkflap"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def linkflap_shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
+    """Clusters and links that other tests of the session had before (`reuse="module"`: of the module), with names of its own.
+
+    What a test leaves changed is replaced, and reported.
+    """
+    plugin = _plugin(request.config)
+    pools = {scope: partial(request.getfixturevalue, f"_linkflap_{scope}") for scope in ("session", "module")}
+    with plugin.one_sentence(), plugin.shared(request, pools) as up:
         yield up
 
 

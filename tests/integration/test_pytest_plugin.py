@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from xml.etree import ElementTree
 
 import psutil
 import pytest
@@ -100,14 +101,69 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
             judged_once(linkflap_run, request)
         """
     )
-    done = project.runpytest_subprocess("-n", "2", timeout=900)
+    done = project.runpytest_subprocess("-n", "2", "--junitxml=junit.xml", timeout=900)
     done.assert_outcomes(failed=1, passed=1)
+    cases = {case.get("name"): case for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")}
+    said = {name: {p.get("name"): p.get("value") for p in case.iter("property")} for name, case in cases.items()}
+    assert {name: of["linkflap-verdict"] for name, of in said.items()} == {"test_run": "invalid", "test_other": "valid"}
+    assert "linkflap-anomaly" in said["test_run"].keys() - said["test_other"].keys()
+    assert said["test_run"]["linkflap-again"].startswith("pytest ")
+    assert said["test_run"]["linkflap-run"].endswith("test_run.run")
+    assert "run again: pytest" in str(cases["test_run"].find("failure").get("message"))
     done.stdout.re_match_lines(
         [
             "linkflap: invalid: .* @ [0-9]+.*",
             "see it: linkflap explain .*test_run.run 1",
             ".*aborted-read: invalid: .*",
             ".*run directory: .*test_run.run",
+            ".*run again: pytest .*::test_run.*",
+        ]
+    )
+    assert_nothing_left(project)
+
+
+def test_clusters_are_used_again_until_a_test_leaves_them_changed(project):
+    """The third leaves a toxic behind, so that the fourth has others; what the first two share has names of each."""
+    project.makepyfile(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.linkflap(topology="A")
+        seen = []
+
+        def used(up):
+            seen.append((up.clusters["A"].bootstrap, up.topic("A"), up.group(), up.transactional_id()))
+
+        def test_one(linkflap_shared):
+            used(linkflap_shared)
+
+        def test_two(linkflap_shared):
+            used(linkflap_shared)
+            one, two = seen
+            assert one[0] == two[0]
+            assert not {*one[1:]} & {*two[1:]}
+
+        def test_three(linkflap_shared):
+            used(linkflap_shared)
+            assert seen[2][0] == seen[0][0]
+            linkflap_shared.links["*->A"].add_toxic("latency", "requests", {"latency": 5})
+
+        def test_four(linkflap_shared):
+            used(linkflap_shared)
+            assert seen[3][0] != seen[0][0]
+            assert linkflap_shared.links["*->A"].toxics() == []
+
+        @pytest.mark.linkflap(reuse="modul")
+        def test_five(linkflap_shared):
+            pass
+        """
+    )
+    done = project.runpytest_subprocess(timeout=900)
+    done.assert_outcomes(passed=4, errors=1)
+    done.stdout.re_match_lines_random(
+        [
+            "linkflap: the clusters A are replaced after .*::test_three: link [*]->A has the toxics .*",
+            ".*cannot have reuse='modul' .did you mean 'module'.*",
         ]
     )
     assert_nothing_left(project)
