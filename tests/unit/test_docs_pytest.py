@@ -36,8 +36,8 @@ def arguments(marks):
     return wanted
 
 
-def test_there_are_five_kinds_of_user_with_some_ten_lines_each():
-    assert len(BLOCKS) == 5
+def test_there_are_five_kinds_of_user_and_clusters_that_are_shared_with_some_ten_lines_each():
+    assert len(BLOCKS) == 5 + 1
     assert all(block.count("\n") <= 14 for block in BLOCKS)
 
 
@@ -47,6 +47,9 @@ def test_each_asks_for_what_there_is(test, wanted, monkeypatch):
     fixture = next(name for name in test.__code__.co_varnames if name.startswith("linkflap_"))
     if fixture == "linkflap_world":
         assert wanted.keys() <= {"topology", "topics", "mirror"}
+        return
+    if fixture == "linkflap_shared":
+        assert wanted.keys() <= {"topology", "runtime", "reuse"}
         return
     pytest_plugin._check_names(wanted, pytest_plugin._ARGUMENTS, with_options=True)
     asked = {name: wanted.pop(name, None) for name in ("scenario", "seed", "topology", "mirror", "duration", "clients")}
