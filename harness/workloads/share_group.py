@@ -124,14 +124,17 @@ class ShareClient(Client):
         chosen: dict[Acknowledgement, list[Acquired]] = {}
         for record in records:
             chosen.setdefault(self._chosen(record), []).append(record)
+        self._acknowledge(consumer, chosen)
+
+    def _acknowledge(self, consumer: JavaShareConsumer, chosen: Mapping[Acknowledgement, Sequence[Acquired]]) -> None:
+        """Written before it is sent, and again where a broker confirmed it."""
         asked = now()
         for how, theirs in chosen.items():
             self._write(asked, how, _rows(theirs))
         consumer.acknowledge({how: theirs for how, theirs in chosen.items() if how != "accept"})
         answers = consumer.confirm(CONFIRMS_WITHIN)
         for how, theirs in chosen.items():
-            confirmed = [record for record in theirs if answers.get(record.where) == ""]
-            if confirmed:
+            if confirmed := [record for record in theirs if answers.get(record.where) == ""]:
                 self._write(asked, CONFIRMED[how], _rows(confirmed))
         for (topic, partition), wrong in answers.items():
             if wrong:

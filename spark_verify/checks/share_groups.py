@@ -88,10 +88,10 @@ def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> S
     order = np.argsort(ends.returned, kind="stable")
     known, first = np.unique(ends.offset[order], return_index=True)
     ended = order[first]  # of each offset the first that was confirmed
-    place = np.minimum(np.searchsorted(known, got.offset), len(known) - 1)
-    row = ended[place]
+    nearest = np.minimum(np.searchsorted(known, got.offset), len(known) - 1)
+    row = ended[nearest]
     began = np.array([read.time for read in got.reads], np.int64)[got.read]
-    late = (known[place] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
+    late = (known[nearest] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
     held = _held(got, late, _of(rows, *CONFIRMED))
     return found(generation.cluster, got, held, AGAIN, lambda number: ends.reads[int(ends.read[row[number]])].reader)
 

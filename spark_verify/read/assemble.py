@@ -57,7 +57,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     gathered = Gathered()
     for batch in rows:
         gathered.add(batch)
-    reads = gathered.reads()
+    reads, shares = gathered.reads()
     replicas = gathered.replicas([*captured, *before])
     story = run.story(topic, partition)
     seen = PartitionView(
@@ -65,8 +65,8 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         replicas=[_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
-        reads=tuple(read for read in reads if read.kind not in SHARE_KINDS),
-        shares=tuple(read for read in reads if read.kind in SHARE_KINDS),
+        reads=reads,
+        shares=shares,
         watermarks=_watermarks(gathered.watermarks_and_groups["watermark"]),
         groups=_groups(gathered.watermarks_and_groups["group"], topic, partition),
     )
@@ -252,9 +252,11 @@ class Gathered:
         """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
         return self._sends.sends()
 
-    def reads(self) -> Sequence[Read]:
-        """Reads by time of return, then by reader; within one poll as they were written."""
-        return tuple(sorted(self._reads, key=attrgetter("returned", "time", "reader")))
+    def reads(self) -> tuple[Sequence[Read], Sequence[Read]]:
+        """Reads by time of return, then by reader; within one poll as they were written. Those of share groups by themselves."""
+        ordered = sorted(self._reads, key=attrgetter("returned", "time", "reader"))
+        shared = tuple(read for read in ordered if read.kind in SHARE_KINDS)
+        return tuple(read for read in ordered if read.kind not in SHARE_KINDS), shared
 
 
 def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:

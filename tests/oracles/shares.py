@@ -34,10 +34,10 @@ def _shares(view: PartitionView, random: Random) -> tuple[Read, ...]:
 def _through(replica: Replica, group: str, ended: int, random: Random) -> list[Read]:
     """Nearly all of a log is acquired and accepted, late in the run, and the group says how far it is."""
     rows = []
-    for place in range(len(replica.records)):
+    for at in range(len(replica.records)):
         for number, kind in enumerate(("acquire", "accept", "accepted")):
             if random.random() < 0.93:
-                rows.append(_read(replica, group, kind, ended - (9 - number) * SECOND, [place], random, position=1))
+                rows.append(_read(replica, group, kind, ended - (9 - number) * SECOND, [at], random, position=1))
     position = random.choice((replica.end, int(random.choice(replica.records.offset.tolist()))))
     return [*rows, _read(replica, group, "settled", ended - SECOND, [], random, position=position)]
 
@@ -46,17 +46,17 @@ def _row(replica: Replica, group: str, ended: int, random: Random) -> Read:
     kind = random.choice(KINDS)
     count = 0 if kind == "settled" else random.choice((1, 1, 2, 3))
     first = random.randrange(len(replica.records))
-    places = list(range(first, min(first + count, len(replica.records))))
+    rows = list(range(first, min(first + count, len(replica.records))))
     position = random.randint(0, replica.end) if kind == "settled" else random.randint(1, 4)
-    return _read(replica, group, kind, random.randint(0, max(1, ended)), places, random, position=position)
+    return _read(replica, group, kind, random.randint(0, max(1, ended)), rows, random, position=position)
 
 
 def _read(
-    replica: Replica, group: str, kind: str, time: int, places: list[int], random: Random, *, position: int
+    replica: Replica, group: str, kind: str, time: int, rows: list[int], random: Random, *, position: int
 ) -> Read:  # fmt: skip
     isolation = random.choice(("read_committed", "read_committed", "read_uncommitted"))
     return Read(
         reader=random.choice(("m1", "m2")), process=7, cluster=replica.cluster, isolation=isolation, kind=kind, group=group,
         time=time, returned=time + random.choice((0, 1, SECOND)), position=position,
-        uids=replica.records.uid[np.array(places, np.int64)], offsets=replica.records.offset[np.array(places, np.int64)],
+        uids=replica.records.uid[np.array(rows, np.int64)], offsets=replica.records.offset[np.array(rows, np.int64)],
     )  # fmt: skip

@@ -19,10 +19,10 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             for group in sorted({row.group for row in plain.shares}):
                 rows = [row for row in plain.shares if row.group == group and _within(story, generation, row)]
-                places = {*_aborted(plain, story, generation, rows), *_again(rows)}
+                pairs = {*_aborted(plain, story, generation, rows), *_again(rows)}
                 if _ends_here(plain, generation, group):
-                    places |= set(_missed(story, generation, rows))
-                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in places]
+                    pairs |= set(_missed(story, generation, rows))
+                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in pairs]
     return found
 
 
