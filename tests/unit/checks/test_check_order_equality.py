@@ -39,6 +39,10 @@ ACCEPTED = {
         view([Log("A").data(1, 2, 3), Log("B", start=2).data(3, 2)]),
         {"B/mirrored": 1},
     ),
+    "a segment that begins before the log does": (
+        view([Log("A", start=1).data(2), Log("B", start=1).data(1, at=0).data(2)]),
+        {"B/mirrored": 1},
+    ),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
 REJECTS = {
