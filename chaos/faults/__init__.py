@@ -15,6 +15,7 @@ from linkflap.chaos.faults.broker_restart import BrokerRestart
 from linkflap.chaos.faults.certificate_expired import CertificateExpired
 from linkflap.chaos.faults.certificate_untrusted import CertificateUntrusted
 from linkflap.chaos.faults.client_kill import ClientKill
+from linkflap.chaos.faults.client_pause import ClientPause
 from linkflap.chaos.faults.controller_loss import ControllerLoss
 from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
 from linkflap.chaos.faults.failover import FailoverForced, FailoverPlanned
@@ -30,6 +31,7 @@ from linkflap.chaos.faults.mirror_reverse import MirrorReverse
 from linkflap.chaos.faults.partition import Partition
 from linkflap.chaos.faults.partitions_added import PartitionsAdded
 from linkflap.chaos.faults.program_pause import ProgramPause
+from linkflap.chaos.faults.records_deleted import RecordsDeleted
 from linkflap.chaos.faults.rolling_restart import RollingRestart
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.protocols import FaultFactory
@@ -46,6 +48,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "certificate-expired": CertificateExpired,
         "certificate-untrusted": CertificateUntrusted,
         "client-kill": ClientKill,
+        "client-pause": ClientPause,
         "controller-loss": ControllerLoss,
         "coordinator-loss": CoordinatorLoss,
         "failover-forced": FailoverForced,
@@ -62,10 +65,11 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "partition": Partition,
         "partitions-added": PartitionsAdded,
         "program-pause": ProgramPause,
+        "records-deleted": RecordsDeleted,
         "rolling-restart": RollingRestart,
     }
 )
-OF_CLIENTS: Final = frozenset({"client-kill", "program-pause"})
+OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})
 """Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
 OF_PROGRAMS: Final = frozenset({"program-pause"})
 """Those that are done to programs of the user's, which a scenario has only where somebody wrote them into it."""

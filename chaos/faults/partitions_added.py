@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.reached import reached
 from linkflap.chaos.faults.settings import number, settings
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import Bite, World
@@ -75,7 +76,7 @@ class PartitionsAdded:
 
     def heal(self) -> Sequence[str]:
         checked = []
-        for cluster in self._reached():
+        for cluster in reached(self._home, self._world) if self._before else ():
             self._wait_for(cluster)
             checked.append(f"{cluster} has the new partitions of {', '.join(self._before)}")
         return checked or ["nothing was added"]
@@ -86,17 +87,6 @@ class PartitionsAdded:
             until(lambda: not self._missing(cluster), within=HEALS_WITHIN, what=what, state=lambda: self._missing(cluster))
         except DeadlineExceeded as error:
             raise FaultError(str(error)) from error
-
-    def _reached(self) -> Sequence[str]:
-        """The clusters that should have what was added: the home, and those that running mirrors lead to from there."""
-        found = [self._home] if self._before else []
-        for cluster in found:
-            found += [
-                mirror.link.destination
-                for mirror in self._world.mirrors.values()
-                if mirror.alive and mirror.link.source == cluster and mirror.link.destination not in found
-            ]
-        return found
 
     def _missing(self, cluster: str) -> Sequence[str]:
         """The new partitions that a cluster does not name, or that have no leader there."""

@@ -26,6 +26,8 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 
 PLAIN = "plain"
 """The log state of a fault of which nothing particular was true."""
+_RELEASES = 3
+"""What a pair of releases counts for, in cells: every fault brings cells of its own, and they are true of all of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,8 @@ class Coverage:
         return Coverage(hits=dict(counts))
 
     def novelty(self, cells: Iterable[str]) -> float:
-        """How much of these was seldom hit: 1 for each that never was, less the more often."""
-        return sum(1 / (1 + self.hits.get(cell, 0)) for cell in set(cells))
+        """How much of these was seldom hit: 1 for each that never was, less the more often; of releases that met, more."""
+        return sum((_RELEASES if cell.startswith("kafka/") else 1) / (1 + self.hits.get(cell, 0)) for cell in set(cells))
 
 
 def position(target: str, topology: Topology) -> str:

@@ -6,6 +6,7 @@ A fault that has no family here is drawn all the same, on any target that it app
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
@@ -13,11 +14,12 @@ from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
-from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 FAILOVERS: Final = ("failover-planned", "failover-forced")
 REVERSE: Final = "mirror-reverse"
+DELETED: Final = "records-deleted"
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
@@ -64,8 +66,10 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
         return Wants(holds=frozenset([brokers(cluster)]))
     if fault == "mirror-kill":
         return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(source), brokers(destination)]))
-    if fault == "client-kill":
+    if fault in ("client-kill", "client-pause"):
         return Wants(holds=frozenset([clients(cluster)]), needs=frozenset([brokers(cluster)]))
+    if fault == DELETED:
+        return Wants(needs=frozenset([brokers(cluster)]))
     return everything(topology)
 
 
@@ -88,10 +92,13 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
         return sorted(link for link in draft.mirrored if link.partition("->")[0] in draft.up)
     if fault == "mirror-kill":
         return sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
-    if fault == "client-kill":
+    if fault in ("client-kill", "client-pause"):
         return _written(draft)
     if fault == "partitions-added":
         return sorted(draft.at)
+    if fault == DELETED:
+        # Where topics are at home and led: after a failover what is there is judged up to it.
+        return sorted(home for home, at in draft.at.items() if home == at)
     if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
         return _of_brokers(fault, draft)
     return [*sorted(draft.up), *_brokers(draft, least=1), *sorted(draft.mirrored)]
@@ -134,8 +141,19 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
     options: Mapping[str, Option] = of_fault(name, draft.dice)
     if name == "client-kill":
         options = draft.dice.choice(VICTIMS)
+    if name == "client-pause":
+        options = {"workload": draft.dice.choice(VICTIMS)["workload"]}
     own = wants(name, target, draft.topology)
-    draft.add(name, target, own, duration=duration, options=options, once=moment(name, target, draft, own))
+    once = moment(name, target, draft, own)
+    if name == DELETED and draft.dice.random() < ONCE and (cuts := [f.id for f in draft.lasting("link-") if _from(f, target)]):
+        # What the mirror has not got yet goes too.
+        once, options = replace(once, during=(draft.dice.choice(cuts),)), {"share": 1.0}
+    draft.add(name, target, own, duration=duration, options=options, once=once)
+
+
+def _from(fault: FaultSpec, home: str) -> bool:
+    """Whether a fault of links is one of a mirror's path out of a cluster."""
+    return fault.target.partition("->")[0] == home
 
 
 def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
-from linkflap.harness.model.protocols import ClientDeath, Moment, Recorder
+from linkflap.harness.model.protocols import ClientDeath, Moment, Program, Recorder
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND
 from linkflap.harness.workloads.command import Command
@@ -187,6 +187,12 @@ class WorkloadClients:
     def programs(self, cluster: str) -> Sequence[Command]:
         """The programs of the user's that are at a cluster."""
         return [program for program in self._programs() if program.cluster == cluster]
+
+    def process(self, cluster: str, *, workload: str) -> Program:
+        """A process with clients of this kind (or `any`) at a cluster, those that write before readers. Raises InputError."""
+        if workload == COMMAND:
+            return self._program(cluster)
+        return self._victim(cluster, workload, "any")
 
     def done_since_restart(self, process: str) -> int:
         """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""

@@ -19,7 +19,7 @@ import msgspec
 
 from linkflap.harness.machine import children
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
 from linkflap.harness.model.events import ClientRestarted
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
@@ -60,7 +60,11 @@ class Running(Protocol):
     def pid(self) -> int: ...
     @property
     def alive(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
     def poll(self) -> int | None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
     def kill(self) -> None: ...
 
 
@@ -207,6 +211,30 @@ class Worker:
     def alive(self) -> bool:
         """Whether a process of it runs."""
         return self._child is not None and self._child.alive
+
+    # --- what faults do to its process
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its process stands still (SIGSTOP)."""
+        return self._child is not None and self._child.paused
+
+    @property
+    def stands_still(self) -> bool:
+        """The same: it has no other process."""
+        return self.frozen
+
+    def freeze(self) -> None:
+        """SIGSTOP; returns when it stands still. Raises InputError where no process of it runs."""
+        child = self._child
+        if child is None or not child.alive:
+            raise InputError(f"the process of clients {self.clients} does not run, so it cannot be paused")
+        child.pause()
+
+    def thaw(self) -> None:
+        """SIGCONT. Safe to call again, and of one that has ended."""
+        if self._child is not None:
+            self._child.resume()
 
     # --- starts, reports and deaths
 

@@ -25,11 +25,13 @@ LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
 BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
 CLUSTER_FAULTS = [
     "client-kill",
+    "client-pause",
     "controller-loss",
     "coordinator-loss",
     "leadership-move",
     "partitions-added",
     "program-pause",
+    "records-deleted",
     "rolling-restart",
 ]
 HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]

@@ -36,7 +36,7 @@ Moment = Literal["any", "transaction", "commit"]
 
 
 class Program(Protocol):
-    """A program of the user's that is a workload: all of its process group together."""
+    """A process of clients, or a program of the user's that is a workload: all of its process group together."""
 
     @property
     def name(self) -> str: ...
@@ -74,6 +74,9 @@ class Clients(Protocol):
 
     def programs(self, cluster: str) -> Sequence[Program]:
         """The programs of the user's that are at a cluster."""
+
+    def process(self, cluster: str, *, workload: str) -> Program:
+        """A process with clients of this kind (or `any`) at a cluster, those that write before readers. Raises InputError."""
 
     def done_since_restart(self, process: str) -> int:
         """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""

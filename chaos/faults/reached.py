@@ -1,0 +1,19 @@
+"""Where the topics of a cluster get to: what faults wait for that change a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from linkflap.harness.model.protocols import World
+
+
+def reached(home: str, world: World) -> Sequence[str]:
+    """The home, and the clusters that running mirrors lead to from there."""
+    found = [home]
+    for cluster in found:
+        found += [
+            mirror.link.destination
+            for mirror in world.mirrors.values()
+            if mirror.alive and mirror.link.source == cluster and mirror.link.destination not in found
+        ]
+    return found

@@ -1,0 +1,117 @@
+"""records-deleted: the older records of the topics at home on a cluster are deleted (DeleteRecords, KIP-107) under load.
+
+Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the log begins now. It may begin
+          anywhere, also inside a batch or a transaction, as it never does by retention. During a cut it overtakes the mirror.
+Bite      the leader of every partition names a log start that is the asked one or later, and later than before.
+Heal      every cluster that the topics get to over running mirrors has come past the new log starts. What was deleted stays so.
+
+Deleted is up to the last stable offset at most, as `share` of what lies below it. Lost is that, and nothing else: no check looks
+for records below a log start, and every check for those above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.reached import reached
+from linkflap.chaos.faults.settings import number, settings
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import answered_bounds, quiet
+
+ANSWERS_WITHIN: Final = 20.0
+FOLLOWS_WITHIN: Final = 60.0
+Offsets = dict[tuple[str, int], int]
+
+
+class RecordsDeleted:
+    """Deletes the older records of the topics of a cluster (DeleteRecords); option share, of what is stable."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"share": 0.5}
+    abouts: ClassVar[Mapping[str, str]] = {"share": "how much of the offsets below the last stable one, above 0, 1 at most"}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._share = number(settings(spec, self.defaults), "share")
+        if not 0 < self._share <= 1:
+            raise InputError(f"option share of fault {spec.id!r} is {self._share:g}; it must be above 0, and 1 at most")
+        if spec.target not in world.deployment.clusters:
+            known = ", ".join(world.deployment.clusters)
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
+        self._world, self._home = world, spec.target
+        self._before: Offsets = {}
+        self._wanted: Offsets = {}
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return cluster_reason(target, topology)
+
+    def inject(self) -> None:
+        topics = self._world.topics
+        own = [(name, n) for name, count in topics.items() if is_data_topic(name, (self._home,)) for n in range(count)]
+        admin = self._admin(self._home)
+        start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)
+        stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
+        self._wanted = deleted_to(start, stable, self._share)
+        if not self._wanted:
+            raise FaultError(f"no partition at home on {self._home} has a stable record; let the fault begin later")
+        self._before = {tp: start[tp] for tp in self._wanted}
+        asked = [TopicPartition(name, n, offset) for (name, n), offset in self._wanted.items()]
+        try:
+            for answer in admin.delete_records(asked, request_timeout=ANSWERS_WITHIN).values():
+                answer.result(2 * ANSWERS_WITHIN)
+        except (KafkaException, TimeoutError) as error:
+            raise FaultError(f"cluster {self._home} did not delete records: {error}") from error
+
+    def bite(self) -> Bite:
+        expected = {f"{name}-{n}": offset for (name, n), offset in sorted(self._wanted.items())}
+        return watch(self._world, "log starts as the leaders name them", expected, self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        starts = answered_bounds(self._admin(self._home), self._wanted, "start", within=5.0)
+        bit = bool(self._wanted) and all(
+            starts.get(tp, -1) >= offset and starts[tp] > self._before[tp] for tp, offset in self._wanted.items()
+        )
+        return bit, {f"{name}-{n}": [self._before[name, n], starts.get((name, n))] for name, n in sorted(self._wanted)}
+
+    def heal(self) -> Sequence[str]:
+        if not self._wanted:
+            return ["nothing was deleted"]
+        checked = []
+        for cluster in reached(self._home, self._world):
+            self._wait_for(cluster)
+            checked.append(f"{cluster} has come past the new log starts of {len(self._wanted)} partitions")
+        return checked
+
+    def _wait_for(self, cluster: str) -> None:
+        behind: list[str] = ["offsets"]
+
+        def past() -> bool:
+            ends = answered_bounds(self._admin(cluster), self._wanted, "high", within=5.0)
+            behind[:] = [f"{name}-{n}" for (name, n), offset in self._wanted.items() if ends.get((name, n), -1) < offset]
+            return not behind
+
+        what = f"{cluster} to come past the records that were deleted"
+        try:
+            until(past, within=FOLLOWS_WITHIN, every=0.1, what=what, state=lambda: behind[:5])
+        except DeadlineExceeded as error:
+            raise FaultError(str(error)) from error
+
+    def _admin(self, cluster: str) -> AdminClient:
+        return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
+
+
+def deleted_to(start: Mapping[tuple[str, int], int], stable: Mapping[tuple[str, int], int], share: float) -> Offsets:
+    """Where the log of each partition is to begin, of those that have a stable record: at least one is deleted."""
+    return {
+        tp: start[tp] + max(1, int(share * (end - start[tp]))) for tp, end in stable.items() if tp in start and end > start[tp]
+    }
