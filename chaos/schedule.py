@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from linkflap.chaos.fault_window import FaultWindow
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CLIENTS, check_options
 from linkflap.chaos.triggers import TRIGGERS, condition, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
@@ -70,6 +70,11 @@ def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
             raise InputError(
                 f"fault {spec.id!r} ({spec.fault}) is done to containers, and the runtime {runtime} has none; run it with "
                 "--runtime docker"
+            )
+        if spec.fault in IN_PROCESSES and runtime != "process":
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) is done to processes, and the runtime {runtime} has containers; run it with "
+                "--runtime process"
             )
 
 

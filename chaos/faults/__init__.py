@@ -33,6 +33,7 @@ from linkflap.chaos.faults.partitions_added import PartitionsAdded
 from linkflap.chaos.faults.program_pause import ProgramPause
 from linkflap.chaos.faults.records_deleted import RecordsDeleted
 from linkflap.chaos.faults.rolling_restart import RollingRestart
+from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
@@ -67,6 +68,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "program-pause": ProgramPause,
         "records-deleted": RecordsDeleted,
         "rolling-restart": RollingRestart,
+        "rolling-upgrade": RollingUpgrade,
     }
 )
 OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})
@@ -77,6 +79,9 @@ OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untruste
 """Those that are done to certificates: only clusters with TLS have some."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""
+
+IN_PROCESSES: Final = frozenset({"rolling-upgrade"})
+"""Those that are done to a broker's process, and not to a container."""
 
 
 def check_options(spec: FaultSpec) -> None:

@@ -34,7 +34,7 @@ class RollingRestart:
         if spec.target not in world.deployment.clusters:
             known = ", ".join(world.deployment.clusters)
             raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self._world = world
+        self._world, self._target = world, spec.target
         self._parts = [
             BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
             for number in world.deployment.clusters[spec.target].brokers
@@ -55,7 +55,11 @@ class RollingRestart:
             parts.broker.stop()
             gone, seen = parts.gone()
             self._seen.append((gone and parts.before is not None, seen))
+            self.before_start(parts)
             parts.heal()
+
+    def before_start(self, parts: BrokerParts) -> None:
+        """What else is done to a broker that has been shut down, before it is started again: nothing."""
 
     def bite(self) -> Bite:
         bit = len(self._seen) == len(self._parts) and all(gone for gone, _ in self._seen)

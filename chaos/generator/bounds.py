@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
@@ -39,7 +39,7 @@ class Bounds:
     @property
     def allowed(self) -> tuple[str, ...]:
         """The faults that may be drawn."""
-        apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (frozenset() if self.runtime == "docker" else IN_CONTAINERS)
+        apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (IN_PROCESSES if self.runtime == "docker" else IN_CONTAINERS)
         apart |= frozenset() if self._all_tls else OF_CERTIFICATES
         return self.faults or tuple(name for name in FAULTS if name not in apart)
 

@@ -10,15 +10,17 @@ from dataclasses import replace
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
+from linkflap.chaos.faults.rolling_upgrade import older
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
 FAILOVERS: Final = ("failover-planned", "failover-forced")
 REVERSE: Final = "mirror-reverse"
+UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
@@ -38,9 +40,10 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
+    | {UPGRADE}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
-_TAKEN_OVER: Final = frozenset({"broker-restart", "coordinator-loss", "controller-loss", "rolling-restart"})
+_TAKEN_OVER: Final = frozenset({"broker-restart", "coordinator-loss", "controller-loss", "rolling-restart", UPGRADE})
 """Faults that are about how the other brokers of a cluster take over."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
@@ -112,7 +115,10 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
     if fault in _TAKEN_OVER:
         # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
         spared = _brokers(draft, least=3)
-        return spared if fault == "broker-restart" else sorted({broker.partition("/")[0] for broker in spared})
+        clusters = sorted({broker.partition("/")[0] for broker in spared})
+        if fault == UPGRADE:
+            return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
+        return spared if fault == "broker-restart" else clusters
     return _brokers(draft, least=1)
 
 
@@ -143,6 +149,8 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
         options = draft.dice.choice(VICTIMS)
     if name == "client-pause":
         options = {"workload": draft.dice.choice(VICTIMS)["workload"]}
+    if name == UPGRADE:
+        options = {}
     own = wants(name, target, draft.topology)
     once = moment(name, target, draft, own)
     if name == DELETED and draft.dice.random() < ONCE and (cuts := [f.id for f in draft.lasting("link-") if _from(f, target)]):
@@ -163,7 +171,9 @@ def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] |
 
 
 def _due(fault: str, draft: Draft) -> bool:
-    """Partitions are added once, and while mirrors carry them from home: they would be others on each side."""
+    """Partitions are added once, and while mirrors carry them from home: they would be others on each side. Upgraded is once."""
+    if fault == UPGRADE:
+        return not any(other.fault == UPGRADE for other in draft.faults)
     if fault != "partitions-added":
         return True
     at_home = all(home == at for home, at in draft.at.items()) and len(draft.up) == len(draft.topology.clusters)

@@ -34,7 +34,7 @@ CLUSTER_FAULTS = [
     "records-deleted",
     "rolling-restart",
 ]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill", "rolling-upgrade"]
 
 
 @dataclass

@@ -91,6 +91,9 @@ class Deployment(Protocol):
     def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Sidecar:
         """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free ones), prints to `log`."""
 
+    def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
+        """From its next start on a broker runs this Kafka, whose version is returned. Raises InputError or SetupError."""
+
     def free_port(self) -> int:
         """A leased port, given back when the deployment ends."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import hyphen_free
@@ -56,6 +57,10 @@ class ContainerCluster(KraftCluster):
         super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options, secrets=secrets)
         for node, broker in self.brokers.items():
             broker.confines = made[node].confines
+
+    def replace_release(self, node: int, installation: Installation) -> None:
+        """Its container is of one image: refused, before anything is done."""
+        raise InputError(f"broker {self.name}/{node} runs in a container of one release; run it with --runtime process")
 
     def _launch_all(self) -> None:
         side_by_side(broker.launch for broker in self.brokers.values())

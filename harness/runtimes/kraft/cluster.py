@@ -44,15 +44,15 @@ class KraftCluster:
         secrets: ClusterSecrets | None = None,
     ) -> None:
         self._name, self._secrets = name, secrets
-        self._id = storage.fresh_id()
+        self._id, self._spawner = storage.fresh_id(), spawner
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
         self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(class_archives.use(installation.java, installation.archive_of(BROKER_MAIN)))
-        self._brokers = {node: self._make(node, (folder / str(node)).absolute(), spawner) for node in ports}
+        self._brokers = {node: self._make(node, (folder / str(node)).absolute()) for node in ports}
         self._launched = 0.0
 
-    def _make(self, node: int, folder: Path, spawner: MakeSpawn) -> KraftBroker:
+    def _make(self, node: int, folder: Path) -> KraftBroker:
         """Formats and configures one broker."""
         folder.mkdir(parents=True)
         storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
@@ -61,18 +61,27 @@ class KraftCluster:
         properties = folder / "server.properties"
         own = {**cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)), **self._settings}
         properties.write_text(server_properties(node, self._ports, folder / "data", own, self._secrets))
+        spawn, ports = self._spawn(node, folder, self._installation, self._archive), self._ports[node]
+        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=ports, entry=self._entry, inner=self._inner)
+
+    def _spawn(self, node: int, folder: Path, installation: Installation, archive: Sequence[str]) -> Spawn:
+        """What starts a broker of an installation on the data in its folder."""
         command = jvm.command(
-            self._installation.kafka,
-            self._installation.java,
+            installation.kafka,
+            installation.java,
             main=BROKER_MAIN,
-            arguments=[str(properties)],
+            arguments=[str(folder / "server.properties")],
             memory=jvm.BROKER_MEMORY,
             log=folder / "server.log",
-            archive=self._archive,
+            archive=archive,
         )
-        spawn = spawner(node, folder, command)
-        ports = self._ports[node]
-        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=ports, entry=self._entry, inner=self._inner)
+        return self._spawner(node, folder, command)
+
+    def replace_release(self, node: int, installation: Installation) -> None:
+        """From its next start on this broker runs another release. `kafka` stays what the cluster was made with."""
+        archive = class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
+        broker = self._brokers[node]
+        broker.run_by(self._spawn(node, broker.log.parent, installation, archive))
 
     def _entry(self, address: str) -> str:
         """An address of clients' listeners, and how the harness enters there."""

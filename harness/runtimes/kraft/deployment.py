@@ -175,6 +175,12 @@ class KraftDeployment(ABC):
                 return installation
         return self._install(asked)
 
+    def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
+        """See the protocol."""
+        installation = self._installation(kafka)
+        self._clusters[cluster].replace_release(broker, installation)
+        return installation.kafka.version
+
     def free_port(self) -> int:
         return self._lease.ports(1)[0]
 

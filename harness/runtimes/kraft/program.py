@@ -44,6 +44,11 @@ class Program:
             self.log.touch()
             self._child = self._spawn()
 
+    def run_by(self, spawn: Spawn) -> None:
+        """From its next start on it is run like this."""
+        with self._starting:
+            self._spawn = spawn
+
     def stop(self, *, within: float = STOP_WITHIN) -> None:
         """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
         if self._child is not None:

@@ -1,0 +1,83 @@
+"""rolling-upgrade: the brokers of a cluster are replaced one after the other by those of a newer release, on the data they have.
+
+Breaks    as rolling-restart; and between the first broker and the last two releases are one cluster: leaders, followers and
+          coordinators speak what both know. What one release wrote, the other reads.
+Bite      each broker answered before its turn, did not in it, and the last start that its log tells of is of the new release.
+Heal      every process runs, every listener answers, every broker is in the ISR of every partition that it holds.
+
+The cluster keeps the features that it had (metadata.version, transaction.version, …): raising them is a step of its own, which
+cannot be taken back. Brokers are processes here: containers are made of one image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from linkflap.chaos.faults.broker_parts import BrokerParts
+from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.rolling_restart import RollingRestart
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.runtimes.distribution.kafka import released
+
+_STARTED: Final = re.compile(r"Kafka version: (\S+)")
+_TARGETS: Final = (DEFAULT_KAFKA, *(release for release in reversed(released()) if release != DEFAULT_KAFKA))
+
+
+class RollingUpgrade(RollingRestart):
+    """Replaces all brokers of a cluster in turn by those of a newer release; option to. Process runtime only."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"to": "|".join(_TARGETS)}
+    abouts: ClassVar[Mapping[str, str]] = {"to": "the release that all brokers run in the end"}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        super().__init__(spec, world)
+        self._to = str(settings(spec, self.defaults)["to"])
+        runs = world.deployment.clusters[spec.target].kafka
+        if not older(runs, self._to):
+            raise InputError(f"fault {spec.id!r} upgrades {spec.target} to {self._to}, and it runs {runs}; name a newer release")
+        self._running: dict[int, str | None] = {}
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        if reason := cluster_reason(target, topology):
+            return reason
+        runs = topology.cluster(target).kafka
+        if older(runs, released()[-1]):
+            return None
+        return f"{target!r} runs {runs}, and no newer release is known; give it an older one: {target}@{released()[-2]}"
+
+    def before_start(self, parts: BrokerParts) -> None:
+        self._world.deployment.replace_release(self._target, parts.broker.id, self._to)
+
+    def inject(self) -> None:
+        super().inject()
+        self._running = {parts.broker.id: last_started(parts.broker.log) for parts in self._parts}
+
+    def bite(self) -> Bite:
+        gone = super().bite()
+        bit = gone.bit and set(self._running.values()) == {self._to}
+        measured = {"turns": gone.measured, "runs": self._running}
+        return Bite(bit=bit, observable="each broker's own listener and log", measured=measured, expected=f"all run {self._to}")
+
+    def heal(self) -> Sequence[str]:
+        return [*super().heal(), *(f"broker {number} runs {release}" for number, release in self._running.items())]
+
+
+def older(one: str, other: str) -> bool:
+    """Whether a release is known and comes before another one. What is in a folder of the user's is neither."""
+    known = released()
+    return one in known and other in known and known.index(one) < known.index(other)
+
+
+def last_started(log: Path) -> str | None:
+    """The release that a broker said it is when it was started last."""
+    found = _STARTED.findall(log.read_text(errors="replace")) if log.exists() else []
+    return found[-1] if found else None
