@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS
-from linkflap.chaos.triggers import TRIGGERS
+from linkflap.chaos.triggers import CHANGES, TRIGGERS, known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
@@ -30,7 +30,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         | {COMMAND: "a program of your own (docs/own-application.md)"},
         "clients": dict(LIBRARIES),
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
-        "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
+        "triggers": {name: _first_line(TRIGGERS.get(name) or CHANGES[name]) for name in known()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(run_guarantees.GUARANTEES),
     }
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from linkflap.chaos.fault_window import FaultWindow
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CLIENTS, check_options
-from linkflap.chaos.triggers import TRIGGERS, condition, unknown
+from linkflap.chaos.triggers import condition, known, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, Trigger
@@ -50,7 +50,7 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
                 f"known are {', '.join(sorted(FAULTS))}"
             )
         if unknown(condition(spec.when)) is not None:
-            raise InputError(f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(sorted(TRIGGERS))}")
+            raise InputError(f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(known())}")
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
         if reason:
             raise InputError(f"fault {spec.id!r} ({spec.fault}) cannot be applied to {spec.target!r}: {reason}")
@@ -244,9 +244,9 @@ class Player:
                 ]
             )
             pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
-            waited = now()
+            waited, holds = now(), waits.watch(spec, world)
             until(
-                lambda: world.stopping or waits.holds(spec, world),
+                lambda: world.stopping or holds(),
                 within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,

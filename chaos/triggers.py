@@ -1,6 +1,7 @@
 """Conditions that a planned fault waits for, so that it is not placed by hoping for the right second.
 
-A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` joins any number of them with
+A trigger is a function of the fault and the world, on the state of the logs, or on what has changed of it since the fault began
+to wait (CHANGES). `FaultSpec.when` joins any number of them with
 `and`, each with the least number that it counts to where that is not the default, and says which faults must have ended before
 (`after:`) and which must have begun and not ended (`during:`):
 
@@ -11,21 +12,22 @@ A trigger is a function of the fault and the world, on the state of the logs. `F
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from confluent_kafka.admin import AdminClient
 
+from linkflap.chaos import stages
+from linkflap.chaos.stages import ANSWERS_WITHIN, own, source
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.model.topology import is_data_topic
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 UNDER_WAY: Final = 1000
 SEEN: Final = 100
-ANSWERS_WITHIN: Final = 2.0
 _AFTER: Final = "after:"
 _DURING: Final = "during:"
 _AND: Final = " and "
@@ -40,16 +42,6 @@ class Trigger(Protocol):
     def __call__(self, spec: FaultSpec, world: World, least: int = ...) -> bool: ...
 
 
-def _source(spec: FaultSpec) -> str:
-    """The source of the link, or the cluster of the broker, that a fault is done to."""
-    return spec.target.split("->")[0].split("/")[0]
-
-
-def _own(cluster: str, world: World) -> list[tuple[str, int]]:
-    """The data partitions at home on a cluster."""
-    return [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
-
-
 def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
     """Nothing is waited for: the fault starts at its time."""
     return True
@@ -57,18 +49,18 @@ def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
 
 def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Some transaction on the target's source has written and is not ended; `:3`, at least three at once."""
-    return world.clients.open_transactions(_source(spec)) >= least
+    return world.clients.open_transactions(source(spec)) >= least
 
 
 def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """The last stable offset of some partition on the target's source is below its high watermark; `:3`, of at least three."""
-    return _unstable(_source(spec), world) >= least
+    return _unstable(source(spec), world) >= least
 
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Of some partition on the link's destination the data of a transaction are there and its marker is not; `:3`, of three."""
-    source, _, destination = spec.target.partition("->")
-    return _unstable(destination or source, world) >= least
+    home, _, destination = spec.target.partition("->")
+    return _unstable(destination or home, world) >= least
 
 
 def _unstable(cluster: str, world: World) -> int:
@@ -77,16 +69,16 @@ def _unstable(cluster: str, world: World) -> int:
     After a failover the clients of another home write there; partitions that are not there do not answer.
     """
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
-    own = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
+    every = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
     # In this order: what ends in between makes it fewer, and never more.
-    high = answered_bounds(admin, own, "high", within=ANSWERS_WITHIN)
-    stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
+    high = answered_bounds(admin, every, "high", within=ANSWERS_WITHIN)
+    stable = answered_bounds(admin, every, "stable", within=ANSWERS_WITHIN)
     return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
 
 
 def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Some commit was asked for on the target's source and is not answered; `:2`, at least two at once."""
-    return world.clients.commits_in_flight(_source(spec)) >= least
+    return world.clients.commits_in_flight(source(spec)) >= least
 
 
 def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
@@ -96,7 +88,7 @@ def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
     """1,000 records were acknowledged on the target's source, or as many as are given: every kind of client is at it."""
-    return world.clients.acknowledged_since(0, _source(spec)) >= least
+    return world.clients.acknowledged_since(0, source(spec)) >= least
 
 
 def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
@@ -111,18 +103,18 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
 
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Every partition on the target's source has lost segments to retention: its log begins above 0, or at least there."""
-    own = _own(_source(spec), world)
-    starts = _answered(_source(spec), world, own, "start")
-    return len(starts) == len(own) and all(start >= least for start in starts.values())
+    mine = own(source(spec), world)
+    starts = _answered(source(spec), world, mine, "start")
+    return len(starts) == len(mine) and all(start >= least for start in starts.values())
 
 
 def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
     """Of every partition on the target's source the destination has 100 offsets that the source has not deleted, or as many as
     are given: what the two have in common can be compared."""
     destination = spec.target.partition("->")[2]
-    own = _own(_source(spec), world)
-    start, high = _answered(_source(spec), world, own, "start"), _answered(destination or _source(spec), world, own, "high")
-    return start.keys() == high.keys() == set(own) and all(high[tp] - start[tp] >= least for tp in own)
+    mine = own(source(spec), world)
+    start, high = _answered(source(spec), world, mine, "start"), _answered(destination or source(spec), world, mine, "high")
+    return start.keys() == high.keys() == set(mine) and all(high[tp] - start[tp] >= least for tp in mine)
 
 
 def _answered(cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound) -> dict[tuple[str, int], int]:
@@ -138,8 +130,13 @@ def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """A program of the user's at the target's source has stopped itself (SIGSTOP): a moment at which it wants to be killed."""
-    return sum(program.stands_still for program in world.clients.programs(_source(spec))) >= least
+    return sum(program.stands_still for program in world.clients.programs(source(spec))) >= least
 
+
+Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]
+"""What a trigger holds against what it was when the fault began to wait."""
+CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": stages.epochs})
+"""Triggers that are true once so many values have changed (by default 1)."""
 
 TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
     {
@@ -148,9 +145,13 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "open-partitions": _open_partitions,
         "open-at-destination": _open_at_destination,
         "commit-in-flight": _commit_in_flight,
+        "handing-over": stages.handing_over,
         "mirror-behind": _mirror_behind,
+        "mirror-holds": stages.mirror_holds,
         "mirrored": _mirrored,
+        "partly-promoted": stages.partly_promoted,
         "program-stopped": _program_stopped,
+        "rebalancing": stages.rebalancing,
         SEEN_ON_BOTH_SIDES: _seen_on_both_sides,
         "segments-deleted": _segments_deleted,
         "transactions-ended": _transactions_ended,
@@ -175,11 +176,14 @@ class Condition:
         """Every fault that must have begun."""
         return (*self.after, *self.during)
 
+    def watch(self, spec: FaultSpec, world: World) -> Callable[[], bool]:
+        """Whether all triggers are true, to be asked again and again; what changes is held against what is there now."""
+        asked = [_asked(name, least, spec, world) for name, least in self.triggers]
+        return lambda: all(one() for one in asked)
+
     def holds(self, spec: FaultSpec, world: World) -> bool:
         """Whether all triggers are true now."""
-        return all(
-            TRIGGERS[name](spec, world) if least is None else TRIGGERS[name](spec, world, least) for name, least in self.triggers
-        )
+        return self.watch(spec, world)()
 
     def __str__(self) -> str:
         """As `FaultSpec.when` holds it: the opposite of `condition`."""
@@ -187,6 +191,23 @@ class Condition:
         terms += [f"{_DURING}{','.join(self.during)}"] if self.during else []
         terms += [name if least is None else f"{name}:{least}" for name, least in self.triggers]
         return _AND.join(terms) or _ALWAYS
+
+
+def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Callable[[], bool]:
+    """One trigger, as a question."""
+    if name in TRIGGERS:
+        trigger = TRIGGERS[name]
+        return lambda: trigger(spec, world) if least is None else trigger(spec, world, least)
+    look, first = CHANGES[name], dict[TopicPartition, int]()
+
+    def changed() -> bool:
+        seen = look(spec, world)
+        for key, value in seen.items():
+            first.setdefault(key, value)
+        return sum(value != first[key] for key, value in seen.items()) >= (1 if least is None else least)
+
+    changed()
+    return changed
 
 
 def condition(when: str) -> Condition:
@@ -207,7 +228,12 @@ def condition(when: str) -> Condition:
 
 def unknown(condition: Condition) -> str | None:
     """The first name that no trigger has, or None."""
-    return next((name for name, _ in condition.triggers if name not in TRIGGERS), None)
+    return next((name for name, _ in condition.triggers if name not in TRIGGERS and name not in CHANGES), None)
+
+
+def known() -> Sequence[str]:
+    """The names of all triggers."""
+    return sorted((*TRIGGERS, *CHANGES))
 
 
 def after(*faults: str, once: str = _ALWAYS) -> str:

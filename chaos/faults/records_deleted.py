@@ -1,12 +1,12 @@
 """records-deleted: the older records of the topics at home on a cluster are deleted (DeleteRecords, KIP-107) under load.
 
-Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the log begins now. It may begin
-          anywhere, also inside a batch or a transaction, as it never does by retention. During a cut it overtakes the mirror.
+Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the log begins now. During a cut
+          it overtakes the mirror, as retention may.
 Bite      the leader of every partition names a log start that is the asked one or later, and later than before.
 Heal      every cluster that the topics get to over running mirrors has come past the new log starts. What was deleted stays so.
 
-Deleted is up to the last stable offset at most, as `share` of what lies below it. Lost is that, and nothing else: no check looks
-for records below a log start, and every check for those above.
+Deleted is all below the last stable offset: no batch and no transaction is divided. Lost is that, and nothing else: no check
+looks for records below a log start, and every check for those above.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.elected import cluster_reason
 from linkflap.chaos.faults.reached import reached
-from linkflap.chaos.faults.settings import number, settings
+from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -29,21 +29,20 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 ANSWERS_WITHIN: Final = 20.0
+BEGINS_WITHIN: Final = 30.0
 FOLLOWS_WITHIN: Final = 60.0
 Offsets = dict[tuple[str, int], int]
 
 
 class RecordsDeleted:
-    """Deletes the older records of the topics of a cluster (DeleteRecords); option share, of what is stable."""
+    """Deletes the records of the topics of a cluster up to the last stable offset (DeleteRecords)."""
 
     restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {"share": 0.5}
-    abouts: ClassVar[Mapping[str, str]] = {"share": "how much of the offsets below the last stable one, above 0, 1 at most"}
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._share = number(settings(spec, self.defaults), "share")
-        if not 0 < self._share <= 1:
-            raise InputError(f"option share of fault {spec.id!r} is {self._share:g}; it must be above 0, and 1 at most")
+        settings(spec, self.defaults)
         if spec.target not in world.deployment.clusters:
             known = ", ".join(world.deployment.clusters)
             raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
@@ -56,21 +55,27 @@ class RecordsDeleted:
         return cluster_reason(target, topology)
 
     def inject(self) -> None:
-        topics = self._world.topics
-        own = [(name, n) for name, count in topics.items() if is_data_topic(name, (self._home,)) for n in range(count)]
         admin = self._admin(self._home)
-        start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)
-        stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
-        self._wanted = deleted_to(start, stable, self._share)
-        if not self._wanted:
-            raise FaultError(f"no partition at home on {self._home} has a stable record; let the fault begin later")
-        self._before = {tp: start[tp] for tp in self._wanted}
+        try:
+            until(lambda: self._choose(admin), within=BEGINS_WITHIN, every=0.1, what=f"a stable record at home on {self._home}")
+        except DeadlineExceeded as error:
+            raise FaultError(f"{error}; nothing was deleted") from error
         asked = [TopicPartition(name, n, offset) for (name, n), offset in self._wanted.items()]
         try:
             for answer in admin.delete_records(asked, request_timeout=ANSWERS_WITHIN).values():
                 answer.result(2 * ANSWERS_WITHIN)
         except (KafkaException, TimeoutError) as error:
             raise FaultError(f"cluster {self._home} did not delete records: {error}") from error
+
+    def _choose(self, admin: AdminClient) -> bool:
+        """Whether there is something to delete, and if so what."""
+        topics = self._world.topics
+        own = [(name, n) for name, count in topics.items() if is_data_topic(name, (self._home,)) for n in range(count)]
+        start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)
+        stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
+        self._wanted = {tp: end for tp, end in stable.items() if end > start.get(tp, end)}
+        self._before = {tp: start[tp] for tp in self._wanted}
+        return bool(self._wanted)
 
     def bite(self) -> Bite:
         expected = {f"{name}-{n}": offset for (name, n), offset in sorted(self._wanted.items())}
@@ -108,10 +113,3 @@ class RecordsDeleted:
 
     def _admin(self, cluster: str) -> AdminClient:
         return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
-
-
-def deleted_to(start: Mapping[tuple[str, int], int], stable: Mapping[tuple[str, int], int], share: float) -> Offsets:
-    """Where the log of each partition is to begin, of those that have a stable record: at least one is deleted."""
-    return {
-        tp: start[tp] + max(1, int(share * (end - start[tp]))) for tp, end in stable.items() if tp in start and end > start[tp]
-    }

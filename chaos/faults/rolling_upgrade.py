@@ -2,7 +2,7 @@
 
 Breaks    as rolling-restart; and between the first broker and the last two releases are one cluster: leaders, followers and
           coordinators speak what both know. What one release wrote, the other reads.
-Bite      each broker answered before its turn, did not in it, and the last start that its log tells of is of the new release.
+Bite      each broker answered before its turn, did not in it, and its process then runs the jars of the new release.
 Heal      every process runs, every listener answers, every broker is in the ISR of every partition that it holds.
 
 The cluster keeps the features that it had (metadata.version, transaction.version, …): raising them is a step of its own, which
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, Final
+
+import psutil
 
 from linkflap.chaos.faults.broker_parts import BrokerParts
 from linkflap.chaos.faults.elected import cluster_reason
@@ -26,7 +27,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes.distribution.kafka import released
 
-_STARTED: Final = re.compile(r"Kafka version: (\S+)")
+_JAR: Final = re.compile(r"kafka-clients-([0-9.]+)\.jar")
 _TARGETS: Final = (DEFAULT_KAFKA, *(release for release in reversed(released()) if release != DEFAULT_KAFKA))
 
 
@@ -59,13 +60,18 @@ class RollingUpgrade(RollingRestart):
 
     def inject(self) -> None:
         super().inject()
-        self._running = {parts.broker.id: last_started(parts.broker.log) for parts in self._parts}
+        self._running = {parts.broker.id: running(parts.broker.pid) for parts in self._parts}
 
     def bite(self) -> Bite:
         gone = super().bite()
         bit = gone.bit and set(self._running.values()) == {self._to}
         measured = {"turns": gone.measured, "runs": self._running}
-        return Bite(bit=bit, observable="each broker's own listener and log", measured=measured, expected=f"all run {self._to}")
+        return Bite(
+            bit=bit,
+            observable="each broker's own listener, and what its process runs",
+            measured=measured,
+            expected=f"all run {self._to}",
+        )
 
     def heal(self) -> Sequence[str]:
         return [*super().heal(), *(f"broker {number} runs {release}" for number, release in self._running.items())]
@@ -77,7 +83,10 @@ def older(one: str, other: str) -> bool:
     return one in known and other in known and known.index(one) < known.index(other)
 
 
-def last_started(log: Path) -> str | None:
-    """The release that a broker said it is when it was started last."""
-    found = _STARTED.findall(log.read_text(errors="replace")) if log.exists() else []
-    return found[-1] if found else None
+def running(pid: int | None) -> str | None:
+    """The release whose jars a process has on its class path."""
+    try:
+        found = _JAR.search(" ".join(psutil.Process(pid).cmdline())) if pid else None
+    except psutil.NoSuchProcess:
+        return None
+    return found[1] if found else None

@@ -5,11 +5,12 @@ A fault that has no family here is drawn all the same, on any target that it app
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
+from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS
 from linkflap.chaos.faults.rolling_upgrade import older
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
@@ -69,7 +70,7 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
         return Wants(holds=frozenset([brokers(cluster)]))
     if fault == "mirror-kill":
         return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(source), brokers(destination)]))
-    if fault in ("client-kill", "client-pause"):
+    if fault in OF_CLIENTS:
         return Wants(holds=frozenset([clients(cluster)]), needs=frozenset([brokers(cluster)]))
     if fault == DELETED:
         return Wants(needs=frozenset([brokers(cluster)]))
@@ -95,12 +96,10 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
         return sorted(link for link in draft.mirrored if link.partition("->")[0] in draft.up)
     if fault == "mirror-kill":
         return sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
-    if fault in ("client-kill", "client-pause"):
+    if fault in OF_CLIENTS:
         return _written(draft)
-    if fault == "partitions-added":
-        return sorted(draft.at)
-    if fault == DELETED:
-        # Where topics are at home and led: after a failover what is there is judged up to it.
+    if fault in ("partitions-added", DELETED):
+        # After a failover what is at home is judged up to it, and stays as it is.
         return sorted(home for home, at in draft.at.items() if home == at)
     if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
         return _of_brokers(fault, draft)
@@ -144,19 +143,30 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
     if draft.dice.random() < AGAIN:
         name, target = _again(draft, dict(able)) or (name, target)
     duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.dice.uniform(0.2, bounds.longest)), 2)
-    options: Mapping[str, Option] = of_fault(name, draft.dice)
-    if name == "client-kill":
-        options = draft.dice.choice(VICTIMS)
-    if name == "client-pause":
-        options = {"workload": draft.dice.choice(VICTIMS)["workload"]}
-    if name == UPGRADE:
-        options = {}
+    options = _options(name, draft.dice)
     own = wants(name, target, draft.topology)
     once = moment(name, target, draft, own)
-    if name == DELETED and draft.dice.random() < ONCE and (cuts := [f.id for f in draft.lasting("link-") if _from(f, target)]):
-        # What the mirror has not got yet goes too.
-        once, options = replace(once, during=(draft.dice.choice(cuts),)), {"share": 1.0}
+    if name == DELETED:
+        once = _something_to_delete(once, target, draft)
     draft.add(name, target, own, duration=duration, options=options, once=once)
+
+
+def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
+    """Options of a fault; of clients those of whom there are some."""
+    options: Mapping[str, Option] = of_fault(fault, dice)
+    if fault == "client-kill":
+        return dice.choice(VICTIMS)
+    if fault == "client-pause":
+        return {"workload": dice.choice(VICTIMS)["workload"]}
+    return {} if fault == UPGRADE else options
+
+
+def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
+    """Not before clients have done something; often during a cut, so that it goes before the mirror has got it."""
+    if ENDED not in dict(once.triggers):
+        once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
+    cuts = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
+    return replace(once, during=(draft.dice.choice(cuts),)) if cuts and draft.dice.random() < ONCE else once
 
 
 def _from(fault: FaultSpec, home: str) -> bool:

@@ -16,7 +16,7 @@ from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import value_lines
 from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile, WorkloadTable
-from linkflap.chaos.triggers import TRIGGERS, condition
+from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
@@ -256,7 +256,7 @@ def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterab
         reader.known((*at, "fault"), "fault", table.fault, FAULTS)
         waits = condition(table.when)
         for trigger, _ in waits.triggers:
-            reader.known((*at, "when"), "trigger", trigger, TRIGGERS)
+            reader.known((*at, "when"), "trigger", trigger, known())
         for name in waits.faults:
             reader.known((*at, "when"), "fault with the id", name, ids)
         if ids.index(table.id) != index:

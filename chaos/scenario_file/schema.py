@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.triggers import TRIGGERS
+from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
 from linkflap.harness.model.scenario import Option
@@ -132,7 +132,7 @@ def json_schema() -> str:
     _names(tables["WorkloadTable"], "kind", (*KINDS, COMMAND))
     _names(tables["MirrorTable"], "kind", MIRRORS)
     tables["FaultTable"]["properties"]["when"]["examples"] = [
-        *TRIGGERS,
+        *known(),
         "after:flap and open-transactions:3",
         "during:failover and mirror-behind:50",
     ]

@@ -48,6 +48,17 @@ def answered_bounds(admin: AdminClient, partitions: Iterable[Partition], which: 
     return found
 
 
+def leader_epochs(admin: AdminClient, partitions: Iterable[Partition], *, within: float) -> dict[Partition, int]:
+    """The epoch in which the leader of each partition leads, of those that answered in time and said so."""
+    found: dict[Partition, int] = {}
+    with contextlib.suppress(KafkaException):
+        for partition, answer in _ask(admin, partitions, "high", within).items():
+            with contextlib.suppress(KafkaException):
+                if (epoch := answer.result().leader_epoch) is not None:
+                    found[partition] = int(epoch)
+    return found
+
+
 def _offset(answer: Future[ListOffsetsResultInfo]) -> int:
     offset = int(answer.result().offset)
     if offset < 0:  # of a leader that died there is no error, and no offset either

@@ -19,7 +19,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 
 PAIR = Topology(
-    clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+    clusters=(ClusterSpec(name="A", brokers=3, kafka="3.9.2"), ClusterSpec(name="B", kafka="3.9.2")),
+    links=(LinkSpec(source="A", destination="B"),),
 )
 LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
 BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
@@ -33,8 +34,9 @@ CLUSTER_FAULTS = [
     "program-pause",
     "records-deleted",
     "rolling-restart",
+    "rolling-upgrade",
 ]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill", "rolling-upgrade"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]
 
 
 @dataclass

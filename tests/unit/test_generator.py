@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.generator.coverage import position
@@ -104,10 +104,13 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays():
 
 def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
+    upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
+    drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
     assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - {"broker-disk-full"}
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS
+    assert not drawn & IN_PROCESSES
 
 
 def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates():

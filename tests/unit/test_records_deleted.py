@@ -1,4 +1,4 @@
-"""records-deleted: how much is deleted, what is refused. What leaders do is in tests/integration/test_topic_faults.py."""
+"""records-deleted: what is deleted, what is refused, where it is drawn."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from linkflap.chaos.faults import records_deleted
 from linkflap.chaos.faults.reached import reached
-from linkflap.chaos.faults.records_deleted import RecordsDeleted, deleted_to
+from linkflap.chaos.faults.records_deleted import RecordsDeleted
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 
 WORLD = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}), topics={}))
 
 
-def spec(target: str = "A", **options: Option) -> FaultSpec:
-    return FaultSpec(id="f", fault="records-deleted", target=target, at=0, duration=0, options=options)
+def spec(target: str = "A") -> FaultSpec:
+    return FaultSpec(id="f", fault="records-deleted", target=target, at=0, duration=0)
 
 
-def test_a_share_of_what_is_stable_goes_and_at_least_one_record() -> None:
-    start = {("t", 0): 10, ("t", 1): 0, ("t", 2): 7, ("t", 3): 5}
-    stable = {("t", 0): 110, ("t", 1): 1, ("t", 2): 7, ("t", 4): 9}
-    assert deleted_to(start, stable, 0.5) == {("t", 0): 60, ("t", 1): 1}
-    assert deleted_to(start, stable, 1.0) == {("t", 0): 110, ("t", 1): 1}
+def test_all_below_the_last_stable_offset_goes_where_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {
+        "start": {("A.t", 0): 10, ("A.t", 1): 0, ("A.t", 2): 7, ("A.t", 3): 5},
+        "stable": {("A.t", 0): 110, ("A.t", 1): 1, ("A.t", 2): 7, ("A.t", 4): 9},
+    }
+    asked: list[object] = []
 
+    def answered(_admin: object, partitions: list[tuple[str, int]], which: str, *, within: float) -> dict[tuple[str, int], int]:
+        asked.append(partitions)
+        return bounds[which]
 
-@pytest.mark.parametrize("share", [0, 1.01, 7])
-def test_a_share_is_above_nothing_and_at_most_everything(share: float) -> None:
-    with pytest.raises(InputError, match="must be above 0, and 1 at most"):
-        RecordsDeleted(spec(share=share), WORLD)
+    monkeypatch.setattr(records_deleted, "answered_bounds", answered)
+    world = SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3})
+    fault = RecordsDeleted(spec(), cast(World, world))
+    assert fault._choose(cast(AdminClient, None))
+    assert fault._wanted == {("A.t", 0): 110, ("A.t", 1): 1}
+    assert asked[0] == [("A.t", 0), ("A.t", 1)], "what is at home elsewhere is left alone"
 
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
@@ -60,7 +68,6 @@ def test_it_is_drawn_also_during_a_cut_and_not_where_offsets_move() -> None:
     ]
     overtaking = [fault for fault in drawn if condition(fault.when).during]
     assert overtaking
-    assert all(fault.options["share"] == 1.0 for fault in overtaking)
     assert len(overtaking) < len(drawn)
     moved = Bounds(mirrors=("mm2",), faults=("records-deleted", "link-cut"), most=6)
     made = [generate(3, n, Coverage(), moved, guided=False) for n in range(20)]

@@ -25,7 +25,7 @@ from linkflap.harness.mirrors.shadow.lag import source_ends
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp, Truncation
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder, Running, Sidecar
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, MirrorStage, Recorder, Running, Sidecar
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
@@ -36,6 +36,8 @@ from linkflap.harness.wire.offsets import Partition, quiet
 START_SECONDS: Final = 150.0
 FAILOVER_SECONDS: Final = 150.0
 END_SECONDS: Final = 30.0
+HANDING_OVER: Final = ("settling", "ending", "handing-over")
+"""Phases from the first step of a failover to the last but one."""
 _ASK_SECONDS: Final = 2.0
 
 
@@ -379,6 +381,13 @@ class ShadowMirror:
             for number, note in partitions.items()
             if topic != canary
         }
+
+    def stage(self) -> MirrorStage | None:
+        """See the protocol."""
+        status = self._ask()
+        if status is None:
+            return None
+        return MirrorStage(held=status.held, handing_over=status.phase in HANDING_OVER)
 
     def lag(self) -> int | None:
         """Offsets that the source has and not every live replica of the destination; the source is asked directly.

@@ -9,7 +9,7 @@ from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certi
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
-from linkflap.harness.model.protocols.mirrors import FailoverKind, Mirror, Recorder
+from linkflap.harness.model.protocols.mirrors import FailoverKind, Mirror, MirrorStage, Recorder, TellsStage
 
 __all__ = [
     "Bite",
@@ -28,6 +28,7 @@ __all__ = [
     "Link",
     "MemoryUse",
     "Mirror",
+    "MirrorStage",
     "Moment",
     "Program",
     "Recorder",
@@ -35,6 +36,7 @@ __all__ = [
     "Service",
     "Sidecar",
     "Spawn",
+    "TellsStage",
     "Workload",
     "World",
 ]

@@ -80,6 +80,10 @@ class Broker(Protocol):
         """What it printed."""
 
     @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+
+    @property
     def exit_status(self) -> int | None:
         """How it ended last, negative for a signal; None while it runs, and before its first start."""
 

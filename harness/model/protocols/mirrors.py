@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.scenario import MirrorSpec
@@ -18,6 +19,22 @@ class Recorder(Protocol):
 
     def write(self, event: Kind, /) -> Kind:
         """Writes an event, with the time of now where it has none, and returns it so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStage:
+    """What a mirror is at, as it says itself. `held`: bytes that it has fetched and not every live replica of the destination."""
+
+    held: int
+    handing_over: bool
+
+
+@runtime_checkable
+class TellsStage(Protocol):
+    """A mirror that can be asked what it is at."""
+
+    def stage(self) -> MirrorStage | None:
+        """None while it does not answer."""
 
 
 class Mirror(Protocol):

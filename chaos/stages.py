@@ -1,0 +1,88 @@
+"""Triggers on what a mirror, a group or a leader is at, which only they can say; and what all triggers ask of a target."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.model.protocols import MirrorStage, TellsStage, World
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import TopicPartition, is_data_topic
+from linkflap.harness.wire.offsets import leader_epochs, quiet
+
+ANSWERS_WITHIN: Final = 2.0
+_REBALANCING: Final = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
+
+
+def source(spec: FaultSpec) -> str:
+    """The source of the link, or the cluster of the broker, that a fault is done to."""
+    return spec.target.split("->")[0].split("/")[0]
+
+
+def own(cluster: str, world: World) -> list[tuple[str, int]]:
+    """The data partitions at home on a cluster."""
+    return [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
+
+
+def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """The mirror has fetched what the destination's replicas have not yet: between fetch and append; `:5000`, so many bytes."""
+    stage = _stage(spec, world)
+    return stage is not None and stage.held >= least
+
+
+def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """The mirror has begun to hand its topics over, and has not ended."""
+    stage = _stage(spec, world)
+    return stage is not None and stage.handing_over
+
+
+def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """The destination's own brokers lead some partitions of the target's source and not all: within a failover; `:2`, two."""
+    destination = spec.target.partition("->")[2] or source(spec)
+    cluster = world.deployment.clusters[destination]
+    stage = _stage(spec, world)
+    if stage is None or not stage.handing_over:
+        return False
+    led = _leaders(destination, world)
+    promoted = [led.get(tp, -1) in cluster.brokers for tp in _mirrored_to(destination, world)]
+    return least <= sum(promoted) < len(promoted)
+
+
+def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
+    """What the mirror of the target says of itself; of a cluster, the mirror that leads to it. None of one that does not."""
+    named = [spec.target] if spec.target in world.mirrors else [n for n in world.mirrors if n.endswith(f"->{source(spec)}")]
+    mirrors = [world.mirrors[name] for name in named]
+    return next((found for m in mirrors if isinstance(m, TellsStage) and (found := m.stage()) is not None), None)
+
+
+def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
+    """The data partitions of other homes than this cluster."""
+    return [(name, n) for name, count in world.topics.items() if not is_data_topic(name, (cluster,)) for n in range(count)]
+
+
+def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
+    """Partition -> its leader, as the cluster says; nothing while it does not answer."""
+    try:
+        topics = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)).list_topics(timeout=ANSWERS_WITHIN).topics
+    except KafkaException:
+        return {}
+    return {(name, number): p.leader for name, topic in topics.items() for number, p in topic.partitions.items()}
+
+
+def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """Some consumer group on the target's source is rebalancing; `:2`, two of them."""
+    admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
+    try:
+        states = set(_REBALANCING)
+        found = admin.list_consumer_groups(states=states, request_timeout=ANSWERS_WITHIN).result(2 * ANSWERS_WITHIN)
+    except (KafkaException, TimeoutError):
+        return False
+    return len(found.valid) >= least
+
+
+def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
+    """The leader epoch of a partition at home on the target's source has changed since the fault waits; `:2`, of two."""
+    admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
+    return leader_epochs(admin, own(source(spec), world), within=ANSWERS_WITHIN)
