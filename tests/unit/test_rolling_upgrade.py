@@ -43,8 +43,8 @@ def test_to_the_same_or_an_older_release_is_refused() -> None:
 
 
 def test_the_newest_release_is_upgraded_to_nothing() -> None:
-    assert "no newer release is known" in str(RollingUpgrade.applies_to("A", parse(f"A:3@{released()[-1]}->B")))
-    assert RollingUpgrade.applies_to("A", parse("A:3@4.1.2->B")) is None
+    assert "no newer release is known" in str(RollingUpgrade.applies_to("A", parse(f"A@{released()[-1]}:3->B")))
+    assert RollingUpgrade.applies_to("A", parse("A@4.1.2:3->B")) is None
 
 
 def test_containers_are_refused_before_anything_starts() -> None:
