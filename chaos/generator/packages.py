@@ -162,11 +162,11 @@ def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
 
 
 def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
-    """Not before clients have done something; often during a cut, so that it goes before the mirror has got it."""
+    """Not before clients have done something; often during a link-cut, so that it goes before the mirror has got it."""
     if ENDED not in dict(once.triggers):
         once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
-    cuts = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
-    return replace(once, during=(draft.dice.choice(cuts),)) if cuts and draft.dice.random() < ONCE else once
+    lasting = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
+    return replace(once, during=(draft.dice.choice(lasting),)) if lasting and draft.dice.random() < ONCE else once
 
 
 def _from(fault: FaultSpec, home: str) -> bool:

@@ -61,7 +61,7 @@ def test_topics_reach_what_running_mirrors_lead_to() -> None:
     assert reached("A", cast(World, SimpleNamespace(mirrors=mirrors))) == ["A", "B", "C"]
 
 
-def test_it_is_drawn_also_during_a_cut_and_not_where_offsets_move() -> None:
+def test_it_is_drawn_also_while_a_link_is_down_and_not_where_offsets_move() -> None:
     bounds = Bounds(faults=("records-deleted", "link-cut"), most=6)
     drawn = [
         f for n in range(60) for f in generate(3, n, Coverage(), bounds, guided=False).schedule if f.fault == "records-deleted"
