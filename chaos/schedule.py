@@ -17,6 +17,7 @@ from linkflap.chaos.triggers import condition, known, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, Trigger
+from linkflap.harness.model.faults import KILL, REVERSE
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.spelling import nearest
@@ -27,8 +28,6 @@ TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is not played: unknown."""
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the one it follows, which has deadlines of its own."""
-REVERSE = "mirror-reverse"
-KILL = "mirror-kill"
 
 
 class Watcher(Protocol):
@@ -57,9 +56,9 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
         check_options(spec)
     before = {spec.id: _before(spec, schedule) for spec in schedule}
     for spec in schedule:
-        if spec.fault.startswith("failover-"):
+        if spec.name.fails_over:
             _check_nothing_revived(spec, schedule, before)
-        if spec.fault.startswith("failover-") or spec.fault in (REVERSE, KILL):
+        if spec.name.fails_over or spec.fault in (REVERSE, KILL):
             _check_reversed(spec, before[spec.id], topology)
 
 
@@ -103,10 +102,9 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
 
     Unless it comes after that mirror was reversed.
     """
-    source = failover.target.split("->")[0]
     for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
         mirror = spec.fault == KILL and spec.target == failover.target
-        broker = failover.fault == "failover-forced" and spec.target.partition("/")[0] == source
+        broker = failover.name.forced and spec.on.cluster == failover.on.source
         if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
             continue
         timed = not before[spec.id] and not before[failover.id]
@@ -127,10 +125,10 @@ def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
 
 def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
     """Refuses to fail over or kill a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
-    turned = "->".join(reversed(spec.target.split("->")))
+    turned = spec.on.back
     alive, over = any(link.name == spec.target for link in topology.links), False
     for other in reversed(before):
-        if other.target == spec.target and (other.fault == REVERSE or other.fault.startswith("failover-")):
+        if other.target == spec.target and (other.name.reverses or other.name.fails_over):
             alive, over = False, other.fault != REVERSE
         elif other.target == turned and other.fault == REVERSE:
             alive, over = True, False
@@ -228,7 +226,7 @@ class Player:
     def _undo_failovers(self, target: str) -> None:
         """A mirror that was reversed has no dead brokers or mirror behind it any more that a failover could be blamed for."""
         for name, other in list(self._under_way.items()):
-            if other.target == target and other.fault.startswith("failover-"):
+            if other.target == target and other.name.fails_over:
                 del self._under_way[name]
 
     def _due(self, spec: FaultSpec) -> bool:
@@ -321,18 +319,12 @@ def spared(scenario: Scenario) -> Mapping[str, bool]:
     written = {workload.home for workload in scenario.workloads}
     if not targets:
         return {}
-    hit = {_cluster(target) for target in targets if "->" not in target.removeprefix("*->")}
+    hit = {spec.on.entered for spec in scenario.schedule if not spec.on.link}
     return {
         link.name: not written.isdisjoint(scenario.topology.homes_over(link))
         for link in scenario.topology.links
-        if link.name not in targets
-        and f"{link.destination}->{link.source}" not in targets
-        and hit.isdisjoint((link.source, link.destination))
+        if link.name not in targets and link.reverse.name not in targets and hit.isdisjoint((link.source, link.destination))
     }
-
-
-def _cluster(target: str) -> str:
-    return target.removeprefix("*->").partition("/")[0]
 
 
 def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:

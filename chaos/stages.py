@@ -18,7 +18,7 @@ _REBALANCING: Final = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupSt
 
 def source(spec: FaultSpec) -> str:
     """The source of the link, or the cluster of the broker, that a fault is done to."""
-    return spec.target.split("->")[0].split("/")[0]
+    return spec.on.source
 
 
 def own(cluster: str, world: World) -> list[tuple[str, int]]:
@@ -40,7 +40,7 @@ def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """The destination's own brokers lead some partitions of the target's source and not all: within a failover; `:2`, two."""
-    destination = spec.target.partition("->")[2] or source(spec)
+    destination = spec.on.destination or source(spec)
     cluster = world.deployment.clusters[destination]
     stage = _stage(spec, world)
     if stage is None or not stage.handing_over:

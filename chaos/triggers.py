@@ -59,8 +59,7 @@ def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Of some partition on the link's destination the data of a transaction are there and its marker is not; `:3`, of three."""
-    home, _, destination = spec.target.partition("->")
-    return _unstable(destination or home, world) >= least
+    return _unstable(spec.on.destination or spec.on.source, world) >= least
 
 
 def _unstable(cluster: str, world: World) -> int:
@@ -97,7 +96,8 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
     So something was committed, mirrored and read when a failover strikes, however slow the machine is. A side without readers
     is not waited for.
     """
-    sides = [name for name in spec.target.split("->") if name in world.deployment.clusters]
+    ends = (spec.on.source, spec.on.destination) if not spec.on.broker else ()
+    sides = [name for name in ends if name in world.deployment.clusters]
     return all(read is None or read >= least for read in map(world.clients.read_on, sides))
 
 
@@ -111,7 +111,7 @@ def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
 def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
     """Of every partition on the target's source the destination has 100 offsets that the source has not deleted, or as many as
     are given: what the two have in common can be compared."""
-    destination = spec.target.partition("->")[2]
+    destination = spec.on.destination
     mine = own(source(spec), world)
     start, high = _answered(source(spec), world, mine, "start"), _answered(destination or source(spec), world, mine, "high")
     return start.keys() == high.keys() == set(mine) and all(high[tp] - start[tp] >= least for tp in mine)

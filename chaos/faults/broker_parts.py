@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Broker, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
@@ -31,9 +32,9 @@ HEALS_WITHIN: Final = 90.0
 
 def broker_reason(target: str, topology: Topology) -> str | None:
     """None when `target` is `A/1`: broker 1 of a cluster A of the topology that has at least that many."""
-    name, _, number = target.partition("/")
-    cluster = next((cluster for cluster in topology.clusters if cluster.name == name), None)
-    if cluster is not None and number.isdecimal() and 1 <= int(number) <= cluster.brokers:
+    on = Target.parse(target)
+    cluster = next((cluster for cluster in topology.clusters if cluster.name == on.cluster), None)
+    if cluster is not None and 1 <= on.broker <= cluster.brokers:
         return None
     known = ", ".join(f"{c.name}/1" + (f" to {c.name}/{c.brokers}" if c.brokers > 1 else "") for c in topology.clusters)
     return f"{target!r} is not a broker; this topology has {known}"
@@ -43,11 +44,10 @@ class BrokerParts:
     """One fault's hold on one broker."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        name, _, number = spec.target.partition("/")
         try:
-            self.cluster = world.deployment.clusters[name]
-            self.broker = self.cluster.brokers[int(number)]
-        except (KeyError, ValueError):
+            self.cluster = world.deployment.clusters[spec.on.cluster]
+            self.broker = self.cluster.brokers[spec.on.broker]
+        except KeyError:
             raise InputError(f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment") from None
         self._world, self._target = world, spec.target
         self.before: float | None = None

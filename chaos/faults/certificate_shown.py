@@ -14,6 +14,7 @@ from linkflap.chaos.faults.bites import BITES_WITHIN
 from linkflap.chaos.faults.link_path import LinkPath, link_reason
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Certificate, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.security import beside, secured
@@ -43,8 +44,7 @@ class CertificateShown:
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         if reason := link_reason(target, topology):
             return reason
-        source, _, destination = target.partition("->")
-        entered = destination if source == "*" else source
+        entered = Target.parse(target).entered
         if secured(topology.cluster(entered).security).tls:
             return None
         return f"{target} leads into {entered}, which shows no certificate; secure it: {entered}{{tls}}"

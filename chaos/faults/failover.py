@@ -29,6 +29,7 @@ from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.events import Failover, Promotion
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, FailoverKind, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology, is_data_topic
@@ -46,7 +47,7 @@ _ASK_SECONDS: Final = 5.0
 def mirrored_way(target: str, topology: Topology) -> str | None:
     """None for a link, or the reverse of one, over which a mirror that was reversed goes back; else one sentence why not."""
     links = [link.name for link in topology.links]
-    if target in links or "->".join(reversed(target.split("->"))) in links:
+    if target in links or Target.parse(target).back in links:
         return None
     return f"{target!r} is no link; clients fail over along {', '.join(links) or 'no link'}, and back"
 

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 from linkflap.chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
@@ -31,12 +32,10 @@ ENDED_WITHIN: Final = 2.0
 
 def link_reason(target: str, topology: Topology) -> str | None:
     """None when `target` is a link of the topology, the reverse of one, or the proxied client path `*->X` of a cluster."""
-    source, arrow, destination = target.partition("->")
-    names = {cluster.name for cluster in topology.clusters}
-    pairs = {(link.source, link.destination) for link in topology.links}
-    if arrow and source == "*" and destination in names:
+    on = Target.parse(target)
+    if on.is_client_path and on.destination in {cluster.name for cluster in topology.clusters}:
         return None
-    if arrow and ((source, destination) in pairs or (destination, source) in pairs):
+    if on.link and {on.link, on.link.reverse} & set(topology.links):
         return None
     known = [link.name for link in topology.links] + [f"*->{cluster.name}" for cluster in topology.clusters]
     return f"{target!r} is not a link; this topology has {', '.join(known)}"

@@ -16,6 +16,7 @@ from typing import ClassVar
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import EnvironmentFailure, FaultError, InputError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
@@ -40,7 +41,7 @@ class MirrorKill:
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         links = [link.name for link in topology.links]
-        if target in links or "->".join(reversed(target.split("->"))) in links:
+        if target in links or Target.parse(target).back in links:
             return None
         return f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once they are reversed"
 

@@ -20,6 +20,7 @@ from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.failover import mirrored_way
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.side_by_side import side_by_side
@@ -54,12 +55,10 @@ class MirrorReverse:
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
-        source, _, destination = target.partition("->")
-        ways = {(link.source, link.destination) for link in topology.links}
-        if {(source, destination), (destination, source)} <= ways:
-            return (
-                f"a mirror of its own runs from {destination} to {source}; {target} can be reversed where there is no such link"
-            )
+        link = Target.parse(target).link
+        if link and {link, link.reverse} <= set(topology.links):
+            own = f"a mirror of its own runs from {link.destination} to {link.source}"
+            return f"{own}; {target} can be reversed where there is no such link"
         return mirrored_way(target, topology)
 
     def inject(self) -> None:

@@ -19,6 +19,7 @@ from linkflap.chaos.faults.broker_parts import ANSWERS_WITHIN, HEALS_WITHIN, UNA
 from linkflap.chaos.faults.confined import ConfinedFault, confines_of
 from linkflap.chaos.faults.settings import number
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Broker, Confines, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.side_by_side import side_by_side
@@ -51,7 +52,7 @@ class Partition(ConfinedFault):
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         reason = super().applies_to(target, topology)
-        name = target.partition("/")[0]
+        name = Target.parse(target).cluster
         if reason is None and topology.cluster(name).brokers == 1:
             return f"{target!r} has no peer: cluster {name} has one broker, and needs two or more"
         return reason

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linkflap.chaos.triggers import condition
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology
 
@@ -49,18 +50,16 @@ class Coverage:
 
 def position(target: str, topology: Topology) -> str:
     """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients`, or the role of a cluster."""
-    source, arrow, destination = target.partition("->")
-    if source == "*":
+    on = Target.parse(target)
+    if on.is_client_path:
         return "clients"
     into = {link.destination for link in topology.links}
     out = {link.source for link in topology.links}
-    if not arrow:
-        cluster = source.partition("/")[0]
-        return "middle" if cluster in into & out else "destination" if cluster in into else "source"
-    ways = {(link.source, link.destination) for link in topology.links}
-    if (source, destination) in ways:
-        return f"link-{hop(source, topology)}"
-    return f"back-{hop(destination, topology)}"
+    if not on.link:
+        return "middle" if on.cluster in into & out else "destination" if on.cluster in into else "source"
+    if on.link in topology.links:
+        return f"link-{hop(on.source, topology)}"
+    return f"back-{hop(on.destination, topology)}"
 
 
 def hop(cluster: str, topology: Topology) -> int:

@@ -60,7 +60,7 @@ def playable(scenario: Scenario) -> bool:
     """Whether a scenario passes all that is checked before anything is started."""
     try:
         schedule.check(scenario.schedule, scenario.topology)
-        reversed_ = any(fault.fault == packages.REVERSE for fault in scenario.schedule)
+        reversed_ = any(fault.name.reverses for fault in scenario.schedule)
         mirrors.check(scenario.mirror, reversible=reversed_)
         mirrors.check_played(scenario)
     except InputError:
@@ -100,7 +100,7 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
 
 def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
     """Every other forced failover from a source that stands still: a dead one is not failed over from by every mirror."""
-    if fault.fault != "failover-forced" or dice.random() < _DEAD:
+    if not fault.name.forced or dice.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
 

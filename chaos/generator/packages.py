@@ -16,11 +16,11 @@ from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
+from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, FaultName, Target
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
-FAILOVERS: Final = ("failover-planned", "failover-forced")
-REVERSE: Final = "mirror-reverse"
+FAILOVERS: Final = (PLANNED, FORCED)
 UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
 ENDED: Final = "transactions-ended"
@@ -61,19 +61,17 @@ def everything(topology: Topology) -> Wants:
 
 def wants(fault: str, target: str, topology: Topology) -> Wants:
     """What a fault holds and needs, by its family."""
-    source, _, destination = target.partition("->")
-    cluster = target.partition("/")[0]
-    if fault.startswith("link-") or fault in OF_CERTIFICATES:
-        into = destination if source == "*" else source
-        return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(into)]))
+    on = Target.parse(target)
+    if FaultName(fault).of_link or fault in OF_CERTIFICATES:
+        return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(on.entered)]))
     if fault in OF_BROKERS:
-        return Wants(holds=frozenset([brokers(cluster)]))
-    if fault == "mirror-kill":
-        return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(source), brokers(destination)]))
+        return Wants(holds=frozenset([brokers(on.cluster)]))
+    if fault == KILL:
+        return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(on.source), brokers(on.destination)]))
     if fault in OF_CLIENTS:
-        return Wants(holds=frozenset([clients(cluster)]), needs=frozenset([brokers(cluster)]))
+        return Wants(holds=frozenset([clients(on.cluster)]), needs=frozenset([brokers(on.cluster)]))
     if fault == DELETED:
-        return Wants(needs=frozenset([brokers(cluster)]))
+        return Wants(needs=frozenset([brokers(on.cluster)]))
     return everything(topology)
 
 
@@ -82,7 +80,7 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
     a, b = link.source, link.destination
     held = frozenset([mirror(link.name), clients(a), clients(b), brokers(a), brokers(b)])
     paths = frozenset([path(link.name), path(f"*->{a}")])
-    return Wants(holds=held | paths) if fault != "failover-forced" else Wants(holds=held, needs=NONE)
+    return Wants(holds=held | paths) if fault != FORCED else Wants(holds=held, needs=NONE)
 
 
 def targets(fault: str, draft: Draft) -> list[str]:
@@ -92,10 +90,10 @@ def targets(fault: str, draft: Draft) -> list[str]:
 
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """What there is by now of the kind that a fault is done to."""
-    if fault.startswith("link-") or fault in OF_CERTIFICATES:
-        return sorted(link for link in draft.mirrored if link.partition("->")[0] in draft.up)
-    if fault == "mirror-kill":
-        return sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
+    if FaultName(fault).of_link or fault in OF_CERTIFICATES:
+        return sorted(link for link in draft.mirrored if LinkSpec.parse(link).source in draft.up)
+    if fault == KILL:
+        return sorted(link for link in draft.mirrored if set(LinkSpec.parse(link).ends) <= draft.up)
     if fault in OF_CLIENTS:
         return _written(draft)
     if fault in ("partitions-added", DELETED):
@@ -114,7 +112,7 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
     if fault in _TAKEN_OVER:
         # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
         spared = _brokers(draft, least=3)
-        clusters = sorted({broker.partition("/")[0] for broker in spared})
+        clusters = sorted({Target.parse(broker).cluster for broker in spared})
         if fault == UPGRADE:
             return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
         return spared if fault == "broker-restart" else clusters
@@ -171,7 +169,7 @@ def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
 
 def _from(fault: FaultSpec, home: str) -> bool:
     """Whether a fault of links is one of a mirror's path out of a cluster."""
-    return fault.target.partition("->")[0] == home
+    return fault.on.link is not None and fault.on.source == home
 
 
 def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
@@ -194,7 +192,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     """The log state that a fault waits for: one that the clients and mirrors that are there bring about by themselves."""
     if draft.dice.random() > ONCE:
         return Condition()
-    source = target.split("->")[0].split("/")[0]
+    source = Target.parse(target).source
     states: list[tuple[str, int | None]] = [(ENDED, draft.dice.choice([10, 50, 100]))]
     if source in draft.at.values():
         states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None), ("open-partitions", 2)]
@@ -205,7 +203,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
 
 def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> None:
     """Adds a failover along a link or a reverse link that has a mirror; then, where a link is disturbed, maybe during that."""
-    name = "failover-forced" if forced else "failover-planned"
+    name = FORCED if forced else PLANNED
     if name not in bounds.allowed:
         return
     # Before clients have done something there is nothing to be judged.
@@ -230,6 +228,6 @@ def reverse(draft: Draft, bounds: Bounds, link: LinkSpec) -> None:
     """Adds the reversal of a link's mirror, after its failover."""
     if REVERSE not in bounds.allowed:
         return
-    draft.add(REVERSE, link.name, failover_wants("failover-planned", link), begins=(0.2, 1.0))
+    draft.add(REVERSE, link.name, failover_wants(PLANNED, link), begins=(0.2, 1.0))
     draft.mirrored.add(f"{link.destination}->{link.source}")
     draft.up.add(link.source)

@@ -24,6 +24,7 @@ from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over,
 from linkflap.harness.log import batches, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.model.events import Event, FaultEnd, FaultStart, MirrorStarted, Promotion, PromotionUnknown
+from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
@@ -146,9 +147,9 @@ def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int, int] | No
 
 def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
     turned = f"turned-{number + 1}"
-    yield FaultStart(time=time, target=link.name, id=turned, fault="mirror-reverse")
+    yield FaultStart(time=time, target=link.name, id=turned, fault=REVERSE)
     yield MirrorStarted(time=time + 1, link=link.reverse.name, mirror="exact")
-    yield FaultEnd(time=time + 1, target=link.name, id=turned, fault="mirror-reverse")
+    yield FaultEnd(time=time + 1, target=link.name, id=turned, fault=REVERSE)
 
 
 def _resets(log: batches.Log) -> list[Mark]:

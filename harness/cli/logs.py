@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -173,12 +174,13 @@ def _promised(options: LogOptions) -> dict[str, str]:
 
 
 def _link(text: str) -> LinkSpec:
-    source, arrow, destination = text.partition("->")
-    if not arrow or not source or not destination or source == destination or "->" in destination:
-        raise InputError(f"--link {text!r} is not one link between two clusters, for example --link 'A->B'")
-    for name in (source, destination):
-        check_name(name)
-    return LinkSpec(source=source, destination=destination)
+    with contextlib.suppress(ValueError):
+        link = LinkSpec.parse(text)
+        if link.source != link.destination:
+            for name in link.ends:
+                check_name(name)
+            return link
+    raise InputError(f"--link {text!r} is not one link between two clusters, for example --link 'A->B'")
 
 
 @click.command()

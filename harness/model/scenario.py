@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.topology import Topology
 
@@ -94,6 +95,16 @@ class FaultSpec:
     duration: float
     when: str = "always"
     options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def name(self) -> FaultName:
+        """What the fault is."""
+        return FaultName(self.fault)
+
+    @property
+    def on(self) -> Target:
+        """What it is done to."""
+        return Target.parse(self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,11 @@ class LinkSpec:
         return f"{self.source}->{self.destination}"
 
     @property
+    def ends(self) -> tuple[str, str]:
+        """The source and the destination."""
+        return self.source, self.destination
+
+    @property
     def reverse(self) -> LinkSpec:
         """The link that leads back."""
         return LinkSpec(source=self.destination, destination=self.source)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from linkflap.chaos.schedule import REVERSE, Player, check_runtime
+from linkflap.chaos.schedule import Player, check_runtime
 from linkflap.chaos.schedule import check as check_schedule
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
@@ -59,7 +59,7 @@ def check(scenario: Scenario, runtime: str) -> None:
         )
     check_schedule(scenario.schedule, scenario.topology)
     check_all(scenario.workloads)
-    mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
+    mirrors.check(scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)

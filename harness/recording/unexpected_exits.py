@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from linkflap.chaos.faults import OF_CLIENTS
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -109,13 +110,13 @@ def ends_broker(fault: FaultSpec, broker: str) -> bool:
     """Whether a fault of this kind may have stopped the broker `A/1`."""
     if fault.fault in OF_CLIENTS:
         return False
-    source = fault.target.partition("->")[0]
-    return fault.target in (broker, broker.partition("/")[0]) or (
+    cluster = Target.parse(broker).cluster
+    return fault.target in (broker, cluster) or (
         # One that is reversed finds brokers dead, and starts them.
-        fault.fault.startswith(("failover-", "mirror-reverse")) and source == broker.partition("/")[0]
+        (fault.name.fails_over or fault.name.reverses) and fault.on.source == cluster
     )
 
 
 def ends_mirror(fault: FaultSpec, link: str) -> bool:
     """Whether a fault of this kind may have stopped the mirror of a link."""
-    return fault.target == link and fault.fault.startswith(("failover-", "mirror-"))
+    return fault.target == link and (fault.name.fails_over or fault.name.of_mirror)

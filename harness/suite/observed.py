@@ -134,10 +134,9 @@ class _History:
 
     def states(self, fault: FaultSpec, at: int) -> set[str]:
         """The log states that were true when a fault was injected."""
-        source, _, destination = fault.target.partition("->")
-        cluster = destination if source == "*" else source.partition("/")[0]
+        cluster, link = fault.on.entered, fault.on.link
         found = set(self._of_clients(cluster, at))
-        if destination and source != "*" and self._behind(source, destination, at):
+        if link and self._behind(link.source, link.destination, at):
             found.add("mirror-behind")
         if self._epoch_changed(cluster, at):
             found.add("epoch-changed")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from linkflap.chaos.triggers import Condition, condition
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
@@ -97,7 +98,8 @@ def _without_cluster(topology: Topology, name: str) -> Topology | None:
 
 
 def _clusters(target: str) -> list[str]:
-    return [part.partition("/")[0] for part in target.split("->")]
+    on = Target.parse(target)
+    return [name for name in (on.source, on.destination) if name]
 
 
 def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import Event
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
 from linkflap.harness.workloads import KINDS, context
@@ -60,7 +61,7 @@ class Process:
         shared = context(
             host.spec,
             clusters={name: host.entered(name, servers) for name, servers in host.clusters.items()},
-            links={name: host.entered(name.removeprefix("*->").partition("->")[0], it) for name, it in host.links.items()},
+            links={name: host.entered(Target.parse(name).entered, it) for name, it in host.links.items()},
             topics=host.topics,
             writer=self._writer,
             seed=host.seed,

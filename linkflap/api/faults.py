@@ -14,12 +14,13 @@ from typing import Final, Literal, Self, final
 from linkflap.chaos.fault_window import FaultWindow
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.faults import FORCED, PLANNED
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.recording.world import RunWorld
 
-MOVES: Final = ("failover-planned", "failover-forced")
+MOVES: Final = (PLANNED, FORCED)
 """Faults whose bite is what clients do after them: it is measured when they are left."""
 
 

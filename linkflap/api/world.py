@@ -24,6 +24,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols import Mirror as MirrorProtocol
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
@@ -72,7 +73,7 @@ class Mirror:
 
     def kill(self) -> Window:
         """SIGKILL of its worker; started again when it is left."""
-        return self._faults.make("mirror-kill", self.name, {})
+        return self._faults.make(KILL, self.name, {})
 
 
 @final

@@ -58,12 +58,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _refused(view: PartitionView) -> Iterator[PartialFinding]:
     """Of each failover that was refused, and that would have promoted this partition."""
     for nth, refusal in enumerate(view.refusals):
-        source, _, destination = refusal.link.partition("->")
-        ways = (LinkSpec(source=source, destination=destination), LinkSpec(source=destination, destination=source))
+        link = LinkSpec.parse(refusal.link)
+        ways = (link, link.reverse)
         way = next((way for way in ways if way in view.topology.links), None)  # the second: a mirror that was reversed
         if way is not None and view.home in view.topology.homes_over(way) and not view.internal:
             about = {"link": refusal.link, "failover": refusal.kind, "error": refusal.error, "code": refusal.code}
-            yield PartialFinding(cluster=destination, offset=-1, data={"refused": nth, **about, "seconds": refusal.seconds})
+            yield PartialFinding(cluster=link.destination, offset=-1, data={"refused": nth, **about, "seconds": refusal.seconds})
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
@@ -198,7 +198,7 @@ def _int(value: object) -> int:
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
     """The destination of every failover; one that is scheduled and promoted nothing leaves its destination without any."""
-    planned = {f.target.partition("->")[2] for f in scenario.schedule if f.fault.startswith("failover")}
+    planned = {f.on.destination for f in scenario.schedule if f.name.fails_over}
     return {(cluster, "native") for cluster in planned | {p.cluster for p in promotions}}
 
 

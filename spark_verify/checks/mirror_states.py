@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.facts.story import Description, Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 
@@ -30,15 +30,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for link in dict.fromkeys(each.link for each in view.descriptions):
         mine = [each for each in view.descriptions if each.link == link]
-        findings.append(Examined(cluster=_ends(link)[1], origin="mirrored", count=len(mine)))
+        findings.append(Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine)))
         findings += _lags(view, mine)
         findings += _states(view, mine)
     return findings
-
-
-def _ends(link: str) -> tuple[str, str]:
-    source, _, destination = link.partition("->")
-    return source, destination
 
 
 def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
@@ -51,13 +46,13 @@ def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
             "how": f"it was {least} offsets behind or more for {STALE // 10**9} s",
             "state": worst.state, "lag": worst.lag, "least": least, "time": worst.asked, "descriptions": len(wrong),
         }  # fmt: skip
-        yield Found(kind=KIND, cluster=_ends(worst.link)[1], offset=at, evidence=evidence)
+        yield Found(kind=KIND, cluster=LinkSpec.parse(worst.link).destination, offset=at, evidence=evidence)
 
 
 def _least(view: PartitionView, said: Description) -> Iterator[tuple[int, int]]:
     """(what the destination had at most, how many offsets it was behind at least) from `STALE` before a description until it was
     given; nothing where samples do not say."""
-    source, destination = _ends(said.link)
+    source, destination = LinkSpec.parse(said.link).ends
     here, there = view.watermarks.get(destination), view.watermarks.get(source)
     if here is None or there is None:
         return
@@ -99,11 +94,11 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
 
 def _over(view: PartitionView, said: Description) -> Iterator[Promotion]:
     """The promotion that had ended a mirror when it was asked for the description."""
-    source, destination = _ends(said.link)
+    back = LinkSpec.parse(said.link).reverse.name
     before = [p for p in view.promotions if p.link == said.link and p.time + STALE < said.asked]
     if before:
         last = max(before, key=lambda p: p.time)
-        again = (w for w in view.windows if w.fault == REVERSAL and w.target == f"{destination}->{source}")
+        again = (w for w in view.windows if w.name.reverses and w.target == back)
         if not any(last.time < w.start <= said.returned for w in again):
             yield last
 

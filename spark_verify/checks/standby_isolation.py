@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
@@ -57,7 +58,7 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
         if isinstance(step, Promotion):
             follows.pop(step.cluster, None)
             continue
-        source = step.link.partition("->")[0]
+        source = LinkSpec.parse(step.link).source
         upstream = [source]
         while (further := follows.get(upstream[-1])) is not None and further not in upstream:
             upstream.append(further)

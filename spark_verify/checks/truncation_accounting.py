@@ -26,7 +26,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import before_truncation, generations, number_at, replica_of
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
-from linkflap.spark_verify.facts.eras import REVERSAL, LogGeneration
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Stop, Truncation
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
 
@@ -308,7 +308,7 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
     """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has promoted."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()
-    truncated = {f.target.partition("->")[0] for f in scenario.schedule if f.fault == REVERSAL}
+    truncated = {f.on.source for f in scenario.schedule if f.name.reverses}
     return {(cluster, "native") for cluster in truncated | {p.cluster for p in promotions}}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, native, reads_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
@@ -144,7 +144,7 @@ def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[t
 
 def _over(topology: Topology, name: str) -> Collection[str]:
     """Whose topics a promotion along a link, or back, is of."""
-    ends = set(name.split("->"))
+    ends = {*LinkSpec.parse(name).ends}
     return {home for link in topology.links if {link.source, link.destination} == ends for home in topology.homes_over(link)}
 
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.facts.story import Promotion, Story, Window
 from linkflap.spark_verify.facts.view import Origin
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""
-REVERSAL: Final = "mirror-reverse"
 """The fault that makes a given up cluster follow the one that was promoted over its link."""
 _STORIES: Final = 4096
 """Stories whose eras are kept: more than a run has partitions."""
@@ -270,7 +270,7 @@ def history(story: Story) -> History:
 
 def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, int]]]:
     """Plays promotions and reversals in time order; of each cluster, when its generations began and when that was settled."""
-    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_effect]
+    reversals = [w for w in story.facts.windows if w.name.reverses and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
         *((p.time, 0, p) for p in story.promotions),
@@ -280,7 +280,7 @@ def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, i
         if isinstance(step, Promotion):
             lineages.promote(step)
             continue
-        old, _, new = step.target.partition("->")
+        old, new = step.on.source, step.on.destination
         if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
             time = truncated_at(story, old, step)
             lineages.turn_back(new, old, step, time)
@@ -304,11 +304,9 @@ def eras(story: Story, cluster: str) -> Sequence[Era]:
 
 def touches(window: Window, link: str) -> bool:
     """Whether a fault is on this link, on its mirror, or on a broker of either of its ends."""
-    source, _, destination = link.partition("->")
-    cluster = window.target.partition("/")[0]
-    return window.target == link or cluster in (source, destination)
+    return window.target == link or window.on.cluster in LinkSpec.parse(link).ends
 
 
 def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
     """The windows of faults on brokers of a cluster."""
-    return (w for w in windows_ if w.target.partition("/")[0] == cluster)
+    return (w for w in windows_ if w.on.cluster == cluster)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 
@@ -83,6 +84,16 @@ class Window:
     start: int
     end: int
     took_effect: bool = True
+
+    @property
+    def name(self) -> FaultName:
+        """What the fault is."""
+        return FaultName(self.fault)
+
+    @property
+    def on(self) -> Target:
+        """What it is done to."""
+        return Target.parse(self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

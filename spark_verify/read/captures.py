@@ -18,9 +18,8 @@ from linkflap.harness.log import batches, segments
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.topology import INTERNAL_TOPICS, LinkSpec, Topology
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.read.missing_parts import absent_captures
 
 INTERNAL_SUFFIX: Final = ".internal"
@@ -129,7 +128,7 @@ def _captures(
 
 
 def _made_to_follow(events: Sequence[Event]) -> set[str]:
-    return {LinkSpec.parse(e.target).source for e in of_kind(events, happened.FaultStart) if e.fault == REVERSAL}
+    return {e.on.source for e in of_kind(events, happened.FaultStart) if e.name.reverses}
 
 
 def _by_cluster(found: Iterable[Bounds]) -> Mapping[str, list[Bounds]]:

@@ -27,10 +27,10 @@ from linkflap.harness.model.events import (
     Promotion,
     of_kind,
 )
+from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition
 from linkflap.harness.rundir import Damage, Run, RunReader
-from linkflap.spark_verify.facts.eras import REVERSAL
 
 EVENTS: Final = "events.jsonl"
 _OfLink = TypeVar("_OfLink", bound=OfLink)
@@ -75,7 +75,7 @@ def rests_on_a_capture(damage: Damage) -> bool:
 def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     """Failovers and reversals that something vouches for, and that no event tells of. Events in time order."""
     for fault in run.scenario.schedule:
-        if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
+        if fault.name.fails_over or fault.name.reverses:
             yield from _unplayed(run, fault, [e for e in of_kind(events, OfFault) if e.id == fault.id], events)
     yield from _moved_without_failover(events)
     yield from _reversed_without_fault(run, events)
@@ -90,10 +90,10 @@ def _moved_without_failover(events: Sequence[Event]) -> Iterator[Damage]:
 
 def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     reverse = {link.reverse.name: link.name for link in run.scenario.topology.links}
-    begun = {e.target for e in of_kind(events, FaultStart) if e.fault == REVERSAL}
+    begun = {e.target for e in of_kind(events, FaultStart) if e.name.reverses}
     for link in dict.fromkeys(e.link for e in of_kind(events, MirrorStarted)):
         if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
-            yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSAL} of {reverse[link]} is there")
+            yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSE} of {reverse[link]} is there")
 
 
 def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -136,8 +136,8 @@ def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[OfFault], events: Sequ
         yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
     link, sign = fault.target, "failover"
     signs: Sequence[OfLink] = of_kind(events, Failover)
-    if fault.fault == REVERSAL:
-        link, sign, signs = LinkSpec.parse(fault.target).reverse.name, "mirror-started", of_kind(events, MirrorStarted)
+    if fault.name.reverses:
+        link, sign, signs = fault.on.back, "mirror-started", of_kind(events, MirrorStarted)
     if not _within(signs, link, began or 0, over[-1].time):
         yield Damage(path=EVENTS, reason=f"{name} took effect, and no {sign} of {link} is there")
 

@@ -12,9 +12,8 @@ from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import WorkloadSpec, clients
-from linkflap.harness.model.topology import LinkSpec, Topology, topic_name
+from linkflap.harness.model.topology import Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Story, Window
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.captures import Captured, Key, is_judged
@@ -186,7 +185,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             target=fault.target,
             start=fault.time,
             end=ends.get(fault.id, ended),
-            took_effect=fault.fault != REVERSAL or _reversed(events, fault),
+            took_effect=not fault.name.reverses or _reversed(events, fault),
         )
         for fault in of_kind(events, happened.FaultStart)
     ]
@@ -194,6 +193,5 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
 
 def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:
     """Whether the mirror of the reverse link truncated anything, or ran, once this fault had begun."""
-    back = LinkSpec.parse(fault.target).reverse.name
     signs = (e for e in events if isinstance(e, happened.Truncation | happened.MirrorStarted | happened.MirrorStopped))
-    return any(e.link == back and e.time >= fault.time for e in signs)
+    return any(e.link == fault.on.back and e.time >= fault.time for e in signs)

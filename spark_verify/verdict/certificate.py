@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from linkflap.harness.model import events as events_
 from linkflap.harness.model.events import Event, JournalPartition, MirrorStopped, of_kind
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 
 Journal = Mapping[TopicPartition, JournalPartition]
@@ -23,7 +23,7 @@ def certificate(failovers: Sequence[Failover], anomalies: Sequence[Anomaly], eve
 
 
 def _completed(failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]) -> Failover:
-    destination = failover.link.partition("->")[2]
+    destination = LinkSpec.parse(failover.link).destination
     happened = next((e for e in of_kind(events, events_.Failover) if _is(e, failover)), None)
     journal = _journal(failover, events, happened.time if happened else None)
     ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))

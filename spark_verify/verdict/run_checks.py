@@ -180,7 +180,7 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
     dead = {e.between.source for e in failovers if e.mode == "forced"}
     ended = {e.link for e in failovers}
     for stopped in of_kind(events, MirrorStopped):
-        ends = {stopped.between.source, stopped.between.destination}
+        ends = {*stopped.between.ends}
         if not stopped.drained and stopped.link not in ended and not ends & dead:
             why = [str(part) for part in failed_parts(events) if part.link == stopped.link]
             yield "; ".join([f"the mirror of {stopped.link} had not caught up when the run ended", *why])

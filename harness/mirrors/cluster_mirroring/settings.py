@@ -8,6 +8,7 @@ from typing import Final
 
 from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.spelling import nearest
@@ -28,7 +29,7 @@ NOT_IN: Final[Mapping[str, str]] = {
     "containers; leave --runtime out"
 }
 """Runtimes that it cannot be played in, and why."""
-WITHOUT: Final[Mapping[str, str]] = {"mirror-kill": NO_PROCESS}
+WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}
 """Faults that have no object with this mirror, and why."""
 
 
@@ -83,5 +84,5 @@ def refusal(scenario: Scenario) -> str | None:
 
 def _destinations(scenario: Scenario) -> list[str]:
     """The clusters that something is mirrored to: those of links, and those that a mirror goes back to."""
-    back = [fault.target.partition("->")[0] for fault in scenario.schedule if fault.fault == "mirror-reverse"]
+    back = [fault.on.source for fault in scenario.schedule if fault.name.reverses]
     return list(dict.fromkeys([*(link.destination for link in scenario.topology.links), *back]))

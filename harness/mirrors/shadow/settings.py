@@ -17,7 +17,7 @@ from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import OPEN, Address, Security
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
+from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, topic_name
 
 FIRST_BROKER_ID: Final = 1000
 """Broker ids from here on are shadows: no real broker of a deployment has one."""
@@ -182,7 +182,7 @@ class Config:
     @property
     def canary(self) -> str:
         """The topic that proves the path."""
-        return topic_name(self.link.split("->")[0], CANARY)
+        return topic_name(LinkSpec.parse(self.link).source, CANARY)
 
     def mirrors(self, topic: str) -> bool:
         """Whether this topic of the source is mirrored."""

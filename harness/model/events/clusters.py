@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from linkflap.harness.model.events.base import Event, OfCluster
+from linkflap.harness.model.faults import Target
 
 
 class ClusterReady(OfCluster, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class BrokerDied(Event, frozen=True, kw_only=True):
     @property
     def cluster(self) -> str:
         """Of which cluster it is."""
-        return self.broker.partition("/")[0]
+        return Target.parse(self.broker).cluster
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

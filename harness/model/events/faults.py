@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.scenario import Option
 
 
@@ -19,6 +20,11 @@ class OfFault(Event, frozen=True, kw_only=True):
 
     target: str = msgspec.field(name="subject")
     id: str
+
+    @property
+    def on(self) -> Target:
+        """What it is done to."""
+        return Target.parse(self.target)
 
 
 class Trigger(OfFault, frozen=True, kw_only=True):
@@ -36,6 +42,11 @@ class FaultStart(OfFault, frozen=True, kw_only=True):
     options: Mapping[str, Option] | None = None
     restores: bool | None = None
     duration: float | None = msgspec.field(name="for", default=None)
+
+    @property
+    def name(self) -> FaultName:
+        """What the fault is."""
+        return FaultName(self.fault)
 
 
 class FaultBite(OfFault, frozen=True, kw_only=True):

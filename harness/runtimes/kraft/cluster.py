@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.machine import class_archives
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Certificate, Spawn
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -179,7 +180,8 @@ class KraftCluster:
         """See the protocol."""
         if self._secrets is None:
             raise FaultError(f"cluster {self._name} is not secured, and shows no certificate; secure it: {self._name}{{tls}}")
-        listener = ACCESS if path.startswith("*") else link_listener(path.partition("->")[2])
+        on = Target.parse(path)
+        listener = ACCESS if on.is_client_path else link_listener(on.destination)
         for node, broker in self._brokers.items():
             store = self._secrets.shown(node, listener, which)
             if broker.state == "running":

@@ -41,7 +41,7 @@ def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) 
 
 def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
     """When the first fault reached brokers of a cluster: from then on its coordinators may have loaded their partitions anew."""
-    given_up = [w for w in windows if w.fault == "failover-forced" and w.target.partition("->")[0] == cluster]
+    given_up = [w for w in windows if w.name.forced and w.on.source == cluster]
     return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from linkflap.harness.guarantees import declared
+from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
     ABORT,
@@ -258,7 +258,7 @@ def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: s
 
 def reversed_(link: str, *, at: int) -> Window:
     """The fault that lets a link's source, given up before, follow its destination; within a second. `at` is in seconds."""
-    return Window(id=f"reverse-{at}", fault=REVERSAL, target=link, start=at * SECOND, end=(at + 1) * SECOND)
+    return Window(id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND)
 
 
 def commit(

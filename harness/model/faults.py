@@ -1,0 +1,93 @@
+"""What a fault is called, and what it is done to: one parser for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.harness.model.topology import LinkSpec
+
+PLANNED: Final = "failover-planned"
+FORCED: Final = "failover-forced"
+KILL: Final = "mirror-kill"
+REVERSE: Final = "mirror-reverse"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultName:
+    """The name of a fault, whose first word is what it breaks."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether clients leave the source of a link for its destination."""
+        return self.text.startswith("failover-")
+
+    @property
+    def forced(self) -> bool:
+        """Whether that is a failover without a drain."""
+        return self.text == FORCED
+
+    @property
+    def reverses(self) -> bool:
+        """Whether a mirror that has failed over is reversed: failback begins."""
+        return self.text == REVERSE
+
+    @property
+    def of_mirror(self) -> bool:
+        return self.text.startswith("mirror-")
+
+    @property
+    def of_link(self) -> bool:
+        return self.text.startswith("link-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a fault is done to: a link or its mirror (`A->B`), a client path (`*->A`), a broker (`A/1`), or a cluster.
+
+    `source` is empty of a client path, `destination` of a broker or cluster, both of what is none of these; `broker` is 0 where
+    none is named.
+    """
+
+    source: str = ""
+    destination: str = ""
+    broker: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """The target of a text; whether there is such a thing is for the fault to say."""
+        source, arrow, destination = text.partition("->")
+        if arrow:
+            known = bool(source and destination) and "->" not in destination
+            return cls(source="" if source == "*" else source, destination=destination) if known else cls()
+        cluster, _, broker = text.partition("/")
+        return cls(source=cluster, broker=int(broker) if broker.isdecimal() else 0)
+
+    @property
+    def link(self) -> LinkSpec | None:
+        """The link, where it is one."""
+        return LinkSpec(source=self.source, destination=self.destination) if self.source and self.destination else None
+
+    @property
+    def back(self) -> str:
+        """The name of the link that leads back; empty where it is no link."""
+        return link.reverse.name if (link := self.link) else ""
+
+    @property
+    def is_client_path(self) -> bool:
+        return bool(self.destination) and not self.source
+
+    @property
+    def cluster(self) -> str:
+        """The cluster, also of a broker; empty of a link and of a client path."""
+        return "" if self.destination else self.source
+
+    @property
+    def entered(self) -> str:
+        """The cluster whose brokers are reached: a link's source, a client path's end, a broker's cluster, or itself."""
+        return self.source or self.destination
