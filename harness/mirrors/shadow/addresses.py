@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.wait import patient
 from linkflap.harness.wire.offsets import quiet
 
 
@@ -19,7 +20,7 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             continue
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
         try:
-            described = admin.describe_configs([resource], request_timeout=20)[resource].result()
+            described = admin.describe_configs([resource], request_timeout=patient(20))[resource].result()
         except KafkaException as error:
             raise SetupError(f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})") from error
         found[number] = {name: entry.value for name, entry in described.items() if entry.value is not None}
