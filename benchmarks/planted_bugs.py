@@ -53,7 +53,7 @@ RESULTS: Final = "results.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one suite came to. `reached`: runs in which the bug did something; `run` the one that failed first, 0 for none;
+    """What one suite came to. `reached`: runs in which the bug did something; `run` the first that failed, where `kind` is given;
     `minutes` until then, or all; `others`: failures in runs that the bug did not touch."""
 
     bug: str
@@ -181,7 +181,7 @@ def table(every: list[Found]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in sorted(every, key=lambda found: (order[found.bug], found.near, not found.guided)):
-        said = f"run {one.run}" if one.run else "no"
+        said = f"run {one.run}" if one.kind else "no"
         faults = ", ".join(NEAR[one.bug]) if one.near else "all"
         cells = (one.bug, faults, "guided" if one.guided else "uniform", one.runs, one.reached, said, one.minutes)
         lines.append(f"| {' | '.join(map(str, cells))} | {one.kind} | {one.smallest} | {one.rate} |")

@@ -19,8 +19,9 @@ ALL: Final = (PAIR, "A:3->B:3", "A->B->C", "A->B->C->D", "A->C, B->C", "A->B, A-
 """Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
 PRIVILEGED: Final = frozenset({"broker-disk-full"})
 """Faults that take rights which not every machine gives: drawn only where a suite names them."""
-LOSSY: Final[frozenset[str]] = frozenset()
-"""Faults after which acknowledged records may rightly be gone: drawn only where a suite names them."""
+LOSSY: Final = frozenset({"records-deleted"})
+"""Faults after which acknowledged records may rightly be gone, and be where nothing says whether they are right: drawn only where
+a suite names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,8 @@ class Draft:
 
     topology: Topology
     dice: random.Random
+    partitions: int = 2
+    """Of each topic."""
     up: set[str] = field(default_factory=set)
     mirrored: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)

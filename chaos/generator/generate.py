@@ -81,7 +81,8 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
         bounds = replace(bounds, faults=tuple(name for name in bounds.allowed if name != packages.DELETED) or bounds.faults)
     # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
-    draft = _story(topology, bounds, dice, turns=turns, reversible=guarantee.reversible)
+    draft = Draft(topology=topology, dice=dice, partitions=topics.partitions)
+    _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, dice) for fault in draft.faults]
     return Scenario(
@@ -105,9 +106,9 @@ def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
     return replace(fault, options={**fault.options, "source": "stalled"})
 
 
-def _story(topology: Topology, bounds: Bounds, dice: random.Random, *, turns: int, reversible: bool) -> Draft:
+def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
     """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the order in which they were drawn."""
-    draft = Draft(topology=topology, dice=dice)
+    topology, dice = draft.topology, draft.dice
     draft.up = {cluster.name for cluster in topology.clusters}
     draft.mirrored = {link.name for link in topology.links}
     draft.at = {home: home for home in setting.homes(topology)}
@@ -129,7 +130,6 @@ def _story(topology: Topology, bounds: Bounds, dice: random.Random, *, turns: in
         packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6)
     for step in steps:
         step()
-    return draft
 
 
 def _first(topology: Topology) -> LinkSpec | None:

@@ -195,7 +195,8 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     source = Target.parse(target).source
     states: list[tuple[str, int | None]] = [(ENDED, draft.dice.choice([10, 50, 100]))]
     if source in draft.at.values():
-        states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None), ("open-partitions", 2)]
+        states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
+        states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored:
         states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
     return Condition(triggers=(draft.dice.choice(states),))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from linkflap.chaos import generator, scenario_file, schedule
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
-from linkflap.chaos.generator.bounds import ALL
+from linkflap.chaos.generator.bounds import ALL, LOSSY
 from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import condition
@@ -102,11 +102,20 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays():
     assert not [f for one in deleting for f in one.schedule if f.fault.startswith("failover-")]
 
 
+def test_a_fault_waits_for_no_more_open_partitions_than_there_are():
+    made = [generate(11, n, Coverage(), EVERY, guided=False) for n in range(300)]
+    waiting = [one for one in made if any("open-partitions" in fault.when for fault in one.schedule)]
+    assert {one.topics.partitions for one in waiting} >= {1, 2}
+    for one in waiting:
+        asked = [trigger for fault in one.schedule for trigger in condition(fault.when).triggers]
+        assert max(int(least or 1) for name, least in asked if name == "open-partitions") <= one.topics.partitions
+
+
 def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
     upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
     drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
-    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - {"broker-disk-full"}
+    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - {"broker-disk-full"}
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS
