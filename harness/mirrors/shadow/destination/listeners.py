@@ -208,6 +208,18 @@ class Listeners:
 
 
 def _sent_on(m: Message, version: int, asked: Message, partition: Partition | None, follower: int) -> Message:
+    """To a follower; but who asks for what was deleted is refused here.
+
+    A client that a follower refuses comes back to its leader (KIP-392) and, sent on again, would go to and fro for ever.
+    """
+    if partition is not None and 0 <= int(asked.fetch_offset) < min(partition.start, partition.high_watermark):
+        return m.PartitionData(
+            partition_index=asked.partition,
+            error_code=Error.offset_out_of_range,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
     if partition is None or follower < 0 or version < 11:
         return m.PartitionData(
             partition_index=asked.partition,

@@ -1,0 +1,38 @@
+"""What a consumer that fetches from the shadow is answered: sent on to a follower, or refused as a leader would refuse it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from linkflap.harness.mirrors.shadow.destination.listeners import _sent_on
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.messages import Error
+
+
+def answer(offset: int, *, start: int, high_watermark: int, follower: int = 1, version: int = 12) -> Any:
+    asked = SimpleNamespace(partition=0, fetch_offset=offset)
+    partition = cast(Any, SimpleNamespace(start=start, high_watermark=high_watermark))
+    return _sent_on(messages.response("fetch", version), version, asked, partition, follower)
+
+
+@pytest.mark.parametrize("offset", [10, 11, 99, 100])
+def test_a_consumer_is_sent_on_to_a_follower(offset: int) -> None:
+    row = answer(offset, start=10, high_watermark=100)
+    assert (row.error_code, row.preferred_read_replica) == (Error.none, 1)
+
+
+def test_one_that_asks_for_what_was_deleted_is_refused_or_it_would_go_to_and_fro() -> None:
+    assert answer(9, start=10, high_watermark=100).error_code == Error.offset_out_of_range
+
+
+def test_while_followers_are_behind_the_new_log_start_they_are_asked() -> None:
+    assert answer(50, start=100, high_watermark=50).error_code == Error.none
+    assert answer(49, start=100, high_watermark=50).error_code == Error.offset_out_of_range
+
+
+def test_without_a_follower_or_with_an_old_client_the_leader_is_elsewhere() -> None:
+    assert answer(20, start=10, high_watermark=100, follower=-1).error_code == Error.not_leader_or_follower
+    assert answer(20, start=10, high_watermark=100, version=10).error_code == Error.not_leader_or_follower
