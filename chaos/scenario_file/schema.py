@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -17,12 +17,11 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
-from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.scenario import SCHEMA_VERSION, Option
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.topologies import TOPOLOGIES
 
-SCHEMA_VERSION: Final = 1
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]

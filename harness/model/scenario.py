@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.topology import Topology
 
+SCHEMA_VERSION: Final = 1
+"""Of scenario files, of run.json and of the events beside it: what is written today. Older ones are read."""
 Option = str | int | float | bool
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, Watermark
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import SCHEMA_VERSION, Scenario
 
-FORMAT: Final = 1
+FORMAT: Final = SCHEMA_VERSION
 Status = Literal["running", "finished", "interrupted", "failed"]
 Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
 
