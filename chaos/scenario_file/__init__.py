@@ -7,7 +7,7 @@ write       Scenario -> file
 """
 
 from linkflap.chaos.scenario_file.read import is_file, read
-from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, json_schema
+from linkflap.chaos.scenario_file.schema import json_schema
 from linkflap.chaos.scenario_file.write import render, save
 
-__all__ = ["SCHEMA_VERSION", "is_file", "json_schema", "read", "render", "save"]
+__all__ = ["is_file", "json_schema", "read", "render", "save"]

@@ -15,12 +15,22 @@ import msgspec
 from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import value_lines
-from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile, WorkloadTable
+from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    SCHEMA_VERSION,
+    Budgets,
+    FaultSpec,
+    Minimums,
+    MirrorSpec,
+    Option,
+    Scenario,
+    TopicSpec,
+    WorkloadSpec,
+)
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES

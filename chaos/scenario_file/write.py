@@ -10,7 +10,6 @@ import msgspec
 import tomli_w
 
 from linkflap.chaos.scenario_file.schema import (
-    SCHEMA_VERSION,
     BudgetsTable,
     ClusterTable,
     FaultTable,
@@ -22,7 +21,7 @@ from linkflap.chaos.scenario_file.schema import (
 )
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.harness.model.scenario import SCHEMA_VERSION, Option, Scenario
 from linkflap.harness.workloads import COMMAND
 from linkflap.topologies.arrows import arrows
 

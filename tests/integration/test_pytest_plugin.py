@@ -128,7 +128,7 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project):
         """
         import pytest
 
-        pytestmark = pytest.mark.linkflap(topology="A")
+        pytestmark = pytest.mark.linkflap(topology="A->B")
         seen = []
 
         def used(up):
@@ -162,7 +162,7 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project):
     done.assert_outcomes(passed=4, errors=1)
     done.stdout.re_match_lines_random(
         [
-            "linkflap: the clusters A are replaced after .*::test_three: link [*]->A has the toxics .*",
+            "linkflap: the clusters A->B are replaced after .*::test_three: link [*]->A has the toxics .*",
             ".*cannot have reuse='modul' .did you mean 'module'.*",
         ]
     )

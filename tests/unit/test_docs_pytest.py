@@ -12,6 +12,7 @@ from linkflap.api import runs
 from linkflap.chaos.scenario_file import is_file
 from linkflap.harness import pytest_plugin
 from linkflap.harness.recording.run import check
+from linkflap.topologies import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.DOTALL)
@@ -50,6 +51,7 @@ def test_each_asks_for_what_there_is(test, wanted, monkeypatch):
         return
     if fixture == "linkflap_shared":
         assert wanted.keys() <= {"topology", "runtime", "reuse"}
+        assert parse(wanted["topology"]).links
         return
     pytest_plugin._check_names(wanted, pytest_plugin._ARGUMENTS, with_options=True)
     asked = {name: wanted.pop(name, None) for name in ("scenario", "seed", "topology", "mirror", "duration", "clients")}

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.chaos.scenario_file import SCHEMA_VERSION, json_schema, read, render, save
+from linkflap.chaos.scenario_file import json_schema, read, render, save
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness import mirrors, workloads
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import SCHEMA_VERSION
 from linkflap.harness.rundir import FORMAT, RunReader
 from linkflap.topologies import parse
 
