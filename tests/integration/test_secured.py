@@ -149,6 +149,17 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind, clusters):
     assert not private.exists()
 
 
+@pytest.mark.nightly
+def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(tmp_path):
+    skip_without("docker")
+    clusters = "A:3{tls+scram}->B"
+    with (
+        linkflap.deploy(clusters, topics=["A.orders"], readers=False, folder=tmp_path / "run", runtime="docker") as world,
+        world.fault("partition", "A/1", direction="out") as window,
+    ):
+        assert window.bite.measured == {"before": True, "out": "silence", "in": "an answer"}
+
+
 @pytest.fixture
 def available(request):
     skip_without(request.param)
