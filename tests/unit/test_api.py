@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -95,3 +96,59 @@ def test_what_was_found_is_asked_for_by_its_kind():
     assert not seen.valid
     with pytest.raises(linkflap.InputError, match="there is no anomaly 'lost-rite'"):
         seen.found("lost-rite")
+
+
+SNIPPET = """
+from confluent_kafka import KafkaError, Message
+
+import linkflap
+
+
+def delivered(error: KafkaError | None, message: Message) -> None:
+    print(error, message.offset())
+
+
+with linkflap.deploy("A:3->B", topics={"A.orders": 3}, mirror="shadow") as world:
+    producer = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap, "transactional.id": "t"})
+    consumer = linkflap.Consumer({"bootstrap.servers": world.link("*->A").bootstrap, "group.id": "g"})
+    consumer.subscribe(["A.orders"])
+    producer.init_transactions()
+    with world.link("A->B").latency(ms=200) as slow, world.link("*->A").half_open(), world.broker("A/1").kill():
+        producer.begin_transaction()
+        producer.produce("A.orders", b"one", headers={"a": b"b"}, on_delivery=delivered)
+        producer.poll(0)
+        producer.commit_transaction()
+        print(len(producer), producer.flush(10), slow.bite)
+    message = consumer.poll(1.0)
+    world.mirror("A->B").wait()
+judged: linkflap.Judged = world.verify()
+again: linkflap.Judged = linkflap.run("link-flap", seed=7)
+assert again.valid, again.why
+verdict: linkflap.Verdict = judged.verdict
+lost: tuple[linkflap.Anomaly, ...] = judged.found("lost-write")
+waited: float | None = judged.failovers[0].rto_seconds
+"""
+
+
+@pytest.mark.nightly
+def test_what_a_user_writes_passes_mypy_strict(tmp_path):
+    """The types are those of the sources beside these tests; a wheel has the same, and py.typed."""
+    (tmp_path / "mine.py").write_text(SNIPPET)
+    (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')
+    mypy = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--config-file",
+        "",
+        "--follow-imports",
+        "silent",
+    ]
+    environment = {**os.environ, "MYPYPATH": str(ROOT.parent)}
+    for name, status in (("mine", 0), ("wrong", 1)):
+        done = subprocess.run([*mypy, f"{name}.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+        assert done.returncode == status, done.stdout
+        assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout

@@ -58,6 +58,7 @@ def run(verdict: Verdict, *, again: Verdict = Verdict.VALID) -> FixtureRun:
     first = FixtureRun(
         folder=Path("x.run"), verdict=verdict, checks={"lost-write": check}, anomalies=(), failovers=(),
         document={"cause": "B lost record 3 of A.orders-0 @ 12."}, again=lambda: replace(first, verdict=again),
+        made_by="pytest test_it.py::test_it",
     )  # fmt: skip
     return first
 
@@ -74,7 +75,7 @@ def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unkno
         run(Verdict.INVALID).require_valid(unknown=unknown)
     said = str(failed.value)
     assert "linkflap: invalid: B lost record 3 of A.orders-0 @ 12.\nsee it: linkflap explain x.run 1" in said
-    assert "run directory: x.run" in said
+    assert "run directory: x.run\nrun again: pytest test_it.py::test_it" in said
 
 
 def test_what_becomes_of_an_unknown_run_is_the_tests_to_say():
