@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import shlex
 import shutil
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.verdict import Verdict, worst
 
@@ -215,10 +216,21 @@ def _bounds(
 
 def _work(folder: SuiteFolder, junit: Path | None) -> int:
     """Works on a suite to its end, says what it found, and returns the exit code."""
-    with folder.held():
+    with folder.held(), _full_disk_named(folder):
         _say_disk(folder)
         found = _cases(folder) if folder.plan.name == REGRESSION else _generated(folder)
         return _said(folder, found, junit, f"go on with it: linkflap suite --resume {folder.root}")
+
+
+@contextmanager
+def _full_disk_named(folder: SuiteFolder) -> Iterator[None]:
+    """A write for which there is no room, wherever it is made, is the environment's failure, and not a defect."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise EnvironmentFailure(f"the disk of {folder.root} is full; make room, and go on with --resume") from error
 
 
 def _said(folder: SuiteFolder, found: _Found, junit: Path | None, also: str) -> int:
