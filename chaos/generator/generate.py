@@ -87,7 +87,7 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
         draft.faults = [_source_may_stall(fault, dice) for fault in draft.faults]
     return Scenario(
         name=name,
-        about="generated",
+        about="faults drawn by a suite",
         seed=seed,
         topology=topology,
         mirror=mirror,

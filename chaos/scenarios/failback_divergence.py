@@ -1,6 +1,6 @@
 """failback-divergence: A goes on writing for a second after the link was cut, then dies; the two logs part there.
 
-Guarantee at stake: the failback cuts A's log exactly where the two part, no more and no less (KIP-1279, failback: the last
+Guarantee at stake: the failback truncates A's log exactly where the two part, no more and no less (KIP-1279, failback: the last
 mirrored offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then,
 as its capture before the truncation shows, and on neither cluster afterwards. A violation looks like a record of that tail behind
 the cut, or like a record before it that is gone.
@@ -22,7 +22,7 @@ def build(wish: Wish) -> Scenario:
     cut_at = round(dice.uniform(3.0, 4.5), 2)
     return Scenario(
         name="failback-divergence",
-        about=f"{link.name}; the link is cut, {link.source} writes on and dies; the failback cuts what never crossed",
+        about=f"{link.name}; the link is cut, {link.source} writes on and dies; the failback truncates what was never mirrored",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -20,6 +20,7 @@ from linkflap.harness.model.clients import JAVA, libraries
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes.kraft.configuration import tuned
 
 _PROCESSORS: Final = Path("/proc/cpuinfo")
 
@@ -35,6 +36,18 @@ def surroundings(topology: Topology, runtime: str, workloads: Sequence[WorkloadS
         "librdkafka": confluent_kafka.libversion()[0],
         **_java(topology, runtime),
         **_java_clients(workloads),
+        **_broker_settings(topology),
+    }
+
+
+def _broker_settings(topology: Topology) -> Mapping[str, str]:
+    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time out within seconds."""
+    sizes: dict[int, list[str]] = {}
+    for cluster in topology.clusters:
+        sizes.setdefault(cluster.brokers, []).append(cluster.name)
+    return {
+        f"set by linkflap on {', '.join(names)}": ", ".join(f"{name}={value}" for name, value in tuned(brokers).items())
+        for brokers, names in sizes.items()
     }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Final, Protocol, TextIO
 
 from linkflap.harness.model.events import Event
@@ -16,6 +18,9 @@ Row = Mapping[str, object]
 Name = Callable[[object], str]
 """How a payload or an operation is named: by its number, or by the client that made it."""
 _NAMED: Final = frozenset({"uid", "holds", "operation", "after_uid", "after_operation"})
+_WIDTH, _INDENT = 128, 10
+_MOMENTS: Final = 10**18
+"""Numbers from here on are nanoseconds since 1970."""
 _WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 
@@ -123,12 +128,31 @@ def tell_why(explanation: Explanation, stream: TextIO | None = None, *, name: Na
     anomaly = explanation.anomaly
     allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
     stream.write(f"{anomaly.kind}  {anomaly.address}  (anomaly {explanation.number} of {explanation.of}{allowed})\n\n")
-    stream.write(f"promised  {explanation.promised}\n          {explanation.source}\n")
-    stream.write(f"found     {explanation.meaning}\n")
-    stream.write(f"there     {explanation.there or 'no log of that partition was captured'}\n")
-    for fact, value in anomaly.evidence.items():
-        stream.write(f"          {fact}: {name(value) if fact in _NAMED else in_short(value, 200)}\n")
+    there = explanation.there or "no log of that partition was captured"
+    for title, text in (
+        ("promised", explanation.promised),
+        ("", explanation.source),
+        ("found", explanation.meaning),
+        ("there", there),
+        *(("", f"{fact}: {name(value) if fact in _NAMED else _said(value)}") for fact, value in anomaly.evidence.items()),
+    ):
+        stream.write(_paragraph(title, text))
     show_sides(explanation, stream, name)
+
+
+def _paragraph(title: str, text: str) -> str:
+    """Lines of a text that are short enough for a terminal, beside its title."""
+    lines = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False) or [""]
+    return "".join(f"{word:<{_INDENT}}{line}".rstrip() + "\n" for word, line in zip_longest([title], lines, fillvalue=""))
+
+
+def _said(value: object) -> str:
+    """A fact as a person reads it: moments as UTC, and what has parts without the marks of JSON."""
+    if isinstance(value, int) and value >= _MOMENTS:
+        return f"{moment(value // 1_000_000)} UTC"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_said(each)}" for name, each in value.items())
+    return in_short(value, 200)
 
 
 def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:

@@ -230,7 +230,7 @@ def _begun(view: PartitionView, log: Log, row: int) -> int:
 
 CHECK = Check(
     name="last-stable-offset",
-    guarantee="The last stable offset that leaders tell never steps back and is what the bytes below the high watermark give.",
+    guarantee="The last stable offset that leaders report never steps back and is what the bytes below the high watermark give.",
     source="KIP-98 (LSO); KIP-664 (hanging transactions)",
     inputs=frozenset({"batches", "records", "watermarks", "promotions"}),
     anomalies=(

@@ -90,7 +90,7 @@ def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str,
     if said := [words for words in dict.fromkeys(harm) if words]:
         parts.append(", ".join(said))
     if all(_alone(each, checks) for each in (own, *cause.consequences)):
-        parts.append(f"nothing else was found to follow, but {_alone(own, checks).format_map(_named(anomalies[cause.first]))}")
+        parts.append(f"no client was seen to be harmed, but {_alone(own, checks).format_map(_named(anomalies[cause.first]))}")
     return begin("; ".join(parts)) + "."
 
 

@@ -47,6 +47,15 @@ def test_clients_python_processors_and_the_java_of_every_kafka():
     assert (said["Java for Kafka 3.9.2"], said["Java for Kafka 4.3.1"]) == ("21.0.8", "21.0.8")
 
 
+def test_what_linkflap_sets_on_brokers_is_said_by_size_of_cluster():
+    three = replace(TWO.clusters[0], brokers=3)
+    said = surroundings(replace(TWO, clusters=(three, TWO.clusters[1])), "docker")
+    assert "min.insync.replicas=2, " in said["set by linkflap on A"]
+    assert "min.insync.replicas=1, " in said["set by linkflap on B"]
+    assert "broker.session.timeout.ms=3000" in said["set by linkflap on B"]
+    assert "set by linkflap on A, B" in surroundings(TWO, "docker")
+
+
 class InContainers:
     """A deployment whose brokers run in images with a Java of their own."""
 

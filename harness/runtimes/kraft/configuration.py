@@ -124,6 +124,11 @@ def server_properties(
     return "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())
 
 
+def tuned(nodes: int) -> Mapping[str, str]:
+    """What brokers of a cluster of so many have beside addresses, identities and the user's own settings."""
+    return {**_replication(nodes), **dict(line.split("=", 1) for line in _TUNED.splitlines())}
+
+
 def _replication(nodes: int) -> dict[str, str]:
     """Three replicas of which two must be in sync, as far as there are nodes."""
     factor, in_sync = str(min(3, nodes)), str(max(1, min(3, nodes) - 1))

@@ -1,4 +1,4 @@
-"""The LSO that leaders tell never steps back, and some high watermark of that time gives it."""
+"""The LSO that leaders report never steps back, and some high watermark of that time gives it."""
 
 from __future__ import annotations
 
