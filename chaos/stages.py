@@ -52,7 +52,8 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
     """What the mirror of the target says of itself; of a cluster, the mirror that leads to it. None of one that does not."""
-    named = [spec.target] if spec.target in world.mirrors else [n for n in world.mirrors if n.endswith(f"->{source(spec)}")]
+    cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
+    named = [spec.target] if spec.target in world.mirrors else [n for n in world.mirrors if n.endswith(f"->{cluster}")]
     mirrors = [world.mirrors[name] for name in named]
     return next((found for m in mirrors if isinstance(m, TellsStage) and (found := m.stage()) is not None), None)
 

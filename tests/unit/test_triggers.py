@@ -193,6 +193,8 @@ def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination
     assert TRIGGERS["handing-over"](SPEC, staged(Telling(handing_over=True)))
     on_b = FaultSpec(id="pause", fault="broker-pause", target="B/1", at=0.0, duration=1.0)
     assert TRIGGERS["handing-over"](on_b, staged(Telling(handing_over=True)))
+    to_b = FaultSpec(id="slow", fault="link-latency", target="*->B", at=0.0, duration=1.0)
+    assert TRIGGERS["handing-over"](to_b, staged(Telling(handing_over=True)))
     on_a = FaultSpec(id="pause", fault="broker-pause", target="A/1", at=0.0, duration=1.0)
     assert not TRIGGERS["handing-over"](on_a, staged(Telling(handing_over=True)))
     for name in ("mirror-holds", "handing-over", "partly-promoted"):
