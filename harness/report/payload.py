@@ -40,6 +40,7 @@ def payload(series: Series, judged: Document, lanes: Sequence[Lane], events: Seq
     """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the first moment."""
     drawn = [_lane(lane, series) for lane in lanes]
     anomalies = [_anomaly(number, each, judged, series, lanes) for number, each in enumerate(judged.anomalies, start=1)]
+    searched = list(_events(series, judged, events, anomalies))
     return {
         "length": round(series.length, 3),
         "clusters": list(clusters),
@@ -51,7 +52,8 @@ def payload(series: Series, judged: Document, lanes: Sequence[Lane], events: Seq
         **_operations(series, [a["at"] for a in anomalies]),
         "lanes": drawn,
         "producers": sorted({label for lane in drawn for label in lane["labels"] if label}),
-        "events": list(_events(series, judged, events, anomalies))[:MOST_EVENTS],
+        "events": searched[:MOST_EVENTS],
+        "events_left_out": max(0, len(searched) - MOST_EVENTS),
     }
 
 

@@ -97,7 +97,9 @@ def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _strangers(compared: Hop) -> Sequence[Finding]:
-    nowhere = np.flatnonzero(compared.position < 0)
+    offsets = compared.destination.replica.records.offset[compared.mirrored]
+    # A first segment may begin before the log does: segments roll where each broker rolls them, and only complete ones go.
+    nowhere = np.flatnonzero((compared.position < 0) & (offsets >= compared.destination.replica.log_start))
     uids = compared.destination.replica.records.uid[compared.mirrored[nowhere]]
     hidden = aborted_or_open(compared, uids)
     findings: list[Finding] = []

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-NO_RELAY = {"write-cycles", "exactly-once", "program-copies", "mirror-states"}
+NO_RELAY = {"write-cycles", "exactly-once", "program-copies", "mirror-states", "share-groups"}
 """Checks of workloads that read inside of their transactions, and of mirrors that describe themselves: here are none of them."""
 
 

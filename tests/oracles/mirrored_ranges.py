@@ -52,8 +52,7 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
         inside = record.offset >= mirrored_range.start and (not mirrored_range.far or record.offset < mirrored_range.end)
         if record.visible and record.uid >= 0 and inside and all(record.uid != s.uid for s in sent):
             sent.append(record)
-    begin, end = max(mirrored_range.start, destination.log_start), mirrored_range.end  # a segment may begin before the log
-    came = [r for r in destination.records if r.visible and r.uid >= 0 and begin <= r.offset < end]
+    came = [r for r in destination.records if r.visible and r.uid >= 0 and mirrored_range.start <= r.offset < mirrored_range.end]
     since = _since(plain, mirrored_range, destination, sent, came)
     doubted: set[int] = set()
     for record in came if may_repeat(plain, mirrored_range.source) else ():

@@ -11,7 +11,9 @@ import pytest
 from recorded_run import DIED, Recorded, document, run
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import Note
 from linkflap.harness.report import html
+from linkflap.harness.report.payload import MOST_EVENTS
 from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
 from tests.events import event
@@ -246,3 +248,16 @@ def test_clients_that_died_have_a_table_of_their_own(tmp_path: Path) -> None:
     assert "transaction 7 (commit) of transactional-2" in text
     assert 'Assertion "BUG: Invalid transaction state' in text
     assert "Clients that died" not in Page(html.page(folder, document(folder))).text
+
+
+def test_events_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
+    def left_out(name: str, notes: int) -> int:
+        recorded = Recorded(tmp_path / name, seconds=1.0).write()
+        for number in range(notes):
+            recorded.writer.write(Note(about="A", name="mark", data={"number": number}))
+        folder = recorded.close()
+        (found,) = re.findall(r'"events_left_out":(\d+)', html.page(folder, document(folder)))
+        return int(found)
+
+    assert left_out("few", 1) == 0
+    assert left_out("more", MOST_EVENTS + 5) - left_out("many", MOST_EVENTS) == 5

@@ -102,8 +102,9 @@
       if (!w.lasting) make("rect", { x: from, y: first - 6, width: Math.max(1, to - from), height: bottom - first + 6, fill: css("--fault"), opacity: w.bit === false ? 0.05 : 0.11 }, svg);
       const y = faultTop + lanes[i] * 17, g = make("g", {}, svg);
       make("rect", { x: from, y: y + 1, width: Math.max(3, to - from), height: 13, rx: 2, fill: css("--fault"), opacity: w.bit === false ? 0.25 : 0.6 }, g);
+      // The bar of a fault that lasts has no end for a tick to stand at: its title says when it was seen to be healed.
       for (const [t, name] of [[w.bite, "bite"], [w.heal, "heal"]]) {
-        if (t !== null && t >= t0 && t <= t1) make("line", { x1: x(t), x2: x(t), y1: y, y2: y + 15, stroke: css(name === "bite" ? "--invalid" : "--valid"), "stroke-width": 2 }, g);
+        if (t !== null && t >= t0 && t <= t1 && (!w.lasting || x(t) <= b)) make("line", { x1: x(t), x2: x(t), y1: y, y2: y + 15, stroke: css(name === "bite" ? "--invalid" : "--valid"), "stroke-width": 2 }, g);
       }
       const across = labels[i].length * 5.9, late = to + across > right && from - across > left;
       make("text", { x: late ? from - 4 : w.lasting || to - from < across ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, labels[i]);
@@ -429,7 +430,7 @@
       line.append(time, html("td", row.kind, "nowrap"), text);
       body.appendChild(line);
     }
-    say("events-count", `${number(found.length)} of ${number(data.events.length)}${found.length > 200 ? ", the first 200 are shown" : ""}`);
+    say("events-count", `${number(found.length)} of ${number(data.events.length)}${found.length > 200 ? ", the first 200 are shown" : ""}${data.events_left_out ? `; ${number(data.events_left_out)} more are in events.jsonl and operations/ of the run directory` : ""}`);
   };
   on("events-query", "input", search);
   document.querySelectorAll("button[data-query]").forEach((button) => button.addEventListener("click", () => {

@@ -151,8 +151,7 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
     sent = (theirs.offset >= mirrored_range.start) & (theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER))
     sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
-    # A first segment may begin before the log does: segments roll where each broker rolls them, and only complete ones go.
-    came = (ours.offset >= max(mirrored_range.start, destination.replica.log_start)) & (ours.offset < mirrored_range.end)
+    came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
     unsettled = _unsettled(view, mirrored_range, source, ours.uid[mirrored])
     since = _since(view, mirrored_range, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))

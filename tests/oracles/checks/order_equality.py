@@ -41,7 +41,8 @@ def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
 def _strangers(compared: Compared) -> Iterator[tuple[str, int]]:
     sent = {r.uid for r in compared.sent}
     for record in compared.came:
-        if record.uid in sent:
+        # A segment may begin before the log does.
+        if record.uid in sent or record.offset < compared.destination.log_start:
             continue
         there = compared.source.of(record.uid)
         if there is not None and there.state in ("aborted", "open"):

@@ -41,7 +41,7 @@ ACCEPTED = {
     ),
     "a segment that begins before the log does": (
         view([Log("A", start=1).data(2), Log("B", start=1).data(1, at=0).data(2)]),
-        {"B/mirrored": 1},
+        {"B/mirrored": 2},
     ),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
