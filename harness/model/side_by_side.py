@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 
 def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
@@ -33,3 +34,21 @@ def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
         error = ended.get()
         if error is not None:
             raise error
+
+
+def all_side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
+    """Runs all tasks at once, waits for all of them, and raises the error of the first in order that has one.
+
+    So where several fail for one reason (no network) the same one is reported each time.
+    """
+    failed: dict[int, Exception] = {}
+
+    def noting(number: int, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001 - raised again when all have ended
+            failed[number] = error
+
+    side_by_side(partial(noting, number, task) for number, task in enumerate(tasks))
+    if failed:
+        raise failed[min(failed)]

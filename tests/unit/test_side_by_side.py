@@ -1,4 +1,4 @@
-"""Tasks at once: all of them, or the first error as soon as there is one."""
+"""Tasks at once: all of them, and the first error: as soon as there is one, or in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
 
 
 def test_all_run_at_once():
@@ -33,3 +33,19 @@ def test_the_first_error_does_not_wait_for_what_hangs():
     assert hung[0].is_alive()
     assert hung[0].daemon
     release.set()
+
+
+def test_where_several_fail_the_same_error_is_raised_each_time():
+    later = threading.Event()
+
+    def first():
+        later.wait(60)
+        raise ValueError("first")
+
+    def second():
+        later.set()
+        raise ValueError("second")
+
+    with pytest.raises(ValueError, match="first"):
+        all_side_by_side([first, second])
+    all_side_by_side([later.set, later.set])

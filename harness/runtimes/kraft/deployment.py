@@ -23,7 +23,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
@@ -94,7 +94,7 @@ class KraftDeployment(ABC):
         """See `started`."""
         paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
         kafkas = dict.fromkeys(cluster.kafka for cluster in self._topology.clusters)
-        side_by_side([*(partial(self._install_once, asked) for asked in kafkas), self._install_proxies])
+        all_side_by_side([*(partial(self._install_once, asked) for asked in kafkas), self._install_proxies])
         self._installations = {asked: self._installations[asked] for asked in kafkas}  # in the topology's order
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
         self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
