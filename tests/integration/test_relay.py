@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -35,6 +37,8 @@ WORKLOADS = (
 )
 PARTITIONS = 2
 ENOUGH = 150
+BEFORE_KAFKA_20734 = "4.1.2"
+"""4.3.1 can lose the marker of a commit that arrives while the only broker starts: the relays then wait behind it for ever."""
 
 
 def judged(folder: Path) -> list[job.FindingRow]:
@@ -49,9 +53,18 @@ def found(folder: Path) -> set[tuple[str, str]]:
     return {(row.finding, row.kind) for row in judged(folder) if row.finding != "examined"}
 
 
+@contextlib.contextmanager
+def finished(writer: RunWriter) -> Iterator[None]:
+    """Closes the files of a run also when a test fails: an open one fails the next test."""
+    try:
+        yield
+    finally:
+        writer.close("finished")
+
+
 def recorded(folder: Path) -> None:
     """A run: a broker with relays at work is killed and started again, and they go on."""
-    topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
+    topology = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
     scenario = Scenario(
         name="relays", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=WORKLOADS, schedule=()
     )
@@ -59,7 +72,7 @@ def recorded(folder: Path) -> None:
         format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
     )
     writer = RunWriter(folder, run)
-    with deploy(topology, folder=folder.parent / "clusters", recorder=writer) as deployment:
+    with finished(writer), deploy(topology, folder=folder.parent / "clusters", recorder=writer) as deployment:
         cluster = deployment.clusters["A"]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         there = dict.fromkeys(topics(WORKLOADS), PARTITIONS)
@@ -87,7 +100,6 @@ def recorded(folder: Path) -> None:
             clients.stop()
         assert clients.crashes == []
         Captures(deployment, writer).take("1-end", "A")
-    writer.close("finished")
 
 
 def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: Path) -> None:
