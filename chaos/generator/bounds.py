@@ -7,6 +7,7 @@ from typing import Final
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.harness import mirrors
+from linkflap.harness.model.clients import LIBRDKAFKA, libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.security import secured
@@ -27,12 +28,14 @@ a suite names them."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """`topologies` in their notation, `mirrors` by kind, `faults` by name (empty: all that the runtime can do), `kafka` the
-    releases of which each cluster gets one; `longest` seconds that one fault is held, `most` faults beside failovers."""
+    releases of which each cluster gets one, `clients` the libraries of which a run has one, or all by turns; `longest` seconds
+    that one fault is held, `most` faults beside failovers."""
 
     topologies: tuple[str, ...] = (PAIR,)
     mirrors: tuple[str, ...] = ("shadow",)
     faults: tuple[str, ...] = ()
     kafka: tuple[str, ...] = (DEFAULT_KAFKA,)
+    clients: tuple[str, ...] = (LIBRDKAFKA,)
     runtime: str = "process"
     longest: float = 2.0
     most: int = 4
@@ -43,6 +46,11 @@ class Bounds:
         apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (IN_PROCESSES if self.runtime == "docker" else IN_CONTAINERS)
         apart |= frozenset() if self._all_tls else OF_CERTIFICATES
         return self.faults or tuple(name for name in FAULTS if name not in apart)
+
+    @property
+    def crews(self) -> tuple[str, ...]:
+        """Whose clients a run can have: each library alone, and where there are several, all of them by turns."""
+        return self.clients if len(self.clients) == 1 else (*self.clients, ",".join(self.clients))
 
     @property
     def _all_tls(self) -> bool:
@@ -59,11 +67,15 @@ class Bounds:
                 raise InputError(f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}")
             for release in self.kafka:
                 mirrors.check_played(_smallest(kind, release), self.runtime)
+        for named in self.clients:
+            libraries(named)
         for fault in self.faults:
             if fault not in FAULTS:
                 raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")
-        if not self.topologies or not self.mirrors or not self.kafka:
-            raise InputError("a suite draws from at least one topology, one mirror and one Kafka; name one of each")
+        if not self.topologies or not self.mirrors or not self.kafka or not self.clients:
+            raise InputError(
+                "a suite draws from at least one topology, one mirror, one Kafka and one client library; name one of each"
+            )
 
 
 def _smallest(kind: str, release: str) -> Scenario:

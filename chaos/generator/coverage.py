@@ -11,6 +11,7 @@ did is read from its run directory, in the same words.
     with     mirror, one of its options with its value                    with/shadow/bound=lso
     on       mirror, the shape of the topology                            on/shadow/A->B->C
     kafka    mirror, the releases on both sides of one of its links    kafka/mm2/3.9.2->4.3.1
+    clients  mirror, the library of its clients where it is not the usual     clients/shadow/java,librdkafka
     topic    mirror, what topics are made of                              topic/mm2/cleanup.policy=compact
 """
 
@@ -21,14 +22,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linkflap.chaos.triggers import condition
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology
 
 PLAIN = "plain"
 """The log state of a fault of which nothing particular was true."""
-_RELEASES = 3
-"""What a pair of releases counts for, in cells: every fault brings cells of its own, and they are true of all of a run."""
+_OF_ALL = {"kafka": 3, "clients": 3}
+"""What a pair of releases or a client library counts for, in cells: every fault brings cells of its own, and they are true of all
+of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,8 @@ class Coverage:
         return Coverage(hits=dict(counts))
 
     def novelty(self, cells: Iterable[str]) -> float:
-        """How much of these was seldom hit: 1 for each that never was, less the more often; of releases that met, more."""
-        return sum((_RELEASES if cell.startswith("kafka/") else 1) / (1 + self.hits.get(cell, 0)) for cell in set(cells))
+        """How much of these was seldom hit: 1 for each that never was, less the more often; of releases and clients, more."""
+        return sum(_OF_ALL.get(cell.partition("/")[0], 1) / (1 + self.hits.get(cell, 0)) for cell in set(cells))
 
 
 def position(target: str, topology: Topology) -> str:
@@ -96,6 +99,7 @@ def surroundings(scenario: Scenario) -> set[str]:
     cells |= {f"with/{kind}/{name}={value}" for name, value in scenario.mirror.options.items()}
     cells |= {f"topic/{kind}/{name}={value}" for name, value in scenario.topics.config.items()}
     cells |= {f"workload/{kind}/{workload.kind}" for workload in scenario.workloads}
+    cells |= {f"clients/{kind}/{workload.library}" for workload in scenario.workloads if workload.library != LIBRDKAFKA}
     cells |= {f"kafka/{kind}/{a.kafka}->{b.kafka}" for a, b in _linked(scenario.topology)}
     return cells
 

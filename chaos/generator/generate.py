@@ -91,7 +91,7 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
         seed=seed,
         topology=topology,
         mirror=mirror,
-        workloads=setting.workloads(topology, topics, dice),
+        workloads=setting.with_clients(setting.workloads(topology, topics, dice), bounds, dice),
         schedule=tuple(draft.faults),
         minimums=MINIMUMS,
         topics=topics,

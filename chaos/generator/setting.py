@@ -9,7 +9,7 @@ from dataclasses import replace
 from linkflap.chaos.generator.bounds import Bounds, arrows_of
 from linkflap.chaos.generator.options import of_mirror
 from linkflap.chaos.scenarios.base import GROUP, everyday
-from linkflap.harness.model.scenario import MirrorSpec, Option, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, Option, TopicSpec, WorkloadSpec, with_library
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.workloads import KINDS
 from linkflap.topologies import parse
@@ -74,6 +74,13 @@ def _clients(topology: Topology, home: str, *, several: bool, records: Mapping[s
         named = {"group": group} if "group" in workload.options else {}
         found.append(replace(workload, options={**workload.options, **own, **named}))
     return found
+
+
+def with_clients(workloads: tuple[WorkloadSpec, ...], bounds: Bounds, dice: random.Random) -> tuple[WorkloadSpec, ...]:
+    """The workloads with the clients of one of the libraries that may be drawn, or of all by turns."""
+    crews = bounds.crews
+    # One that is drawn of one would move the dice, and with it all that a seed has given so far.
+    return with_library(workloads, crews[0] if len(crews) == 1 else dice.choice(crews))
 
 
 def mirror(bounds: Bounds, dice: random.Random) -> MirrorSpec:

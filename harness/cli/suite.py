@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.verdict import Verdict, worst
@@ -46,7 +47,8 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 @click.option("--topologies", multiple=True, metavar="ARROWS", help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.")
 @click.option("--mirrors", multiple=True, metavar="KIND", help="Draw from these alone (linkflap list); repeat it.")
 @click.option("--faults", multiple=True, metavar="FAULT", help="Draw from these alone (linkflap list); repeat it.")
-@click.option("--kafka", multiple=True, metavar="RELEASE", help="Each cluster gets one of these; repeat it.")
+@click.option("--kafka", multiple=True, metavar="RELEASE,...", help="Each cluster gets one of these, every pair of them in turn.")
+@click.option("--clients", multiple=True, metavar="LIBRARY,...", help="Each run has clients of one of these, or of all by turns.")
 @click.option("--runtime", default="process", envvar="LINKFLAP_RUNTIME", show_default=True, help="What brokers run in.")
 @click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
 @click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
@@ -73,6 +75,7 @@ def suite(
     mirrors: Sequence[str],
     faults: Sequence[str],
     kafka: Sequence[str],
+    clients: Sequence[str],
     runtime: str,
     part: str | None,
     uniform: bool,
@@ -112,7 +115,9 @@ def suite(
         seconds=plans.seconds(lasts or LASTS[kind]),
         runs=_most_runs(kind, runs, lasts),
         jobs=1 if kind == REGRESSION else jobs or plans.usual_jobs(),
-        bounds=_bounds(kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, runtime=runtime),
+        bounds=_bounds(
+            kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, clients=clients, runtime=runtime
+        ),
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
         until_fail=until_fail,
@@ -200,7 +205,14 @@ def _most_runs(kind: str, runs: int | None, lasts: str | None) -> int:
 
 
 def _bounds(
-    kind: str, *, topologies: Sequence[str], mirrors: Sequence[str], faults: Sequence[str], kafka: Sequence[str], runtime: str
+    kind: str,
+    *,
+    topologies: Sequence[str],
+    mirrors: Sequence[str],
+    faults: Sequence[str],
+    kafka: Sequence[str],
+    clients: Sequence[str],
+    runtime: str,
 ) -> Bounds:
     from linkflap.chaos.generator import Bounds
     from linkflap.chaos.generator.bounds import ALL
@@ -209,9 +221,15 @@ def _bounds(
         topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
         mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
         faults=tuple(faults),
-        kafka=tuple(kafka) or (DEFAULT_KAFKA,),
+        kafka=_named(kafka) or (DEFAULT_KAFKA,),
+        clients=_named(clients) or (LIBRDKAFKA,),
         runtime=runtime,
     )
+
+
+def _named(given: Sequence[str]) -> tuple[str, ...]:
+    """Names with commas between them, or of an option that was repeated; each once."""
+    return tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
 
 
 def _work(folder: SuiteFolder, junit: Path | None) -> int:

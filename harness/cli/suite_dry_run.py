@@ -42,7 +42,8 @@ def _generated(plan: Plan) -> None:
     for number in range(1, (plan.runs or 5) + 1):
         made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
         coverage = coverage.with_run(cells_of(made))
-        click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}")
+        whose = f"; clients of {made.workloads[0].library}" if len(plan.bounds.clients) > 1 else ""
+        click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}{whose}")
         _faults(made)
 
 

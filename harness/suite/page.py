@@ -11,6 +11,7 @@ from pathlib import Path
 from linkflap.chaos.generator import Bounds
 from linkflap.chaos.generator.coverage import shape
 from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.report import suite_page
@@ -120,6 +121,8 @@ def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
     yield _by_topology(hits, bounds)
     if len(bounds.kafka) > 1:
         yield _by_releases(hits, bounds)
+    if len(bounds.clients) > 1:
+        yield _by_clients(results, bounds)
     for kind in bounds.mirrors:
         yield _by_option(hits, kind)
     if missed := never_true(results):
@@ -152,6 +155,16 @@ def _by_releases(hits: Counter[str], bounds: Bounds) -> Table:
     releases = [f"{a}->{b}" for a in bounds.kafka for b in bounds.kafka]
     rows = {kind: [hits[f"kafka/{kind}/{pair}"] for pair in releases] for kind in bounds.mirrors}
     return Table(title="Releases on both sides of a link", columns=releases, rows=rows)
+
+
+def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
+    """A run without a cell of its clients had the usual ones."""
+    named: Counter[tuple[str, str]] = Counter()
+    for result in results:
+        mirrored = next((cell.split("/")[1] for cell in result.cells if cell.startswith("on/")), "")
+        named[mirrored, next((cell.split("/")[2] for cell in result.cells if cell.startswith("clients/")), LIBRDKAFKA)] += 1
+    rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.mirrors}
+    return Table(title="Whose clients", columns=bounds.crews, rows=rows)
 
 
 def _by_option(hits: Counter[str], kind: str) -> Table:

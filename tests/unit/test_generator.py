@@ -44,6 +44,24 @@ def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often():
     assert len(set(pairs)) >= 8
 
 
+def test_each_library_alone_and_all_by_turns_are_drawn_and_played():
+    bounds, coverage, seen = Bounds(clients=("librdkafka", "java")), Coverage(), []
+    bounds.check()
+    for number in range(1, 13):
+        made = generate(5, number, coverage, bounds)
+        check(made, "process")
+        coverage = coverage.with_run(cells_of(made))
+        seen += {workload.library for workload in made.workloads}
+    assert len(seen) == 12, "all clients of one run are of one kind"
+    assert {name: seen.count(name) > 1 for name in seen} == {"librdkafka": True, "java": True, "librdkafka,java": True}
+    assert generate(5, 1, Coverage(), Bounds()) == generate(5, 1, Coverage(), Bounds(clients=("librdkafka",)))
+
+
+def test_clients_that_there_are_not_are_refused():
+    with pytest.raises(InputError, match="there are no clients 'jav'"):
+        Bounds(clients=("jav",)).check()
+
+
 def test_what_strikes_again_and_how_is_counted():
     made = generate(37, 8, Coverage(), EVERY, guided=False)
     kill = replace(made.schedule[0], fault="client-kill", target="A", options={"workload": "readers"}, when="always")
