@@ -114,4 +114,4 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def in_sync(cluster, topic: str) -> set[int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
-    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+    return set(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)

@@ -135,7 +135,7 @@ def state_of(bootstrap: str) -> dict[str, object]:
     found: dict[str, object] = {}
 
     def asked() -> bool:
-        topics = admin.list_topics(timeout=20).topics
+        topics = admin.list_topics(timeout=60).topics
         groups = admin.list_consumer_groups(request_timeout=20).result(30)
         found["topics"] = {name: sorted(topic.partitions) for name, topic in topics.items()}
         found["groups"] = sorted(group.group_id for group in groups.valid)

@@ -111,10 +111,10 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options) -> Sha
 
 def _forget_topics(admin: AdminClient) -> None:
     # Where the only broker had stood still there is no controller for a moment, and a client that learns that waits for minutes.
-    until(lambda: admin.list_topics(timeout=20).controller_id >= 0, within=60, every=0.1, what="a controller")
+    until(lambda: admin.list_topics(timeout=60).controller_id >= 0, within=60, every=0.1, what="a controller")
 
     def ours() -> list[str]:
-        return [name for name in admin.list_topics(timeout=20).topics if name.startswith("A.")]
+        return [name for name in admin.list_topics(timeout=60).topics if name.startswith("A.")]
 
     if ours():
         for deleted in admin.delete_topics(ours()).values():
@@ -214,7 +214,7 @@ class Watch:
 
 def whole(cluster: Cluster) -> bool:
     """Whether every real broker, and nobody else, is in every ISR."""
-    topic = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=10).topics[TOPIC]
+    topic = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC]
     wanted = sorted(cluster.brokers)
     return bool(topic.partitions) and all(
         sorted(p.isrs) == sorted(p.replicas) == wanted and p.leader in wanted for p in topic.partitions.values()
@@ -268,7 +268,7 @@ def _level(cluster: Cluster) -> bool:
 def forgotten(cluster: Cluster, broker: int = FIRST_BROKER_ID) -> Callable[[], bool]:
     """Whether the shadow's session has ended: it leads nothing any more."""
     admin = AdminClient(quiet(cluster.bootstrap))
-    return lambda: broker not in admin.list_topics(timeout=10).brokers
+    return lambda: broker not in admin.list_topics(timeout=60).brokers
 
 
 Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]

@@ -189,7 +189,7 @@ def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings
     producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
     producer.produce(topic, b"own", partition=partition, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
     try:
-        until(lambda: producer.flush(0.5) == 0, within=30, what="the client to give up")
+        until(lambda: producer.flush(0.5) == 0, within=60, what="the client to give up")
     except DeadlineExceeded:
         return "_TIMED_OUT"
     return answers[0]
@@ -214,7 +214,7 @@ def active_controller(cluster) -> int:
 
 def stray(deployment, cluster: str) -> list[str]:
     """Partitions of topics that no mirror made, and that a shadow leads or replicates all the same."""
-    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=20).topics
+    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=60).topics
     into = [link for link in deployment.topology.links if link.destination == cluster]
     homes = {home for link in into for home in deployment.topology.homes_over(link)}
     return [

@@ -43,7 +43,7 @@ def spec(fault: str, target: str) -> FaultSpec:
 def out_of_sync(deployment: Deployment, broker: int) -> list[int]:
     """Partitions of the replicated topic whose ISR lacks the broker, as the cluster says."""
     admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap, "log_level": 0})
-    partitions = admin.list_topics("A.replicated", timeout=30).topics["A.replicated"].partitions
+    partitions = admin.list_topics("A.replicated", timeout=60).topics["A.replicated"].partitions
     return [number for number, partition in partitions.items() if broker not in partition.isrs]
 
 

@@ -148,7 +148,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
 
 
 def leaders_of(admin: AdminClient) -> dict[tuple[str, int], int] | None:
-    found = {(TOPIC, n): p.leader for n, p in admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.items()}
+    found = {(TOPIC, n): p.leader for n, p in admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.items()}
     return found if min(found.values()) > 0 else None
 
 

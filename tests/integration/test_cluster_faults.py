@@ -96,7 +96,7 @@ def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
     if of == "groups":
         values(cluster_of_three.clusters["A"].bootstrap, TOPIC, 1)  # a first group makes their log
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
-    leader = admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
+    leader = admin.list_topics(topic, timeout=60).topics[topic].partitions[0].leader
     assert bites_and_heals(cluster_of_three, spec("coordinator-loss", "A", of=of))["lost"] == leader
 
 
@@ -104,7 +104,7 @@ def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
 def test_leaders_move_and_come_back(cluster_of_three, of):
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
     seen = bites_and_heals(cluster_of_three, spec("leadership-move", "A", of=of))
-    mine = [name for name, t in admin.list_topics(timeout=30).topics.items() if name.startswith("__") == (of == "coordinators")]
+    mine = [name for name, t in admin.list_topics(timeout=60).topics.items() if name.startswith("__") == (of == "coordinators")]
     assert seen["moved"] == seen["of"] >= len(mine) > 0
 
 
@@ -173,7 +173,7 @@ def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_th
         assert first.measure()[0], "the heal of another took nothing of it"
         assert one.confines.round_trip(three.inner_addresses[0], within=1.0) is None, "wanted by two, and one of them lasts"
         assert any("p0 still cuts" in line for line in hidden.heal())
-        assert one.confines.round_trip(three.inner_addresses[0], within=10.0) is not None
+        assert one.confines.round_trip(three.inner_addresses[0], within=60.0) is not None
         one.confines.disconnect()
         one.confines.reconnect()
         assert first.measure()[0], "it is the broker's own, and outlives its cable"

@@ -68,7 +68,7 @@ def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(pair
     pair.mirror.start()
     until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
     leaders = {
-        p.leader for p in AdminClient(quiet(pair.b.bootstrap)).list_topics(TOPIC, timeout=30).topics[TOPIC].partitions.values()
+        p.leader for p in AdminClient(quiet(pair.b.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
     }
     assert leaders == set(pair.b.brokers), "each broker leads one of them"
     assert [write(pair.b, number) for number in range(3)] == [READ_ONLY_TOPIC] * 3

@@ -86,7 +86,7 @@ def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair
 
 def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
     link = pair[0].links["A->B"]
-    assert link.round_trip(within=10) is not None
+    assert link.round_trip(within=60) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
     assert link.round_trip(within=120) > 1.8
     link.cut(owner="two")
@@ -95,7 +95,7 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
     assert link.enabled
     link.clear(owner="one")
     assert not link.toxics()
-    assert link.round_trip(within=10) < 1.8
+    until(lambda: (link.round_trip(within=60) or 60) < 1.8, within=120, what="a round trip without the latency")
     assert link.transfer(size=1 << 16, within=120) is not None
     assert link.delivers_requests(within=120)
 

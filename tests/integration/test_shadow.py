@@ -198,7 +198,7 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     assert_equal(linkflap_deployment, [(TOPIC, 1), (TOPIC, 2)])
     before = ends(b)
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=120, what="the topic to be gone")
+    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
     admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(20)
     until(lambda: isinstance(own_write(a), int), within=120, what="the topic that was made again")
     until(lambda: "made again" in mirror.log.read_text(), within=120, what="the shadow to notice")
@@ -245,7 +245,7 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
     described = AdminClient(quiet(b.bootstrap))
 
     def whole() -> bool:
-        partitions = described.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+        partitions = described.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
         return all(sorted(p.isrs) == [1, 2, 3] == sorted(p.replicas) for p in partitions)
 
     until(whole, within=60, every=0.2, what="the broker that was down to be back in every ISR")
@@ -317,7 +317,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
     mirror.start()
     writer.write(3)
     drained(mirror)
-    found = AdminClient(quiet(b)).list_topics(timeout=20)
+    found = AdminClient(quiet(b)).list_topics(timeout=60)
     assert sorted(found.brokers) == [1]
     assert {p.leader for p in found.topics[TOPIC].partitions.values()} == {-1}
     assert_equal(linkflap_deployment)

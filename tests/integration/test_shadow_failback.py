@@ -53,7 +53,7 @@ def led_by_its_own(cluster, *, replicas: int = 1) -> None:
     admin = AdminClient(quiet(cluster.bootstrap))
 
     def whole() -> bool:
-        partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+        partitions = admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
         return all(p.leader >= 0 and len(p.isrs) == replicas == len(p.replicas) and max(p.replicas) < 1000 for p in partitions)
 
     until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
@@ -87,7 +87,7 @@ def away(deployment, mirror, *, dead: bool = True, first: int = 0):
 
 
 def _in_sync(cluster, broker: int) -> bool:
-    partitions = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+    partitions = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
     return any(broker in p.isrs for p in partitions)
 
 
@@ -335,7 +335,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     revived(a)
     admin = AdminClient(quiet(a.bootstrap))
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=120, what="the topic to be gone")
+    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
     until(lambda: own_write(a.bootstrap) == 0, within=120, what="the topic that was made again")
     back = mirror.reversed()
@@ -345,7 +345,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     led_by_its_own(a)
     assert own_write(a.bootstrap) == 1
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=120, what="the topic to be gone")
+    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
     back.restart()  # as the sentence says: it is copied whole
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -372,7 +372,7 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
     assert ends(a.bootstrap) == tail
     assert shadows.own_write(a.bootstrap, new) == 1
     admins["A"].delete_topics([new])[new].result(20)
-    until(lambda: new not in admins["A"].list_topics(timeout=10).topics, within=120, what="the topic to be gone")
+    until(lambda: new not in admins["A"].list_topics(timeout=60).topics, within=120, what="the topic to be gone")
     back.restart()
     drained(back)
     same_everywhere(linkflap_deployment)

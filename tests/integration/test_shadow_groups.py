@@ -28,10 +28,10 @@ class Groups:
     def names(self) -> set[str]:
         # A client that has known the shadow waits for it for a while after it has left: a new one asks who is there now.
         admin = AdminClient(quiet(self._bootstrap))
-        return {group.group_id for group in admin.list_consumer_groups(request_timeout=30).result(40).valid}
+        return {group.group_id for group in admin.list_consumer_groups(request_timeout=60).result(90).valid}
 
     def offset(self, group: str, partition: int = 0) -> int | None:
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=20)[group]
+        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=60)[group]
         return next((p.offset for p in asked.result(20).topic_partitions if p.partition == partition), None)
 
     def come_to(self, group: str, offset: int) -> None:

@@ -97,7 +97,7 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     asked = AdminClient(quiet(b.bootstrap))
 
     def in_sync() -> list[list[int]]:
-        return [sorted(p.isrs) for p in asked.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()]
+        return [sorted(p.isrs) for p in asked.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()]
 
     assert in_sync() == [[1000]] * 6
     b.brokers[3].start()

@@ -272,7 +272,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
         until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
         admin.delete_topics([OTHER])[OTHER].result(20)
         if then == "made again":
-            until(lambda: OTHER not in admin.list_topics(timeout=10).topics, within=60, what="the topic to be gone")
+            until(lambda: OTHER not in admin.list_topics(timeout=60).topics, within=60, what="the topic to be gone")
             new = NewTopic(OTHER, 2, replica_assignment=[[1, 2], [2, 3]])
             admin.create_topics([new])[OTHER].result(20)
         monkeypatch.delenv(PAUSE_AT)
@@ -289,11 +289,11 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
     assert {tp: promoted[tp] for tp in TOPIC_PARTITIONS} == mirrored
     until(lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end")
     if then == "made again":
-        there = admin.list_topics(timeout=20).topics[OTHER].partitions
+        there = admin.list_topics(timeout=60).topics[OTHER].partitions
         assert [sorted(there[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
         assert shadows.own_write(b, OTHER) == 0
     else:
-        assert OTHER not in admin.list_topics(timeout=20).topics
+        assert OTHER not in admin.list_topics(timeout=60).topics
     gone = {tp: end for tp, end in promoted.items() if tp[0] == OTHER}
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored | gone)
 

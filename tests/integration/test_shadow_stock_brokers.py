@@ -56,7 +56,7 @@ def expire_producers(bootstrap: str) -> None:
 
 
 def leader(deployment, cluster: str) -> int:
-    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(TOPIC, timeout=10)
+    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(TOPIC, timeout=60)
     return found.topics[TOPIC].partitions[0].leader
 
 

@@ -62,7 +62,7 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
     admin = admin_of(up, "B")
     admin.delete_topics([TOPIC])[TOPIC].result(20)
     if again:
-        until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+        until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=60, what="the topic to be gone")
         admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})])[TOPIC].result(20)
     # It may see the deletion before the topic is made again, or only then.
     until(lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(), within=60, what="the shadow to notice")
@@ -88,7 +88,7 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
         assert ends(up, "B", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 1}
         assert configs_of(up, "B") == {"retention.ms": "123456"}
     else:
-        assert TOPIC not in admin.list_topics(timeout=10).topics
+        assert TOPIC not in admin.list_topics(timeout=60).topics
     assert ends(up, "A", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 5}
     assert own_write(a) == 5
 
@@ -165,7 +165,7 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
     assert not mirror.notes().topics[OTHER].destination_id
     mirror.stop()
     assert mirror.promotion() == {(TOPIC, 0): 3}
-    assert OTHER not in admin_of(up, "B").list_topics(timeout=10).topics
+    assert OTHER not in admin_of(up, "B").list_topics(timeout=60).topics
     assert configs_of(up, "B") == {}
     assert own_write(up.clusters["B"].bootstrap) == 3
     assert mirror._left().keys() == {TOPIC}, "a mirror back takes over what was mirrored"

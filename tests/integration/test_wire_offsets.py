@@ -20,7 +20,7 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment):
 
     def led_by(wanted: list[int]) -> None:
         def leader() -> int:
-            return other.list_topics("t", timeout=20).topics["t"].partitions[0].leader
+            return other.list_topics("t", timeout=60).topics["t"].partitions[0].leader
 
         until(lambda: leader() in wanted, within=60, every=0.1, what=f"one of {wanted} to lead", state=leader)
 

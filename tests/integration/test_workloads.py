@@ -448,7 +448,7 @@ def test_a_planned_failover_gets_over_a_death_while_clients_pause(rig: Rig) -> N
     os.kill(worker.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         pausing = pool.submit(clients.pause, "A")
-        until(lambda: all(member.paused for member in worker.members), within=20, what="the order to pause")
+        until(lambda: all(member.paused for member in worker.members), within=60, what="the order to pause")
         os.kill(worker.pid, signal.SIGKILL)
         pausing.result(60)
     assert clients.open_transactions("A") == 0
