@@ -32,6 +32,9 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
 SAME_ERROR_EVERY: Final = int(1e9)
+ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
+"""After these a consumer gets nothing any more, and says so once. A static member is fenced where its own JoinGroup went to a
+coordinator that restarted (seen with librdkafka 2.16 and brokers 4.3.1): its place in the group belongs to that request."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -66,7 +69,7 @@ class ReaderClient(Client):
         self._consumer: ClientConsumer | None = None
         self._process = 0
         self._committed_at = self._looked_at = 0
-        self._committing = self._down = False
+        self._committing = self._down = self._ended = False
         self._committed: dict[Partition, int] = {}
         self._errors: dict[str, int] = {}
         self._out_of_range: set[Partition] = set()
@@ -100,6 +103,9 @@ class ReaderClient(Client):
         }
 
     def step(self) -> None:
+        if self._ended:
+            self.leave(clean=False)
+            self.rest(SLICE)
         consumer = self._consumer or self._join()
         if not self.group:
             self._look_for_partitions(consumer)
@@ -108,10 +114,13 @@ class ReaderClient(Client):
             messages = consumer.consume(self._batch, 0.1)
         except KafkaException as error:
             self._error(invoked, describe(error))
+            self._look_whether_it_ended(error.args[0])
             self.rest(SLICE)
             return
         if messages:
             self._take(consumer, invoked, messages)
+        if self._ended:
+            return
         if self._out_of_range:
             self._reset(consumer)
         if self.group:
@@ -120,7 +129,7 @@ class ReaderClient(Client):
     def _join(self) -> ClientConsumer:
         self._process = self.context.numbers.next()
         self.positions, self._committed, self._committing, self._drained = {}, {}, False, {}
-        self._down = False
+        self._down = self._ended = False
         self._out_of_range.clear()
         consumer = self._consumer = self.context.library.consumer(
             self._config(), on_commit=self._on_commit, noticed=self._noticed, batch=self._batch
@@ -151,6 +160,11 @@ class ReaderClient(Client):
             self.tally.read += len(data)
             self.positions.update(positions)  # after the row: whoever finds a position here finds it written
 
+    def _look_whether_it_ended(self, error: object) -> None:
+        """A consumer that can get nothing any more is replaced by the next step: another one, which joins anew."""
+        if isinstance(error, KafkaError) and (error.fatal() or error.code() in ENDS_A_CONSUMER):
+            self._ended = True
+
     def _asked_positions(self, consumer: ClientConsumer, partitions: set[Partition]) -> Mapping[Partition, int]:
         if not partitions:
             return {}
@@ -161,6 +175,7 @@ class ReaderClient(Client):
         """An event that came instead of a record: the end of a partition, an offset out of range, or an error."""
         error = message.error()
         tp = partition_of(message)
+        self._look_whether_it_ended(error)
         if error is None or tp is None:
             self._error(invoked, f"{error.name()}: {error.str()}" if error else "an event without an error")
         elif error.code() == KafkaError._PARTITION_EOF:

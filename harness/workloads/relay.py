@@ -68,6 +68,9 @@ class Input(ReaderClient):
             return {}
         if messages:
             self._take(consumer, invoked, messages)
+        if self._ended:
+            self.lost = True
+            return {}
         runs = fetched(message for message in messages if message.error() is None)
         got = {p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p]) for p, own in runs.items()}
         if self._out_of_range:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
@@ -369,8 +370,11 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
     until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
     until(lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows), within=60, what="operations to fail")
     clients.stop_producers()
+    take_the_place_of(rig, "readers-1", group="g")
+    until(lambda: len(processes_that_were_assigned(polls)) == 2, within=60, what="a new consumer in the place of the fenced one")
     everything = rig.log("A")
     reader = rig.finish()
+    assert any("FENCED" in p.error or "fenced" in p.error for p in reader.polls()[0])
     assert uids_in(everything) == {}
     ended = [o for o in returns(reader.operations()[0]) if o.kind != "init"]
     assert not [o for o in ended if o.outcome == "ok"]
@@ -379,6 +383,20 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
     assert all(s.refused for o in failed for s in o.sends)
     reset = next(p for p in reader.polls()[0] if p.error == "reset to earliest")
     assert [(f.partition, f.position) for f in reset.fetched] == [(0, 0)]
+
+
+def take_the_place_of(rig: Rig, member: str, *, group: str) -> None:
+    """Joins as the same static member (KIP-345), which fences the consumer that was it."""
+    config = {"group.id": group, "group.instance.id": member, "session.timeout.ms": 6000}
+    other = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, **config})
+    other.subscribe([TOPIC])
+    until(lambda: other.poll(0.2) is None and other.assignment(), within=60, what="another member in that place")
+    other.close()
+
+
+def processes_that_were_assigned(polls: Path) -> set[int]:
+    rows = [line for line in polls.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return {row.process for row in (msgspec.json.decode(line, type=Poll) for line in rows) if row.kind == "assign"}
 
 
 def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_on(rig: Rig) -> None:
