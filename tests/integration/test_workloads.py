@@ -370,7 +370,7 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
     until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
     until(lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows), within=60, what="operations to fail")
     clients.stop_producers()
-    take_the_place_of(rig, "readers-1", group="g")
+    fence(rig, "readers-1", group="g")
     until(lambda: len(processes_that_were_assigned(polls)) == 2, within=60, what="a new consumer in the place of the fenced one")
     everything = rig.log("A")
     reader = rig.finish()
@@ -385,7 +385,7 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
     assert [(f.partition, f.position) for f in reset.fetched] == [(0, 0)]
 
 
-def take_the_place_of(rig: Rig, member: str, *, group: str) -> None:
+def fence(rig: Rig, member: str, *, group: str) -> None:
     """Joins as the same static member (KIP-345), which fences the consumer that was it."""
     config = {"group.id": group, "group.instance.id": member, "session.timeout.ms": 6000}
     other = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, **config})
