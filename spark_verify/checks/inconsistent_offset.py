@@ -176,7 +176,7 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="Two observers, or one at two times, saw different payloads at one offset of one generation of a log.",
-            sentence="two observers saw different records at {at} of {cluster}",
+            sentence="observers saw different records at {at} of {cluster}: {observers}",
             counted="offset was seen with two different records|offsets were seen with two different records",
             smallest="two readers of A got 1 and 2 at offset 0: at offset 0.",
             despite_torn=True,

@@ -320,7 +320,7 @@ CHECK = Check(
             meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order. "
             "Samples may step back to an earlier commit once a coordinator has loaded the partition anew: it answers with what "
             "lies below the high watermark, which is behind until its followers have fetched.",
-            sentence="{cluster} lost a commit of the group {group} for {tp} that had been {seen}",
+            sentence="{cluster} lost the commit of offset {offset} of the group {group} for {tp} that had been {seen}",
             counted="commit of a group is missing|commits of groups are missing",
             smallest="a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5.",
             despite_torn=True,

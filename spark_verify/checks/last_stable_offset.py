@@ -246,7 +246,7 @@ CHECK = Check(
         AnomalyKind(
             name="lso-regression",
             meaning="Within one leader's epoch a later sample has a lower LSO.",
-            sentence="the last stable offset of {tp} on {cluster} went back to {last_stable}",
+            sentence="the leader of {tp} on {cluster} moved its last stable offset back from {was} to {last_stable}",
             alone="what readers of committed records were shown before, it hides again",
             smallest="samples of one epoch say LSO 2, then 1: at offset 1.",
             despite_torn=True,
@@ -254,7 +254,7 @@ CHECK = Check(
         AnomalyKind(
             name="high-watermark-regression",
             meaning="Within one leader's epoch a later sample has a lower high watermark; the offset is the sample's LSO.",
-            sentence="the high watermark of {tp} on {cluster} went back to {high_watermark}",
+            sentence="the leader of {tp} on {cluster} moved its high watermark back from {was} to {high_watermark}",
             alone="readers may have been shown what is lost again",
             smallest="samples of one epoch say high watermark 3, then 2.",
             despite_torn=True,
@@ -262,7 +262,7 @@ CHECK = Check(
         AnomalyKind(
             name="log-start-regression",
             meaning="Within one leader's epoch a later sample has a lower log start offset; the offset is that.",
-            sentence="the log start of {tp} on {cluster} went back to {log_start}",
+            sentence="the leader of {tp} on {cluster} moved its log start back from {was} to {log_start}",
             alone="a client that begins at the start gets what was deleted",
             smallest="samples of one epoch say log start 2, then 1: at offset 1.",
             despite_torn=True,

@@ -221,7 +221,7 @@ CHECK = Check(
             name="epoch-behind",
             meaning="A leader reported a leader epoch below that of a batch under its high watermark.",
             sentence="the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has batches of epoch "
-            "{batch_epoch}",
+            "{batch_epoch} from {offset} on",
             alone="followers and readers that compare epochs can take its log for an old one",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
             despite_torn=True,

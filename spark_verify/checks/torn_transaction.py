@@ -219,8 +219,8 @@ CHECK = Check(
         AnomalyKind(
             name=BY_FAILOVER,
             meaning="After a forced failover the mirrored era has some of a transaction's records and not the others.",
-            sentence="{operation} is visible on {cluster} only in part after the failover: {records} of {of} records of {tp} "
-            "are not",
+            sentence="{operation} is visible on {cluster} only in part after the failover: {records} of {of} records are not, "
+            "the first at {at}",
             counted="transaction is torn|transactions are torn",
             smallest="A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at offset -1 of the other one.",
         ),

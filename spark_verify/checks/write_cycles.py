@@ -200,7 +200,7 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="Transactions that each read a record of the one before, in a circle; the offset is the first one's record.",
-            sentence="{transactions} transactions of {cluster} read each other's writes in a circle, {operation} first",
+            sentence="{transactions} transactions of {cluster} read each other's writes in a circle, {operation} at {at} first",
             counted="cycle of transactions|cycles of transactions",
             smallest="one transaction wrote 1 made from 2, another wrote 2 made from 1: at the offset of 1.",
             despite_torn=True,

@@ -18,7 +18,7 @@ from linkflap.spark_verify.verdict.causes import Cause, Kind
 
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
-_WORDS: Final = frozenset({"the", "on", "two", "no", "producer", "outputs", "broker", "brokers"})
+_WORDS: Final = frozenset({"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"})
 """With which a sentence begins that is to begin with a capital: no names."""
 
 
@@ -151,6 +151,8 @@ def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
     for key in ("after_uid", "holds"):
         said |= {key: names.record(evidence[key])} if key in evidence else {}
     promoted = names.promotions.get((anomaly.cluster, anomaly.topic, anomaly.partition))
+    if isinstance(before := evidence.get("before"), Mapping):
+        said["was"] = ", ".join(map(_said, before.values()))
     if promoted is not None and said.get("why", "").endswith("promotion offset"):
         said["why"] += f" {promoted}"
     return {
@@ -163,6 +165,7 @@ def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
         "who": name if records == 1 else f"{records:,} records from {name} on",
         "operation": names.operation(evidence.get("operation")),
         "users": _users(evidence, names),
+        "observers": _observers(evidence, names),
         "difference": _difference(anomaly),
     }
 
@@ -195,6 +198,20 @@ def _difference(anomaly: Anomaly) -> str:
         return f"{'1 record differs' if many == 1 else f'{many:,} records differ'} in {_said(list(parts))}"
     several = isinstance(fields, list) and len(fields) != 1
     return f"{_said(fields)} {'differ' if several else 'differs'}"
+
+
+def _observers(evidence: Mapping[str, object], names: Names) -> str:
+    """Who saw which of two records."""
+    seen = evidence.get("seen")
+    rows = [each for each in seen if isinstance(each, Mapping)] if isinstance(seen, list) else []
+    return (
+        " and ".join(f"{_observer(each.get('by'))} saw {names.record(each.get('uid'))}" for each in rows[:2])
+        or "no names are kept"
+    )
+
+
+def _observer(names: object) -> str:
+    return "the log" if names == ["log"] else _said(names)
 
 
 def _users(evidence: Mapping[str, object], names: Names) -> str:

@@ -299,6 +299,46 @@ def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -
     assert not declared.alone.endswith(".")
 
 
+OF_A_LINK = {("failover", "rpo-over-budget"), ("failover", "rto-over-budget"), ("failover", "failover-refused")}
+"""About a failover as a whole: the link names both clusters, and no partition is meant."""
+NOWHERE = {("internal-topics", "marker-missing"), ("mirror-states", "state-lie")}
+"""What is missing has no offset; and of a lag the number is named that is wrong."""
+OFFSETS = frozenset(
+    "at offset last_stable high_watermark log_start stood_at began_at position committed promoted parted_at end".split()
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"), [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
+)  # fmt: skip
+def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) -> None:
+    declared = kind_of(check, kind, REGISTRY)
+    assert declared is not None
+    fields = {name for _, name, _, _ in Formatter().parse(declared.sentence) if name}
+    if (check, kind) in OF_A_LINK:
+        assert {"failover", "link"} <= fields
+        return
+    assert "cluster" in fields
+    assert fields & {"at", "tp"}
+    assert fields & OFFSETS or (check, kind) in NOWHERE
+
+
+def test_of_records_that_differ_it_is_said_who_saw_which() -> None:
+    seen = [{"uid": uid(3, 1), "by": ["log"]}, {"uid": uid(7, 2), "by": ["reader-1", "reader-2"]}]
+    said = in_words("inconsistent-offset", "inconsistent-offset", 4, "A.orders", records=1, seen=seen)
+    begun = "Observers saw different records at A.orders-0 @ 4 of B"
+    assert said == f"{begun}: the log saw idempotent-2 #1 and reader-1, reader-2 saw idempotent-2/2 #2"
+
+
+def test_what_went_back_is_named_from_and_to() -> None:
+    for kind, name in (
+        ("lso-regression", "last_stable"), ("high-watermark-regression", "high_watermark"), ("log-start-regression", "log_start"),
+    ):  # fmt: skip
+        said = in_words("last-stable-offset", kind, 97, "A.orders", **{name: 97, "before": {name: 110}})
+        what = {"last_stable": "last stable offset", "high_watermark": "high watermark", "log_start": "log start"}[name]
+        assert said == f"The leader of A.orders-0 on B moved its {what} back from 110 to 97"
+
+
 def test_a_name_at_the_beginning_stays_as_it_is() -> None:
     assert begin("the mirror") == "The mirror"
     assert begin("readers-3 got") == "readers-3 got"
