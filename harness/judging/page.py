@@ -51,21 +51,24 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     """
     from linkflap.harness.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
+    from linkflap.spark_verify.checks.document import facts
     from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
+    from linkflap.spark_verify.inspect.commits import commits
     from linkflap.spark_verify.inspect.explain import bytes_of_history, explain_several
     from linkflap.spark_verify.inspect.lanes import lanes_around
 
     folder, shown = judgement.folder, judgement.judged.anomalies
-    promises = {check.name: (check.guarantee, check.source) for check in REGISTRY.values()}
-    promises |= {name: (guarantee, "") for name, guarantee in GUARANTEES.items()}
+    promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(GUARANTEES)
     firsts = _first_of_each_kind(shown) if bytes_of_history(folder) <= MOST_HISTORY else ()
     return About(
         drawing=_drawing(folder),
         meanings={kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies},
         promises=promises,
-        kinds={check.name: {kind.name: kind.meaning for kind in check.anomalies} for check in REGISTRY.values()},
+        facts={check.name: facts(check) for check in REGISTRY.values()},
+        kinds={check.name: {kind.name: (kind.meaning, kind.smallest) for kind in check.anomalies} for check in REGISTRY.values()},
         lanes=_if_drawn("the offsets", folder, left_out, lambda: lanes_around(folder, judgement.anomalies)),
         explained=_if_drawn("the bytes beside anomalies", folder, left_out, lambda: explain_several(folder, shown, firsts)),
+        commits=next(iter(_if_drawn("acknowledged commits", folder, left_out, lambda: [commits(folder)])), None),
     )
 
 

@@ -28,6 +28,7 @@ from linkflap.harness.report.broker_logs import Excerpt, excerpts
 from linkflap.harness.report.document import era_lines, in_short, read
 from linkflap.harness.report.operations import label
 from linkflap.harness.report.payload import payload, script_safe
+from linkflap.harness.report.searched import Commits
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 
@@ -38,17 +39,20 @@ NAME: Final = "report.html"
 class About:
     """What the page shows of a run beside its document; all of it may be missing.
 
-    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means, `promises` what each check
-    promises and where that is written, `kinds` its anomalies and what they mean; `lanes` are the logs (`lanes`), `explained` the
-    first anomaly of each kind.
+    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means. Of each check, `promises` is
+    its guarantee, `facts` what else docs/checks.md says of it, and `kinds` its anomalies, what they mean and their smallest
+    example. `lanes` are the logs (`lanes`), `explained` the first anomaly of each kind, `commits` the acknowledged commits with
+    their markers.
     """
 
     drawing: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
-    promises: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    promises: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
     lanes: Sequence[Mapping[str, Any]] = ()
     explained: Sequence[evidence.Explanation] = ()
+    commits: Commits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +81,9 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
     """The page's text."""
     about, judged, reader = about or About(), read(document), RunReader(folder)
     shown, events = series(reader), reader.events()[0]
-    script = _file("report.js")
+    script = _file("search.js") + _file("report.js")
     clusters = [cluster.name for cluster in reader.run.scenario.topology.clusters]
-    drawn = payload(shown, judged, about.lanes, events, clusters)
+    drawn = payload(shown, judged, about.lanes, events, clusters, about.commits)
     return (
         _environment()
         .get_template("report.html")
@@ -100,6 +104,7 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             explained=_explained(about.explained, shown),
             checks=_by_verdict(judged),
             promises=about.promises,
+            facts=about.facts,
             kinds=about.kinds,
             described={check.name for check in judged.checks} & set(about.promises),
             firsts=_firsts(judged),

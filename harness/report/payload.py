@@ -6,7 +6,7 @@ letter per bin and client. Batches were chosen the same way (`spark_verify.inspe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +16,11 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report.document import in_short
 from linkflap.harness.report.operations import Ints
+from linkflap.harness.report.searched import Commits, searched
 from linkflap.harness.report.series import Floats, Series, Window
 
 Lane = Mapping[str, Any]
 MOST_OPERATIONS: Final = 12_000
-MOST_EVENTS: Final = 3_000
 _NEAR: Final = 1.5
 _STRIP: Final = 200
 _LETTERS: Final = np.array(list(".oif"))
@@ -36,11 +36,17 @@ def script_safe(value: object) -> str:
     return text
 
 
-def payload(series: Series, judged: Document, lanes: Sequence[Lane], events: Sequence[Event], clusters: Sequence[str]) -> object:
+def payload(
+    series: Series,
+    judged: Document,
+    lanes: Sequence[Lane],
+    events: Sequence[Event],
+    clusters: Sequence[str],
+    commits: Commits | None = None,
+) -> object:
     """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the first moment."""
     drawn = [_lane(lane, series) for lane in lanes]
     anomalies = [_anomaly(number, each, judged, series, lanes) for number, each in enumerate(judged.anomalies, start=1)]
-    searched = list(_events(series, judged, events, anomalies))
     return {
         "length": round(series.length, 3),
         "clusters": list(clusters),
@@ -52,8 +58,7 @@ def payload(series: Series, judged: Document, lanes: Sequence[Lane], events: Seq
         **_operations(series, [a["at"] for a in anomalies]),
         "lanes": drawn,
         "producers": sorted({label for lane in drawn for label in lane["labels"] if label}),
-        "events": searched[:MOST_EVENTS],
-        "events_left_out": max(0, len(searched) - MOST_EVENTS),
+        **searched(series, judged, events, anomalies, commits),
     }
 
 
@@ -226,30 +231,3 @@ def _strips(start: Ints, client: Ints, outcome: Ints, clients: int, length: floa
     if len(at):
         np.maximum.at(worst, (client, at), rank)
     return ["".join(_LETTERS[row]) for row in worst]
-
-
-def _events(
-    series: Series, judged: Document, events: Sequence[Event], anomalies: Sequence[Mapping[str, Any]]
-) -> Iterator[Mapping[str, object]]:
-    """What can be searched: anomalies, then events, and last operations that did not end well."""
-    for each, row in zip(anomalies, judged.anomalies, strict=True):
-        said = f"{each['n']}. {row.kind}: {each['sentence'] or row.where}"
-        yield {"at": each["at"], "kind": "allowed" if row.allowed else "anomaly", "text": said, "n": each["n"]}
-    for event in events:
-        facts = ", ".join(f"{name} {in_short(value, 160)}" for name, value in event.row.data.items())
-        yield {
-            "at": _since(event.time, series),
-            "kind": event.kind,
-            "text": f"{event.subject}{': ' if facts else ''}{in_short(facts)}",
-        }
-    done = series.done
-    for n in np.flatnonzero(np.array(done.outcome) != 0)[:1000].tolist():
-        client, outcome = done.clients.get(done.process[n], "?"), ("ok", "failed", "outcome unknown")[done.outcome[n]]
-        ending = ("commit", "abort", "open", "send")[done.ending[n]]
-        text = f"{client} operation #{done.number[n] & ((1 << 40) - 1)} ({ending}): {outcome} after {done.took[n] / 1e9:.2f} s"
-        yield {"at": _since(done.start[n], series), "kind": "operation", "text": text}
-
-
-def _since(time: int, series: Series) -> float | None:
-    at = (time - series.began) / 1e9
-    return round(at, 3) if -1e6 < at < 1e7 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY
@@ -58,15 +58,23 @@ def _lines() -> Iterator[str]:
     yield ""
 
 
+def facts(check: Check) -> Mapping[str, str]:
+    """What is said of a check beside what it guarantees, here and in reports."""
+    whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
+    alone = "; of logs alone it is made too" if check.from_bytes else ""
+    return {
+        "Source": check.source,
+        "Examines": f"{check.unit}; due are {check.due_where}",
+        "Reads": f"{', '.join(sorted(check.inputs))}{whole}{alone}",
+        "May follow from": ", ".join(sorted(check.follows)) or "no other check",
+    }
+
+
 def _check(check: Check) -> Iterator[str]:
     yield f"## {check.name}\n"
     yield f"{check.guarantee}\n"
-    yield f"- Source: {check.source}"
-    yield f"- Examines: {check.unit}; due are {check.due_where}"
-    whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
-    alone = "; of logs alone it is made too" if check.from_bytes else ""
-    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}{alone}"
-    yield f"- May follow from: {', '.join(sorted(check.follows)) or 'no other check'}\n"
+    yield from (f"- {name}: {text}" for name, text in facts(check).items())
+    yield ""
     if check.anomalies:
         yield "| anomaly | meaning | smallest example | judged in torn logs |"
         yield "|---|---|---|---|"

@@ -42,7 +42,9 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class Drawn:
+    """One log that is drawn: of one partition, cluster and generation."""
+
     key: Key
     generation: LogGeneration
     captured: Captured
@@ -65,12 +67,13 @@ def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
 
 def lanes(planned: RunPlan, points: Points) -> Sequence[Lane]:
     """One lane per log, by topic, partition, cluster and generation."""
-    logs = list(_logs(planned))
+    logs = list(drawn_logs(planned))
     every = sum(len(log.headers) for log in logs)
     return [_lane(log, planned, None if every <= RAW else _chosen(log, points)) for log in logs]
 
 
-def _logs(planned: RunPlan) -> Iterator[_Drawn]:
+def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
+    """The headers of every log that is drawn, one log at a time."""
     held: dict[tuple[str, int, str, str], Captured] = {}
     for captured in (*planned.earlier, *planned.replicas):
         bounds = captured.bounds
@@ -83,10 +86,10 @@ def _logs(planned: RunPlan) -> Iterator[_Drawn]:
                 replica = held.get((*key, cluster, "" if generation.last else generation.before))
                 if replica is not None:
                     paths = [Path(path) for path in replica.paths]
-                    yield _Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
+                    yield Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
 
 
-def _chosen(log: _Drawn, points: Points) -> Ints:
+def _chosen(log: Drawn, points: Points) -> Ints:
     """Rows around what is worth a look."""
     h = log.headers
     offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64)
@@ -99,7 +102,7 @@ def _chosen(log: _Drawn, points: Points) -> Ints:
     return np.flatnonzero(near)
 
 
-def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
+def _lane(log: Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
     h, generation, bounds = log.headers, log.generation, log.captured.bounds
     shown = np.arange(len(h)) if rows is None else rows
     mapped = h.control[shown]

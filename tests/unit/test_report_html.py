@@ -13,7 +13,7 @@ from recorded_run import DIED, Recorded, document, run
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Note
 from linkflap.harness.report import html
-from linkflap.harness.report.payload import MOST_EVENTS
+from linkflap.harness.report.searched import MOST_EVENTS
 from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
 from tests.events import event

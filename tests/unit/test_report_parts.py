@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +16,16 @@ from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
 from linkflap.harness.report.operations import Done, errors, latency
 from linkflap.harness.report.payload import script_safe
 from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.commit_aborted import kernel
+from linkflap.spark_verify.inspect import commits
 from linkflap.spark_verify.inspect import lanes as drawn
 from linkflap.spark_verify.inspect.lanes import Points, lanes, lanes_around
+from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.certificate import certificate
 from tests.events import event
+from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.kafka_log import batches_in, field_of
@@ -179,3 +185,42 @@ def test_drawing_changes_nothing_in_the_run_directory(failback: Path) -> None:
     lanes_around(failback, ())
     assert {path: path.stat().st_mtime_ns for path in failback.rglob("*")} == before
     assert RunReader(failback).damage() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["marker-lost-and-overrun", "marker-lost-in-its-epoch", "last-marker-lost", "commit-became-abort"]
+)
+def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str) -> None:
+    made, _ = CATALOGUE[name].made(1)
+    run = made.write(tmp_path / "run")
+    wrong = {"commit-unmarked": commits.NONE, "commit-aborted": commits.ABORT}
+    rows = [each for view in views(run) for each in kernel(view) if isinstance(each, Found) and each.kind in wrong]
+    assert rows
+    found = commits.commits(run)
+    ended = {(each.operation, each.cluster): each for each in found.listed if each.ending in wrong.values()}
+    assert len(ended) == len(rows)
+    for row in rows:
+        each = ended[row.evidence["operation"], row.cluster]
+        assert (each.ending, each.first) == (wrong[row.kind], row.evidence["first_offset"])
+        assert each.marker == (row.offset if row.kind == "commit-aborted" else -1)
+    assert found.counted[commits.COMMIT] == sum(each.ending == commits.COMMIT for each in found.listed) > 0
+
+
+def test_many_commits_are_counted_and_some_are_listed(failback: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = commits.commits(failback)
+    monkeypatch.setattr(commits, "MOST", 2)
+    some = commits.commits(failback)
+    assert some.counted == every.counted
+    assert len(some.listed) == 2 < len(every.listed)
+
+
+def test_of_a_log_that_was_not_captured_it_is_unknown_how_a_commit_ends(tmp_path: Path) -> None:
+    run = story(spec(1, shape="failover")).write(tmp_path / "run")
+    before = commits.commits(run).counted
+    for path in run.glob("captures/*/A/*/A.orders-0"):
+        shutil.rmtree(path)
+    after = commits.commits(run).counted
+    assert set(before) == {commits.COMMIT}
+    assert after[commits.UNKNOWN] > 0
+    assert after[commits.UNKNOWN] + after[commits.COMMIT] == before[commits.COMMIT]
+    assert after[commits.NONE] == 0

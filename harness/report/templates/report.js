@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const NS = "http://www.w3.org/2000/svg";
@@ -415,22 +414,45 @@
     if (anomaly) { show(anomaly); goTo(event, anomaly); }
   });
 
-  /* ---------- search over events ---------- */
+  /* ---------- search over events (search.js) ---------- */
+  const commitRows = (all) => all.client.flatMap((client, k) => {
+    const [cluster, topic, partition] = all.logs[all.log[k]], tp = `${topic}-${partition}`, name = `${all.clients[client]} #${all.number[k]}`;
+    const of = { client: all.clients[client].split("/")[0], cluster, partition: tp, operation: name }, ending = all.ending[k];
+    const place = (offset) => ({ topic, partition, offset });
+    const row = { at: all.at[k], kind: "operation", text: `${name} on ${cluster}: commit acknowledged, ${tp} from offset ${all.first[k]} on`, of, place: place(all.first[k]), also: all.n[k] };
+    if (ending === "none") return [row];
+    if (ending === "unknown") return [row, { at: null, kind: "not known", text: `whether ${tp} on ${cluster} has a COMMIT or ABORT marker of ${name}: that part of its log was not captured, or is damaged`, of, ends: true }];
+    return [row, { at: all.written[k], kind: "marker", text: `${ending} marker of ${name} at ${cluster} ${tp} @ ${all.marker[k]}`, of, place: place(all.marker[k]), ends: true }];
+  });
+  const rows = [...data.events, ...(data.commits ? commitRows(data.commits) : [])];
+  for (const row of rows) row.searched = `${row.kind} ${row.text}`.toLowerCase();
+  const leftOut = () => {
+    const counted = data.commits ? Object.values(data.commits.counted).reduce((a, b) => a + b, 0) - data.commits.client.length : 0;
+    const said = data.events_left_out ? [`${number(data.events_left_out)} more events and operations are in events.jsonl and operations/ of the run directory`] : [];
+    return counted ? [...said, `${number(counted)} more acknowledged commits are counted, not listed`] : said;
+  };
+  const eventText = (row) => {
+    const shown = html("span"), link = html(row.n || (row.place && groups.length) ? "a" : "span", row.text);
+    shown.appendChild(link);
+    if (row.n) { link.href = `#a-${row.n}`; link.dataset.anomaly = row.n; }
+    else if (row.place && groups.length) { link.href = "#lanes"; link.addEventListener("click", () => show(row.place)); }
+    if (row.also) { const anomaly = html("a", `anomaly ${row.also}`); anomaly.href = `#a-${row.also}`; anomaly.dataset.anomaly = row.also; shown.append(" · ", anomaly); }
+    return shown;
+  };
   const search = () => {
     const field = document.getElementById("events-query"), body = document.getElementById("events-rows");
     if (!field || !body) return;
-    const words = (field.value.toLowerCase().match(/"[^"]+"|[^\s"]+/g) || []).map((word) => word.replaceAll('"', ""));
-    const found = data.events.filter((row) => words.every((word) => row.text.toLowerCase().includes(word)));
+    const found = eventSearch(rows, field.value);
     body.replaceChildren();
-    for (const row of found.slice(0, 200)) {
-      const line = html("tr");
-      const time = html("td", row.at === null ? "" : row.at.toFixed(2), "n");
-      const text = html("td", row.text);
-      if (row.n) { const link = html("a", row.text); link.href = `#a-${row.n}`; link.dataset.anomaly = row.n; text.replaceChildren(link); }
-      line.append(time, html("td", row.kind, "nowrap"), text);
+    for (const { row, then } of found.rows.slice(0, 200)) {
+      const line = html("tr"), text = html("td");
+      text.appendChild(eventText(row));
+      if (then) { const next = html("div", "then ", "faint"); next.appendChild(eventText(then)); text.appendChild(next); }
+      line.append(html("td", row.at === null ? "" : row.at.toFixed(2), "n"), html("td", row.kind, "nowrap"), text);
       body.appendChild(line);
     }
-    say("events-count", `${number(found.length)} of ${number(data.events.length)}${found.length > 200 ? ", the first 200 are shown" : ""}${data.events_left_out ? `; ${number(data.events_left_out)} more are in events.jsonl and operations/ of the run directory` : ""}`);
+    const of = found.of === null ? number(rows.length) : `the ${number(found.of)} that match what stands first`;
+    say("events-count", [`${number(found.rows.length)} of ${of}${found.rows.length > 200 ? ", the first 200 are shown" : ""}`, ...leftOut()].join("; "));
   };
   on("events-query", "input", search);
   document.querySelectorAll("button[data-query]").forEach((button) => button.addEventListener("click", () => {
