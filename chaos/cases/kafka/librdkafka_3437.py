@@ -1,0 +1,102 @@
+"""librdkafka issue 3437: a static member whose session ran out while it did not poll fences itself, and gets nothing any more."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from confluent_kafka import Consumer, KafkaError
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import ONE
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+
+SESSION_SECONDS = 6
+HEARTBEAT_SECONDS = 1
+RECORDS = 10
+
+
+class _Member:
+    """A static member of a group, and what it got."""
+
+    def __init__(self, bench: Bench, topic: str) -> None:
+        own = {
+            "group.id": bench.name("group"),
+            "group.instance.id": "one",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 1000 * SESSION_SECONDS,
+            "heartbeat.interval.ms": 1000 * HEARTBEAT_SECONDS,
+        }
+        self.consumer = Consumer(quiet(bench.bootstrap()) | own)
+        self.consumer.subscribe([topic])
+        self.values: set[bytes | None] = set()
+        self.fatal = ""
+
+    def poll(self) -> None:
+        """One poll of a tenth of a second."""
+        message = self.consumer.poll(0.1)
+        error = None if message is None else message.error()
+        if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
+            self.fatal = error.str()
+        elif message is not None and error is None:
+            self.values.add(message.value())
+
+
+def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
+    topic = bench.topic()
+    bench.write(topic, [b"before %d" % n for n in range(RECORDS)])
+    member = _Member(bench, topic)
+
+    def has(records: int) -> bool:
+        member.poll()
+        return bool(member.fatal) or len(member.values) == records
+
+    def for_seconds(seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        until(lambda: (member.poll() if polls_meanwhile else None) or time.monotonic() > ends, within=WITHIN, what="time to pass")
+
+    until(lambda: has(RECORDS), within=WITHIN, what="the member to read what there is")
+    broker = bench.broker()
+    broker.kill()
+    for_seconds(SESSION_SECONDS + 2 * HEARTBEAT_SECONDS)
+    broker.start()
+    bench.led(topic)
+    for_seconds(5 * HEARTBEAT_SECONDS)
+    bench.write(topic, [b"after %d" % n for n in range(RECORDS)])
+    with contextlib.suppress(DeadlineExceeded):
+        until(lambda: has(2 * RECORDS), within=WITHIN, what="the member to read what came since")
+    read = len(member.values) - RECORDS
+    member.consumer.close()
+    facts = {"read_after_restart": read, "written_after_restart": RECORDS, "fatal_error": member.fatal or "none"}
+    return Observation(shown=read == 0 and "group.instance.id" in member.fatal, facts=facts)
+
+
+CASE = Case(
+    name="librdkafka-3437",
+    title="A static member that is the only one of its name is fenced by itself after a restart of its coordinator, for good",
+    kind="defect",
+    claim_text=(
+        "When a static member's session runs out, librdkafka forgets its member id at once, and goes on sending heartbeats until "
+        "the application polls and so gives its partitions back. A coordinator that has restarted meanwhile still has the member: "
+        "it answers the heartbeat without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
+    ),
+    sources=(
+        "librdkafka issue 3437 (GitHub): consumer hangs when session times out while using static groups",
+        "confluent-kafka-go issue 494 (GitHub): consumer with static membership is not able to rejoin after broker restart",
+        "KIP-345",
+    ),
+    expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
+    schedule=(
+        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not poll while its session runs out, "
+        "the broker starts again and some heartbeats pass; 4. records are written; 5. the member polls"
+    ),
+    reproduced="the member gets a fatal error that names group.instance.id, and none of the records",
+    control_text="the same with a member that polls all the time: it joins again and reads the records",
+    refuted="the member that did not poll joins again and reads the records",
+    topology=ONE,
+    claim=lambda bench: _played(bench, polls_meanwhile=False),
+    control=lambda bench: _played(bench, polls_meanwhile=True),
+)
