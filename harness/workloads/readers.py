@@ -33,8 +33,8 @@ ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
 SAME_ERROR_EVERY: Final = int(1e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
-"""After these a consumer gets nothing any more, and says so once. A static member can come to that by itself: when its session runs
-out while it does not poll, librdkafka sends heartbeats without a member id (docs/findings/librdkafka-3437.md)."""
+"""After these a consumer gets nothing any more, and says so once. A static member can come to that by itself: when its session
+runs out while it does not poll, librdkafka sends heartbeats without a member id (docs/findings/librdkafka-3437.md)."""
 
 
 def group_of(spec: WorkloadSpec) -> str:

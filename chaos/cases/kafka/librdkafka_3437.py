@@ -80,8 +80,8 @@ CASE = Case(
     kind="defect",
     claim_text=(
         "When a static member's session runs out, librdkafka forgets its member id at once, and goes on sending heartbeats until "
-        "the application polls and so gives its partitions back. A coordinator that has restarted meanwhile still has the member: "
-        "it answers the heartbeat without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
+        "the application polls and so gives its partitions back. A coordinator that has restarted meanwhile still has the "
+        "member: it answers the heartbeat without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
     ),
     sources=(
         "librdkafka issue 3437 (GitHub): consumer hangs when session times out while using static groups",
