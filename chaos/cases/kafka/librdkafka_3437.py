@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError
 
@@ -54,9 +55,13 @@ def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
         member.poll()
         return bool(member.fatal) or len(member.values) == records
 
+    def over(ends: float) -> bool:
+        if polls_meanwhile:
+            member.poll()
+        return time.monotonic() > ends
+
     def for_seconds(seconds: float) -> None:
-        ends = time.monotonic() + seconds
-        until(lambda: (member.poll() if polls_meanwhile else None) or time.monotonic() > ends, within=WITHIN, what="time to pass")
+        until(partial(over, time.monotonic() + seconds), within=WITHIN, what="time to pass")
 
     until(lambda: has(RECORDS), within=WITHIN, what="the member to read what there is")
     broker = bench.broker()
