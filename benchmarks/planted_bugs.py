@@ -40,11 +40,11 @@ NEAR: Final = {
     "second-restart-rewinds-groups": ("mirror-kill", "link-cut", "failover-planned"),
     "one-of-two-left-open": ("failover-forced", "link-cut"),
     "failback-truncates-short": ("failover-forced", "mirror-reverse", "link-cut"),
-    "failback-lowers-epochs": ("failover-forced", "failover-planned", "mirror-reverse"),
+    "failback-lowers-epochs": ("failover-forced", "failover-planned", "mirror-reverse", "link-cut"),
     "new-partition-begins-late": ("partitions-added", "link-cut"),
     "second-hop-commits-aborted": ("link-cut", "link-reset"),
     "unknown-commit-is-ok": ("failover-forced", "broker-kill", "broker-pause"),
-    "purged-is-acknowledged": ("failover-forced", "broker-kill", "broker-pause"),
+    "purged-is-acknowledged": ("failover-forced", "broker-kill", "link-cut"),
     "reader-skips-after-death": ("client-kill", "link-cut"),
 }
 """Faults among which are those that lead to a bug's state."""

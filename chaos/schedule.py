@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from linkflap.chaos.fault_window import FaultWindow
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CLIENTS, check_options
+from linkflap.chaos.faults import BY_FAKETIME, FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CLIENTS, check_options
 from linkflap.chaos.triggers import condition, known, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
@@ -23,6 +23,7 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, pause, until
+from linkflap.harness.runtimes import faketime
 
 TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is not played: unknown."""
@@ -75,6 +76,8 @@ def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
                 f"fault {spec.id!r} ({spec.fault}) is done to processes, and the runtime {runtime} has containers; run it with "
                 "--runtime process"
             )
+        if spec.fault in BY_FAKETIME:
+            faketime.library()
 
 
 def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:

@@ -16,6 +16,7 @@ from linkflap.chaos.faults.certificate_expired import CertificateExpired
 from linkflap.chaos.faults.certificate_untrusted import CertificateUntrusted
 from linkflap.chaos.faults.client_kill import ClientKill
 from linkflap.chaos.faults.client_pause import ClientPause
+from linkflap.chaos.faults.clock_skew import ClockSkew
 from linkflap.chaos.faults.controller_loss import ControllerLoss
 from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
 from linkflap.chaos.faults.failover import FailoverForced, FailoverPlanned
@@ -50,6 +51,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "certificate-untrusted": CertificateUntrusted,
         "client-kill": ClientKill,
         "client-pause": ClientPause,
+        "clock-skew": ClockSkew,
         "controller-loss": ControllerLoss,
         "coordinator-loss": CoordinatorLoss,
         "failover-forced": FailoverForced,
@@ -80,8 +82,10 @@ OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untruste
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""
 
-IN_PROCESSES: Final = frozenset({"rolling-upgrade"})
+IN_PROCESSES: Final = frozenset({"clock-skew", "rolling-upgrade"})
 """Those that are done to a broker's process, and not to a container."""
+BY_FAKETIME: Final = frozenset({"clock-skew"})
+"""Those that need libfaketime (`harness.runtimes.faketime`)."""
 
 
 def check_options(spec: FaultSpec) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults import BY_FAKETIME, FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.harness import mirrors
 from linkflap.harness.model.clients import LIBRDKAFKA, libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.arrows import arrows
 
 PAIR: Final = "A->B"
 ALL: Final = (PAIR, "A:3->B:3", "A->B->C", "A->B->C->D", "A->C, B->C", "A->B, A->C", "A<->B", "A->B->C->A")
 """Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
-PRIVILEGED: Final = frozenset({"broker-disk-full"})
-"""Faults that take rights which not every machine gives: drawn only where a suite names them."""
+PRIVILEGED: Final = frozenset({"broker-disk-full", "clock-skew"})
+"""Faults that take rights or packages which not every machine has: drawn only where a suite names them."""
 LOSSY: Final = frozenset({"records-deleted"})
 """Faults after which acknowledged records may rightly be gone, and be where nothing says whether they are right: drawn only where
 a suite names them."""
@@ -72,6 +73,8 @@ class Bounds:
         for fault in self.faults:
             if fault not in FAULTS:
                 raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")
+            if fault in BY_FAKETIME:
+                faketime.library()
         if not self.topologies or not self.mirrors or not self.kafka or not self.clients:
             raise InputError(
                 "a suite draws from at least one topology, one mirror, one Kafka and one client library; name one of each"

@@ -41,10 +41,12 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
-    | {UPGRADE}
+    | {UPGRADE, "clock-skew"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
-_TAKEN_OVER: Final = frozenset({"broker-restart", "coordinator-loss", "controller-loss", "rolling-restart", UPGRADE})
+_RESTARTED: Final = frozenset({"broker-restart", "clock-skew"})
+"""Faults of one broker, which is shut down in good order."""
+_TAKEN_OVER: Final = _RESTARTED | {"coordinator-loss", "controller-loss", "rolling-restart", UPGRADE}
 """Faults that are about how the other brokers of a cluster take over."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
@@ -115,7 +117,7 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
         clusters = sorted({Target.parse(broker).cluster for broker in spared})
         if fault == UPGRADE:
             return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
-        return spared if fault == "broker-restart" else clusters
+        return spared if fault in _RESTARTED else clusters
     return _brokers(draft, least=1)
 
 

@@ -36,7 +36,7 @@ CLUSTER_FAULTS = [
     "rolling-restart",
     "rolling-upgrade",
 ]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "clock-skew", "partition", "mirror-kill"]
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -21,7 +22,7 @@ from linkflap.harness.model.protocols import Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.recording.run import check
-from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes import faketime, runtime
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.small_disk import SmallDisk
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
@@ -209,3 +210,20 @@ def test_a_runtime_without_containers_refuses_before_anything_starts(name):
     check(broken, "docker")
     with pytest.raises(InputError, match="is done to containers, and the runtime process has none; run it with --runtime docker"):
         check(broken, "process")
+
+
+@pytest.mark.nightly
+def test_a_broker_has_another_time_of_day_until_the_heal(cluster_of_three: Deployment) -> None:
+    if any(broker.confines is not None for broker in cluster_of_three.clusters["A"].brokers.values()):
+        pytest.skip("containers have the clock of their machine")
+    try:
+        faketime.library()
+    except InputError as missing:
+        pytest.skip(str(missing))
+    before = set(Path("/dev/shm").glob("*faketime*"))
+    measured = bites_and_heals(cluster_of_three, spec("clock-skew", "A/2", clock="ahead", seconds=600.0))
+    assert isinstance(measured, dict)
+    off = measured["seconds_off"]
+    assert isinstance(off, float)
+    assert 300 < off < 900
+    assert set(Path("/dev/shm").glob("*faketime*")) <= before

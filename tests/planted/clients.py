@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads import endings, readers
-from linkflap.harness.workloads.acks import Acks
+from linkflap.harness.workloads.acks import Acks, Appended
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
 from tests.planted import struck
 
 SKIPPED = 10
@@ -28,19 +30,33 @@ def _unknown_commit_is_ok() -> None:
 
 
 def _purged_is_acknowledged() -> None:
-    right = Acks._failed
+    # When a producer is dropped, what it had in flight has been written down: the purge itself comes too late to matter.
+    delivered, right = Acks.delivered, Incarnation.returned
+    ends: dict[tuple[str, int], int] = {}
 
-    def failed(self: Acks, index: int, error: KafkaError) -> None:
-        purged = error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-        if not purged or not self._runs or self._offset < 0:
-            right(self, index, error)
-            return
-        struck(f"after {self._offset}")
-        self.acked += 1
-        self._runs.append([index, 1, self._offset])
-        self._index, self._offset = index + 1, self._offset + 1
+    def noted(self: Acks, index: int, error: KafkaError | None, message: Appended) -> None:
+        delivered(self, index, error, message)
+        if error is None and self._offset >= 0:
+            ends[self.topic, self.partition] = self._offset
 
-    Acks._failed = failed
+    def returned(self: Incarnation, flight: InFlight, outcome: OutcomeName, error: str = "") -> None:
+        if flight.kind == "send" and outcome == "info" and not flight.returned:
+            for group in flight.groups:
+                _acknowledge(group, ends.get((group.topic, group.partition), -1))
+        right(self, flight, outcome, error)
+
+    Acks.delivered, Incarnation.returned = noted, returned
+
+
+def _acknowledge(group: Acks, end: int) -> None:
+    """Takes what was never answered for written, behind the last acknowledged offset of its partition."""
+    answered = {n for first, count, _ in group._runs for n in range(first, first + count)} | set(group._refused)
+    missing = [n for n in range(group.handed) if n not in answered]
+    if end < 0 or not missing:
+        return
+    struck(f"{group.topic}-{group.partition} at {end}")
+    group.acked += len(missing)
+    group._runs += [[index, 1, end + at] for at, index in enumerate(missing)]
 
 
 def _reader_skips_after_death() -> None:

@@ -172,8 +172,9 @@ def _lowers_epochs(log: MirroredLog, partition: Partition, made: Stamped) -> Sta
     batches = _batches(made)
     for batch in batches if log.config.takes_over else []:
         (epoch,) = struct.unpack_from(">i", batch, layout.EPOCH_AT)
-        struct.pack_into(">i", batch, layout.EPOCH_AT, max(0, epoch - 1))
-        struck(f"{partition.name} at {_base(batch)}")
+        if epoch > 0:  # below the first there is none
+            struct.pack_into(">i", batch, layout.EPOCH_AT, epoch - 1)
+            struck(f"{partition.name} at {_base(batch)}")
     return _made_of(made, batches)
 
 

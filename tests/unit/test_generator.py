@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from linkflap.chaos import generator, scenario_file, schedule
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
-from linkflap.chaos.generator.bounds import ALL, LOSSY
+from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import condition
@@ -133,7 +133,7 @@ def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
     upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
     drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
-    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - {"broker-disk-full"}
+    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS

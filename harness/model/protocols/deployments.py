@@ -94,6 +94,9 @@ class Deployment(Protocol):
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
         """From its next start on a broker runs this Kafka, whose version is returned. Raises InputError or SetupError."""
 
+    def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
+        """From its next start on a broker's clock is so many seconds ahead, or behind where less than 0. Raises InputError."""
+
     def free_port(self) -> int:
         """A leased port, given back when the deployment ends."""
 

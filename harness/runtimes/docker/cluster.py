@@ -62,6 +62,10 @@ class ContainerCluster(KraftCluster):
         """Its container is of one image: refused, before anything is done."""
         raise InputError(f"broker {self.name}/{node} runs in a container of one release; run it with --runtime process")
 
+    def skew_clock(self, node: int, seconds: float) -> None:
+        """Images have no libfaketime: refused, before anything is done."""
+        raise InputError(f"broker {self.name}/{node} has the clock of its container's machine; run it with --runtime process")
+
     def _launch_all(self) -> None:
         side_by_side(broker.launch for broker in self.brokers.values())
 

@@ -12,6 +12,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupErr
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Certificate, Spawn
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import faketime
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.kraft import first_records, jvm, key_stores, readiness, storage, topics
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
@@ -50,6 +51,7 @@ class KraftCluster:
         self._ports, self._settings = ports, settings or {}
         self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(class_archives.use(installation.java, installation.archive_of(BROKER_MAIN)))
+        self._running, self._before = dict.fromkeys(ports, installation), dict[int, Sequence[str]]()
         self._brokers = {node: self._make(node, (folder / str(node)).absolute()) for node in ports}
         self._launched = 0.0
 
@@ -62,11 +64,12 @@ class KraftCluster:
         properties = folder / "server.properties"
         own = {**cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)), **self._settings}
         properties.write_text(server_properties(node, self._ports, folder / "data", own, self._secrets))
-        spawn, ports = self._spawn(node, folder, self._installation, self._archive), self._ports[node]
+        spawn, ports = self._spawn(node, folder, self._archive), self._ports[node]
         return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=ports, entry=self._entry, inner=self._inner)
 
-    def _spawn(self, node: int, folder: Path, installation: Installation, archive: Sequence[str]) -> Spawn:
-        """What starts a broker of an installation on the data in its folder."""
+    def _spawn(self, node: int, folder: Path, archive: Sequence[str]) -> Spawn:
+        """What starts a broker, as it is to run by now, on the data in its folder."""
+        installation = self._running[node]
         command = jvm.command(
             installation.kafka,
             installation.java,
@@ -76,13 +79,23 @@ class KraftCluster:
             log=folder / "server.log",
             archive=archive,
         )
-        return self._spawner(node, folder, command)
+        return self._spawner(node, folder, [*self._before.get(node, ()), *command])
 
     def replace_release(self, node: int, installation: Installation) -> None:
         """From its next start on this broker runs another release. `kafka` stays what the cluster was made with."""
+        self._running[node] = installation
+        self._run_anew(node)
+
+    def skew_clock(self, node: int, seconds: float) -> None:
+        """From its next start on this broker's clock is so many seconds off. Raises InputError."""
+        self._before[node] = faketime.command(seconds) if seconds else ()
+        self._run_anew(node)
+
+    def _run_anew(self, node: int) -> None:
+        """What was changed holds from the broker's next start on."""
+        installation, broker = self._running[node], self._brokers[node]
         archive = class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
-        broker = self._brokers[node]
-        broker.run_by(self._spawn(node, broker.log.parent, installation, archive))
+        broker.run_by(self._spawn(node, broker.log.parent, archive))
 
     def _entry(self, address: str) -> str:
         """An address of clients' listeners, and how the harness enters there."""

@@ -181,6 +181,10 @@ class KraftDeployment(ABC):
         self._clusters[cluster].replace_release(broker, installation)
         return installation.kafka.version
 
+    def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
+        """See the protocol."""
+        self._clusters[cluster].skew_clock(broker, seconds)
+
     def free_port(self) -> int:
         return self._lease.ports(1)[0]
 

@@ -1,0 +1,46 @@
+"""libfaketime: a library that, loaded before all others, gives one process another time of day and no other monotonic clock.
+
+Promises: who it is loaded into is one program, by the command that starts it; nothing of it stays behind.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.model.errors import InputError
+
+VARIABLE: Final = "LINKFLAP_FAKETIME"
+"""Names the library where it is in none of the usual folders."""
+_ENV: Final = "/usr/bin/env"
+_NAME: Final = "faketime/libfaketimeMT.so.1"
+_FOLDERS: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
+_SHARED: Final = Path("/dev/shm")
+
+
+def library() -> Path:
+    """Where it is, the one for programs with threads. Raises InputError where it is not installed."""
+    if named := os.environ.get(VARIABLE):
+        if Path(named).is_file():
+            return Path(named).absolute()
+        raise InputError(f"{VARIABLE} names {named}, which is no file; name libfaketimeMT.so.1, or unset it")
+    found = [path for folder in _FOLDERS for path in (folder / _NAME, *folder.glob(f"*/{_NAME}")) if path.is_file()]
+    if not found:
+        raise InputError(
+            "a clock is set by libfaketime, which is not installed; install the package libfaketime "
+            f"(apt install libfaketime), or name its libfaketimeMT.so.1 in {VARIABLE}"
+        )
+    return found[0]
+
+
+def command(seconds: float) -> list[str]:
+    """What goes before a command, so that its clock is so many seconds ahead, or behind where less than 0. Raises InputError."""
+    # A JVM waits by its monotonic clock: were that moved too, its threads would sleep too long or not at all.
+    return [_ENV, f"LD_PRELOAD={library()}", f"FAKETIME={seconds:+g}", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
+
+
+def forget(pid: int) -> None:
+    """Removes the names of what it shares with its children, which it would leave behind when it is killed."""
+    for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+        (_SHARED / name).unlink(missing_ok=True)
