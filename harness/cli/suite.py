@@ -55,6 +55,9 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 @click.option(
     "--reach", multiple=True, metavar="STATE", help="Unknown where no run reached it, e.g. commit-in-flight; repeat it."
 )
+@click.option(
+    "--after", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Prefer what that suite and those before it never hit."
+)
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
 @click.option("--replays", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs each failure again so often.")
 @click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
@@ -80,6 +83,7 @@ def suite(
     part: str | None,
     uniform: bool,
     reach: Sequence[str],
+    after: Path | None,
     until_fail: bool,
     replays: int,
     out: Path | None,
@@ -96,7 +100,9 @@ def suite(
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.harness.cli import suite_dry_run
+    from linkflap.harness.suite import nights
     from linkflap.harness.suite import plan as plans
+    from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.version import VERSION
 
     if junit is not None:
@@ -128,6 +134,8 @@ def suite(
         linkflap=VERSION,
     )
     plan.check()
+    if after is not None:
+        plan = nights.following(plan, SuiteFolder.open(after))
     if dry_run:
         return suite_dry_run.show(plan, name)
     folder = out or new_folder(f"suite-{kind}")

@@ -38,7 +38,7 @@ def _cases(plan: Plan) -> None:
 
 
 def _generated(plan: Plan) -> None:
-    coverage = Coverage()
+    coverage = Coverage(hits=plan.before)
     for number in range(1, (plan.runs or 5) + 1):
         made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
         coverage = coverage.with_run(cells_of(made))

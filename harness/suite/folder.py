@@ -116,8 +116,8 @@ class SuiteFolder:
 
     @property
     def coverage(self) -> Coverage:
-        """Of all runs so far."""
-        coverage = Coverage()
+        """Of all runs so far, and of the suites before this one."""
+        coverage = Coverage(hits=self.plan.before)
         for result in self.results:
             coverage = coverage.with_run(result.cells)
         return coverage

@@ -21,7 +21,7 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
 
-_ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "linkflap", "format")
+_ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """What shards of one suite have in common."""
 _FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
 

@@ -17,7 +17,7 @@ from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.report import suite_page
 from linkflap.harness.report.suite_page import Failure, Page, Row, Table
 from linkflap.harness.rundir import write_whole
-from linkflap.harness.suite import regression
+from linkflap.harness.suite import nights, regression
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import STATES
@@ -52,7 +52,7 @@ def _of_runs(folder: SuiteFolder) -> Page:
         failures=tuple(_failures(folder)),
         columns=("verdict", "run", "mirror", "topology", "faults", "failed as", "why", "seconds"),
         rows=tuple(_row(folder, result) for result in sorted(results, key=_worst_first)),
-        tables=() if plan.given else tuple(_tables(results, plan.bounds)),
+        tables=() if plan.given else (*_trend(folder), *_tables(results, plan.bounds)),
     )
 
 
@@ -110,6 +110,29 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
 def _report(path: Path) -> Mapping[str, str]:
     found: Mapping[str, str] = json.loads(path.read_bytes()) if path.exists() else {}
     return found
+
+
+def _trend(folder: SuiteFolder) -> Iterator[Table]:
+    """A row for each suite that this one goes on from, the oldest first, and for this one."""
+    if not folder.plan.nights:
+        return
+    every = (*folder.plan.nights, nights.night(folder))
+    verdicts = ("valid", "invalid", "unknown")
+    yield Table(
+        title="This suite and those before it",
+        about="The oldest first; the last two columns are cells of the coverage.",
+        columns=("runs", *verdicts, "runs an hour", "hit", "hit for the first time"),
+        rows={
+            f"{n}. {one.name} (linkflap {one.linkflap})": [
+                sum(one.verdicts.values()),
+                *(one.verdicts.get(verdict, 0) for verdict in verdicts),
+                round(one.per_hour),
+                one.cells,
+                one.new,
+            ]
+            for n, one in enumerate(every, start=1)
+        },
+    )
 
 
 def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,12 +17,25 @@ seconds took 3 to 25."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """What became of a suite before this one: runs by verdict, and how many cells it hit, `new` of them before all others."""
+
+    name: str
+    linkflap: str
+    verdicts: Mapping[str, int]
+    per_hour: float
+    cells: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new kind of failure.
 
     `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those that leave k when divided by n.
     `keep` failed runs are kept in full, no more. `given` is the text of a scenario file that is run again and again, each time
     with a seed of its own, instead of generated ones. `merged`: the shards of `shards` that it was merged of, if it was.
+    `before` is how many runs of the suites of `nights` hit each cell: the coverage that this one begins with.
     `reach` are patterns of cells (`chaos.generator.coverage`), or of parts of cells, each of which some run has to hit.
     """
 
@@ -41,6 +55,8 @@ class Plan:
     reach: tuple[str, ...] = ()
     merged: tuple[int, ...] = ()
     shards: int = 0
+    before: Mapping[str, int] = field(default_factory=dict)
+    nights: tuple[Night, ...] = ()
     format: int = FORMAT
     linkflap: str = ""
 

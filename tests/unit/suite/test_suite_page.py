@@ -72,3 +72,20 @@ def test_a_regression_suite_has_a_page(tmp_path):
     text = page.write(made).read_text()
     assert re.findall(r'<span class="word ([\w-]+)">', text) == ["invalid", "not-played", "valid"]
     assert f"linkflap case run {reproduced()[1].case.name} " in text
+
+
+def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path):
+    own = Bounds(clients=("librdkafka", "java"))
+    folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, bounds=own))
+    hit = [(), ("clients/shadow/java",), ("clients/shadow/java",), ("clients/shadow/librdkafka,java",)]
+    for number, cells in enumerate(hit):
+        folder.write_scenario(number, generate(7, number, Coverage(), own) if number else baseline(7, own))
+        folder.append(Result(number=number, verdict="valid", cells=("on/shadow/A->B", *cells), seconds=20.0, ended=30.0))
+    text = page.write(folder).read_text()
+    table = text[text.index("Whose clients") :]
+    assert re.findall(r"<td[^>]*>(\d+|never)</td>", table.partition("</tr></tbody>")[0].partition("</table>")[0]) == [
+        "1",
+        "2",
+        "1",
+    ]
+    assert "Whose clients" not in page.write(suite(tmp_path / "usual")).read_text()

@@ -1,0 +1,79 @@
+"""A suite that goes on from another: what the nights before have hit is not new, and the trend is on the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from linkflap.chaos.generator import Bounds, Coverage, cells_of, generate
+from linkflap.harness.cli.suite import suite as command
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.suite import page
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.nights import following, night
+from linkflap.harness.suite.plan import Plan
+
+PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=Bounds(), linkflap="1.0")
+
+
+def worked(root, plan, results):
+    """A suite with runs that had these verdicts and hit these cells."""
+    made = SuiteFolder.create(root, plan)
+    for number, (verdict, cells) in enumerate(results, start=1):
+        made.write_scenario(number, generate(7, number, Coverage(), plan.bounds, guided=False))
+        made.append(Result(number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number))
+    return made
+
+
+def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path):
+    first = worked(tmp_path / "first", PLAN, [("valid", ("a", "b")), ("valid", ("a",))])
+    second = worked(tmp_path / "second", following(PLAN, first), [("invalid", ("b", "c"))])
+    third = SuiteFolder.create(tmp_path / "third", following(PLAN, second))
+    assert third.coverage.hits == {"a": 2, "b": 2, "c": 1}
+    assert SuiteFolder.open(third.root).plan == third.plan
+    assert [(one.name, one.cells, one.new) for one in third.plan.nights] == [("first", 2, 2), ("second", 2, 1)]
+    assert (night(third).cells, night(third).verdicts) == (0, {})
+
+
+def test_what_was_hit_before_is_not_preferred_again(tmp_path):
+    drawn = generate(7, 1, Coverage(), PLAN.bounds)
+    first = worked(tmp_path / "first", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
+    coverage = SuiteFolder.create(tmp_path / "second", following(PLAN, first)).coverage
+    again = generate(7, 1, coverage, PLAN.bounds)
+    assert coverage.novelty(cells_of(drawn)) < 1 < coverage.novelty(cells_of(again))
+    assert not cells_of(again) <= cells_of(drawn)
+
+
+def test_the_page_has_a_row_for_each_night(tmp_path):
+    first = worked(tmp_path / "first", PLAN, [("valid", ("a",)), ("unknown", ("b",))])
+    alone = page.write(first).read_text()
+    second = worked(tmp_path / "second", following(PLAN, first), [("invalid", ("b", "c"))])
+    text = page.write(second).read_text()
+    assert "This suite and those before it" not in alone
+    rows = text[text.index("This suite and those before it") :].partition("</table>")[0]
+    assert rows.index("1. first (linkflap 1.0)") < rows.index("2. second (linkflap 1.0)")
+
+
+@pytest.mark.parametrize("last", [replace(PLAN, name="regression"), replace(PLAN, name="own", given="name = 'x'")])
+def test_a_suite_that_generated_nothing_is_not_gone_on_from(tmp_path, last):
+    with pytest.raises(InputError, match="has no coverage to go on from"):
+        following(PLAN, SuiteFolder.create(tmp_path / "last", last))
+
+
+def test_a_suite_that_generates_nothing_goes_on_from_none(tmp_path):
+    first = SuiteFolder.create(tmp_path / "first", PLAN)
+    with pytest.raises(InputError, match="regression does not"):
+        following(replace(PLAN, name="regression"), first)
+
+
+def test_the_command_draws_other_scenarios_after_a_suite(tmp_path, capsys):
+    drawn = generate(7, 1, Coverage(), Bounds())
+    worked(tmp_path / "last", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
+    outputs = []
+    for more in ([], ["--after", str(tmp_path / "last")]):
+        assert command.main(["smoke", "--dry-run", "--seed", "7", *more], standalone_mode=False) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] != outputs[1]
+    with pytest.raises(InputError, match="is no suite directory"):
+        command.main(["smoke", "--dry-run", "--after", str(tmp_path)], standalone_mode=False)
