@@ -100,9 +100,7 @@ def suite(
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.harness.cli import suite_dry_run
-    from linkflap.harness.suite import nights
     from linkflap.harness.suite import plan as plans
-    from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.version import VERSION
 
     if junit is not None:
@@ -134,13 +132,20 @@ def suite(
         linkflap=VERSION,
     )
     plan.check()
-    if after is not None:
-        plan = nights.following(plan, SuiteFolder.open(after))
+    plan = _following(plan, after)
     if dry_run:
         return suite_dry_run.show(plan, name)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
     return _work(_created(folder, plan), junit)
+
+
+def _following(plan: Plan, last: Path | None) -> Plan:
+    """The plan, with the coverage of the suite that it goes on from, where there is one."""
+    from linkflap.harness.suite import nights
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    return plan if last is None else nights.following(plan, SuiteFolder.open(last))
 
 
 def _resumed(path: Path) -> SuiteFolder:
