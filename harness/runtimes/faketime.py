@@ -13,6 +13,9 @@ from linkflap.harness.model.errors import InputError
 
 VARIABLE: Final = "LINKFLAP_FAKETIME"
 """Names the library where it is in none of the usual folders."""
+_MONOTONIC: Final = ("FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0")
+"""A JVM waits by its monotonic clock. Were that moved too, its threads would sleep too long; and with what libfaketime 0.9.10
+does by itself for such waits, they return at once: threads spin, and a controller stands for election again and again."""
 _ENV: Final = "/usr/bin/env"
 _NAME: Final = "faketime/libfaketimeMT.so.1"
 _FOLDERS: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
@@ -36,8 +39,7 @@ def library() -> Path:
 
 def command(seconds: float) -> list[str]:
     """What goes before a command, so that its clock is so many seconds ahead, or behind where less than 0. Raises InputError."""
-    # A JVM waits by its monotonic clock: were that moved too, its threads would sleep too long or not at all.
-    return [_ENV, f"LD_PRELOAD={library()}", f"FAKETIME={seconds:+g}", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
+    return [_ENV, f"LD_PRELOAD={library()}", f"FAKETIME={seconds:+g}", *_MONOTONIC]
 
 
 def forget(pid: int) -> None:
