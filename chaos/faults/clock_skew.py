@@ -55,8 +55,9 @@ class ClockSkew(BrokerFault):
         if broker.state != "stopped":
             broker.stop()
         self._world.deployment.skew_clock(broker.cluster, broker.id, seconds)
-        broker.start()
-        if seconds and broker.pid is not None:
+        try:
+            broker.start()
+        finally:
             faketime.forget(broker.pid)
 
     def bite(self) -> Bite:

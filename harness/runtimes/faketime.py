@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from linkflap.harness.model.errors import InputError
 
 VARIABLE: Final = "LINKFLAP_FAKETIME"
@@ -20,6 +22,7 @@ _ENV: Final = "/usr/bin/env"
 _NAME: Final = "faketime/libfaketimeMT.so.1"
 _FOLDERS: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
 _SHARED: Final = Path("/dev/shm")
+_NAMES: Final = ("faketime_shm_*", "sem.faketime_sem_*")
 
 
 def library() -> Path:
@@ -42,7 +45,10 @@ def command(seconds: float) -> list[str]:
     return [_ENV, f"LD_PRELOAD={library()}", f"FAKETIME={seconds:+g}", *_MONOTONIC]
 
 
-def forget(pid: int) -> None:
-    """Removes the names of what it shares with its children, which it would leave behind when it is killed."""
-    for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
-        (_SHARED / name).unlink(missing_ok=True)
+def forget(pid: int | None) -> None:
+    """Removes the names of what a process with it shares with its children, which it would leave behind when it is killed; and
+    those of such processes that have ended."""
+    for path in (*_SHARED.glob(_NAMES[0]), *_SHARED.glob(_NAMES[1])):
+        number = path.name.rpartition("_")[2]
+        if number.isdecimal() and (int(number) == pid or not psutil.pid_exists(int(number))):
+            path.unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -94,6 +96,19 @@ def test_the_library_is_loaded_into_one_command(library: Path) -> None:
     before = faketime.command(-30.0)
     assert before[0] == "/usr/bin/env"
     assert {f"LD_PRELOAD={library}", "FAKETIME=-30", "FAKETIME_FORCE_MONOTONIC_FIX=0"} <= set(before)
+
+
+def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faketime, "_SHARED", tmp_path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    mine, other, gone = (f"faketime_shm_{pid}" for pid in (os.getpid(), os.getppid(), ended.pid))
+    for name in (mine, other, gone, f"sem.faketime_sem_{os.getpid()}", "faketime_shm_x"):
+        (tmp_path / name).touch()
+    faketime.forget(os.getpid())
+    assert {path.name for path in tmp_path.iterdir()} == {other, "faketime_shm_x"}
 
 
 def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_named(library: Path) -> None:
