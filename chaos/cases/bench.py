@@ -29,6 +29,7 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 if TYPE_CHECKING:
+    from linkflap.chaos.cases.tools.members import Member
     from linkflap.harness.jvm.bridge import Bridge
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -169,6 +170,19 @@ class Bench:
             made = JavaTransactional(self.java(cluster), self.bootstrap(cluster), self.name(base), given)
         else:
             made = Librdkafka(self.bootstrap(cluster), self.name(base), given)
+        self.closing(made)
+        return made
+
+    def member(self, group: str, cluster: str = "A", **settings: str) -> Member:
+        """A consumer of the variant's client; settings as for `transactional`."""
+        from linkflap.chaos.cases.tools import members
+
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        made: Member
+        if self.variant.client == "java":
+            made = members.JavaMember(self.java(cluster), self.bootstrap(cluster), group, given)
+        else:
+            made = members.LibrdkafkaMember(self.bootstrap(cluster), group, given)
         self.closing(made)
         return made
 

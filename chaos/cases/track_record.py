@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,22 @@ _KINDS: Final[Mapping[Kind, str]] = {
     "guarantee": "Guarantees that must hold",
 }
 """Kind -> heading."""
+_RELIED_ON: Final = ("98", "360", "447", "545", "618", "848", "890", "932", "966", "1228")
+"""KIPs whose guarantees clients rely on."""
+_WRITERS: Final = (("wire", "V1"), ("wire", "V2"), ("librdkafka", "V1"), ("librdkafka", "V2"), ("java", "V1"), ("java", "V2"))
+_GUARANTEES: Final = """\
+## Which guarantee is held on which client and transaction protocol
+
+V2: the cluster has `transaction.version` 2, which Kafka 4 starts with; V1: Kafka 3, or a feature that was lowered. librdkafka
+speaks V1 to either. Each cell is how often the anomaly showed, over all releases on which the guarantee is expected to hold; bold
+where it showed. No entry: the case is not played so. *open*: it can be, and too little is stored for an answer.
+"""
 
 
 def render(rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
     """The page."""
     found = {key: tally for key, tally in tallies(rows).items() if key[0] in cases}
-    parts = [_HEAD, _summary(found, cases)]
+    parts = [_HEAD, _summary(found, cases), _by_client(found, cases)]
     for kind, title in _KINDS.items():
         names = [name for name, case in cases.items() if case.kind == kind]
         parts.append(f"## {title}\n" + "\n".join(_section(cases[name], found) for name in names))
@@ -51,6 +62,50 @@ def _summary(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[st
     lines += [f"| {kind} | {by_kind[kind]} | {run[kind]} | {shown[kind]} |" for kind in _KINDS]
     lines.append(f"| together | {len(cases)} | {len(played)} | {len(reproduced)} |")
     return "\n".join(lines) + "\n"
+
+
+def _by_client(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+    """One row for each case of a KIP that clients rely on."""
+    titles = " | ".join(f"{who}, {protocol}" for who, protocol in _WRITERS)
+    lines = [f"| KIP | case | {titles} |", "|---" * (2 + len(_WRITERS)) + "|"]
+    for kip in _RELIED_ON:
+        for case in cases.values():
+            if kip == relied_on(case):
+                mine = [tally for key, tally in found.items() if key[0] == case.name]
+                cells = " | ".join(_cell(case, mine, who, protocol) for who, protocol in _WRITERS)
+                lines.append(f"| {kip} | `{case.name}` | {cells} |")
+    return _GUARANTEES + "\n" + "\n".join(lines) + "\n"
+
+
+def relied_on(case: Case) -> str:
+    """The number of the KIP whose guarantee a case holds, by its name or else by its first source; empty: none of them."""
+    if case.kind != "guarantee" and not case.name.startswith("KIP-1228"):
+        return ""
+    named = re.match(r"KIP-(\d+)", case.name)
+    sourced = re.search(r"KIP-(\d+)", case.sources[0])
+    return next((one[1] for one in (named, sourced) if one and one[1] in _RELIED_ON), "")
+
+
+def _cell(case: Case, mine: Sequence[Tally], who: str, protocol: str) -> str:
+    of_it = [one for one in mine if one.client == who and protocol == _spoken(one) and one.expected is False]
+    known = [one for one in of_it if _is_answer(one, case)]
+    if known:
+        shown, runs = sum(one.shown for one in known), sum(one.runs for one in known)
+        return f"**{shown} of {runs}**" if shown else f"0 of {runs}"
+    return "*open*" if who in case.clients and _is_played_with(case, protocol) else ""
+
+
+def _is_answer(tally: Tally, case: Case) -> bool:
+    return tally.shown > 0 or (tally.outcome is Outcome.NOT_REPRODUCED and tally.runs >= case.runs)
+
+
+def _is_played_with(case: Case, protocol: str) -> bool:
+    return protocol == "V2" or "V1" in case.protocols or number(case.oldest) < (4, 0, 0)
+
+
+def _spoken(tally: Tally) -> str:
+    """The protocol that the cluster has."""
+    return "V1" if tally.transactions == "V1" or _order(tally.version) < (4, 0, 0) else "V2"
 
 
 def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> str:

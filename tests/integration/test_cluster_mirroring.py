@@ -12,6 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from linkflap.chaos.cases import case_named
+from linkflap.chaos.cases.runner import Benches, run_case
+from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
 from linkflap.harness.model.errors import FaultError
@@ -106,3 +109,10 @@ def test_there_and_back_with_what_was_never_mirrored_truncated(pair):
     assert ends(pair.a)[TOPIC, 0] == ends(pair.b)[TOPIC, 0] == 3, "a record, the reset, and B's record"
     back.fail_over("planned")
     assert write(pair.a, 0) == 0
+
+
+def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_says(tmp_path):
+    """The case's control; what it finds in other states is the build's own, and is in docs/findings."""
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(case_named("KIP-1279-verbs"), Variant(kafka=LIBS, client="java"), count=1, benches=benches)
+    assert (result.runs, result.controls) == (1, 1), (result.words, result.failures)

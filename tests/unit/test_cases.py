@@ -140,6 +140,33 @@ def test_results_are_stored_and_added_up(tmp_path):
     assert page.index("| 4.2.0 ") < page.index("| 4.3.1 ")
 
 
+def test_guarantees_by_client_and_protocol(tmp_path):
+    each = a_case(
+        name="KIP-360-x",
+        kind="guarantee",
+        clients=("librdkafka", "java"),
+        protocols=("", "V1"),
+        expected=(Expected(shows=False),),
+    )
+    for version, client, transactions, runs, shown in (
+        ("3.9.2", "librdkafka", "", 3, 0),
+        ("4.3.1", "librdkafka", "V1", 4, 0),
+        ("4.3.1", "librdkafka", "", 2, 0),
+        ("4.3.1", "java", "", 3, 1),
+    ):
+        variant = Variant(kafka=version, client=client, transactions=transactions)
+        result = a_result(version, case="KIP-360-x", variant=variant, runs=runs, shown=shown, expected=each.expected[0])
+        results.store(tmp_path, results.row(each, result))
+    page = track_record.render(results.load(tmp_path), {each.name: each, "a-case": a_case()})
+    assert "| 360 | `KIP-360-x` |  |  | 0 of 7 | *open* | *open* | **1 of 3** |" in page
+    assert "`a-case` |" not in page
+
+
+@pytest.mark.parametrize("kip", ["98", "360", "447", "545", "618", "848", "890", "932", "966", "1228"])
+def test_every_kip_that_clients_rely_on_has_a_case(kip):
+    assert [case.name for case in registry().values() if track_record.relied_on(case) == kip]
+
+
 def test_results_of_another_schedule_are_not_added_up(tmp_path):
     results.store(tmp_path, results.row(a_case(schedule="1. do something else"), a_result(shown=3)))
     results.store(tmp_path, results.row(a_case(), a_result(shown=0)))

@@ -11,7 +11,7 @@ from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
 from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
-from linkflap.chaos.cases.tools import logs
+from linkflap.chaos.cases.tools import logs, metadata
 from linkflap.chaos.cases.tools.wire import Producer, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
@@ -31,6 +31,44 @@ def test_a_batch_as_a_client_sends_it(size):
     assert batch.transactional
     assert not batch.is_control
     assert [(one.offset, one.key, one.value) for one in reference.records(batch)] == [(n, None, v) for n, v in enumerate(values)]
+
+
+def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_controllers():
+    topic, other = b"T" * 16, b"O" * 16
+
+    def a_record(kind: int, body: bytes) -> bytes:
+        return bytes([1, kind, 0]) + body
+
+    def number(value: int) -> bytes:
+        return value.to_bytes(4, "big", signed=True)
+
+    def named(name: bytes, uuid: bytes) -> bytes:
+        return a_record(2, bytes([len(name) + 1]) + name + uuid + b"\0")
+
+    def leads(uuid: bytes, partition: int, tags: bytes) -> bytes:
+        return a_record(5, number(partition) + uuid + tags)
+
+    def fenced(broker: int, byte: int) -> bytes:
+        return a_record(17, number(broker) + bytes(8) + bytes([1, 0, 1, byte]))
+
+    isr_and_leader = bytes([2, 0, 5, 2]) + number(3) + bytes([1, 4]) + number(3)
+    values = [
+        named(b"other", other),
+        named(b"records", topic),
+        fenced(3, 1),
+        leads(topic, 0, bytes([1, 1, 4]) + number(-1)),
+        a_record(27, number(3) + b"the rest of a registration"),
+        leads(topic, 0, isr_and_leader),
+        leads(other, 0, isr_and_leader),
+        leads(topic, 1, isr_and_leader),
+        leads(topic, 0, bytes([1, 0, 5, 2]) + number(3)),
+        a_record(17, number(2) + bytes(8) + b"\0"),
+        fenced(3, 255),
+    ]
+    log = reference.batches(record_batch(values))
+    found = [one.words for one in metadata.changes(log, "records")]
+    assert found == ["fenced 3 @ 2", "leader -1 @ 3", "registered 3 @ 4", "leader 3 @ 5", "unfenced 3 @ 10"]
+    assert metadata.changes(log, "nothing") == [one for one in metadata.changes(log, "records") if one.kind != "leader"]
 
 
 def test_a_batch_without_a_producer():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records
+from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 
@@ -40,9 +42,16 @@ def _elected(bench: Bench, *, unclean: bool) -> Observation:
         lambda: wire.leader(third.client_address, topic) == leader, within=2 * WITHIN, what=f"broker {leader} to lead", every=0.2
     )
     bench.write(topic, [b"after %d" % n for n in range(AFTER)])
-    until(lambda: mirror.lag() in (0, None), within=WITHIN, what="the mirror to have looked", every=0.5, state=mirror.lag)
-    on_a = [(record.value or b"").decode() for record in records(bench.log(topic, broker=leader))]
-    on_b = [(record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))]
+    on_a: list[str] = []
+    on_b: list[str] = []
+
+    def the_same() -> bool:
+        on_a[:] = ((record.value or b"").decode() for record in records(bench.log(topic, broker=leader)))
+        on_b[:] = ((record.value or b"").decode() for record in records(bench.log(topic, cluster="B")))
+        return on_a == on_b
+
+    with contextlib.suppress(DeadlineExceeded):  # the lag says nothing: it is 0 while the destination has more than the source
+        until(the_same, within=WITHIN, what="both logs to be the same", every=0.5)
     if first.state == "stopped":
         first.start()
     differ = [n for n, (a, b) in enumerate(zip(on_a, on_b, strict=False)) if a != b]
@@ -73,7 +82,7 @@ CASE = Case(
     ),
     reproduced="a record on the destination that the source has not at that offset",
     control_text="no unclean elections: the first comes back and leads, and both logs are the same",
-    refuted="equal logs, by truncation of the destination",
+    refuted="equal logs within a minute, by truncation of the destination",
     topology=_TOPOLOGY,
     claim=partial(_elected, unclean=True),
     control=partial(_elected, unclean=False),

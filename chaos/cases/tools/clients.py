@@ -48,12 +48,12 @@ class Librdkafka:
     def __init__(self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]) -> None:
         self._failed: list[str] = []
         given = {"transactional.id": transactional_id, "linger.ms": 0, "error_cb": ignored, **settings}
-        self._producer = Producer(quiet(bootstrap) | given, logger=LOG)
+        self.client = Producer(quiet(bootstrap) | given, logger=LOG)
         self._call("init_transactions", 60)
 
     def _call(self, name: str, *arguments: float) -> None:
         try:
-            getattr(self._producer, name)(*arguments)
+            getattr(self.client, name)(*arguments)
         except KafkaException as error:
             raise ClientFailed(name, error.args[0].name()) from error
 
@@ -61,14 +61,14 @@ class Librdkafka:
         self._call("begin_transaction")
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
+        self.client.produce(topic, value, partition=partition, on_delivery=self._delivered)
 
     def _delivered(self, error: object, _: object) -> None:
         if error is not None:
             self._failed.append(error.name())  # type: ignore[attr-defined]
 
     def flush(self) -> None:
-        if self._producer.flush(60):
+        if self.client.flush(60):
             raise DeadlineExceeded("waited 60 s for acknowledgements")
         if self._failed:
             raise ClientFailed("produce", self._failed.pop(0))
@@ -81,5 +81,5 @@ class Librdkafka:
         self._call("abort_transaction", 60)
 
     def close(self) -> None:
-        self._producer.purge()
-        self._producer.flush(1)
+        self.client.purge()
+        self.client.flush(1)

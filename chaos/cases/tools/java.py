@@ -36,9 +36,9 @@ class JavaProducer:
 
     def __init__(self, bridge_: Bridge, bootstrap: str, settings: Mapping[str, object]) -> None:
         given = {"bootstrap.servers": bootstrap, "linger.ms": 0, "key.serializer": _STRING, "value.serializer": _BYTES}
-        self._java = bridge_.java
+        self.java = bridge_.java
         self._waiting: list[Handle] = []
-        self.client = self._java.org.apache.kafka.clients.producer.KafkaProducer(bridge_.properties({**given, **settings}))
+        self.client = self.java.org.apache.kafka.clients.producer.KafkaProducer(bridge_.properties({**given, **settings}))
 
     def call(self, name: str) -> None:
         """Calls a method without arguments. Raises ClientFailed."""
@@ -53,7 +53,7 @@ class JavaProducer:
         """The future of one record."""
         from py4j.protocol import Py4JJavaError
 
-        record = self._java.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
+        record = self.java.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
         try:
             sent = self.client.send(record)
         except Py4JJavaError as error:
@@ -75,7 +75,7 @@ class JavaProducer:
     def close(self) -> None:
         from py4j.protocol import Py4JError
 
-        zero = self._java.java.time.Duration.ofMillis(0)
+        zero = self.java.java.time.Duration.ofMillis(0)
         try:
             self.client.close(zero)
         except Py4JError as error:

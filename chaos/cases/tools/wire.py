@@ -245,16 +245,23 @@ class Wire:
         answer = self.call("api_versions", 3, m.ApiVersionsRequest(client_software_name="linkflap", client_software_version="1"))
         return {str(feature.name): int(feature.max_version_level) for feature in answer.finalized_features}
 
+    def upgrade(self, feature: str, level: int) -> None:
+        """Raises a feature's level (KIP-584). Raises EnvironmentFailure when that is refused."""
+        self._update(feature, level, upgrade_type=1)
+
     def downgrade(self, feature: str, level: int) -> None:
-        """Lowers a feature's level (KIP-584). Raises EnvironmentFailure when that is refused."""
+        """Lowers a feature's level. Raises EnvironmentFailure when that is refused."""
+        self._update(feature, level, upgrade_type=2)
+
+    def _update(self, feature: str, level: int, *, upgrade_type: int) -> None:
         m = messages.request("update_features", 1)
-        update = m.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=2)
+        update = m.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
         answer = self.call(
             "update_features", 1, m.UpdateFeaturesRequest(timeout=_SECONDS, feature_updates=(update,), validate_only=False)
         )
         wrong = [row for row in answer.results if row.error_code != Error.none]
         if answer.error_code != Error.none or wrong:
-            raise EnvironmentFailure(f"{feature} could not be lowered to {level}: {answer.error_message or wrong}")
+            raise EnvironmentFailure(f"{feature} could not be set to {level}: {answer.error_message or wrong}")
         until(lambda: self.features().get(feature, 0) == level, within=30, what=f"{feature} {level} to be in force")
 
 

@@ -1,0 +1,87 @@
+"""KIP-1279 itself: the first mirror of a cluster is started at once, and a partition of it stays in LOG_TRUNCATION."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.cluster_mirroring.verbs import BUILD
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import pause, until
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.kafka import kafka
+
+PARTITIONS: Final = 24
+LOADED_SECONDS: Final = 20.0
+"""How long the control leaves the brokers to load the log of the mirrors' states before it starts."""
+
+
+def _started(bench: Bench, *, at_once: bool) -> Observation:
+    build = kafka(bench.variant.kafka)
+    names = generation(build)
+    assert names is not None  # the case needs a build, and `needs` says so
+    topic = f"A.{bench.name('records')}"
+    bench.cluster("A").create_topic(topic, partitions=PARTITIONS)
+    configs = {names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap, names.mirror["groups"]: "(?!)"}
+    rows: list[Row] = []
+    with closing(
+        MirrorAdmin(build, java_for(build.version), bench.folder / f"admin-{bench.stamp}", bench.bootstrap("B"))
+    ) as admin:
+
+        def accepted() -> bool:
+            try:
+                admin.start("first", [topic], [])
+            except Refused:
+                return False
+            return True
+
+        def mirrors() -> bool:
+            with contextlib.suppress(Refused):
+                rows[:] = admin.describe("first")
+            return len(rows) == PARTITIONS and all(row.state == MIRRORING for row in rows)
+
+        admin.create("first", configs)
+        if not at_once:
+            pause(LOADED_SECONDS, lambda: False)
+        until(accepted, within=WITHIN, what="start to be accepted", every=0.25)
+        with contextlib.suppress(DeadlineExceeded):
+            until(mirrors, within=WITHIN, what="every partition to be MIRRORING", every=0.5)
+    states = Counter(row.state for row in rows)
+    stuck = sorted(row.partition for row in rows if row.state == names.aligning)
+    return Observation(shown=bool(stuck), facts={"states_after_a_minute": dict(states), "stuck": stuck})
+
+
+CASE = Case(
+    name="KIP-1279-stuck-at-start",
+    title="A build of the KIP-1279 branch leaves a partition in LOG_TRUNCATION when its first mirror is started at once",
+    kind="proposal",
+    claim_text=(
+        "The log of the mirrors' states is made with the first mirror. A partition leader that asks for the state of its "
+        "partition before that log's leader has loaded it is answered NOT_COORDINATOR, and does not ask again: the partition "
+        "stays in LOG_TRUNCATION while the others mirror."
+    ),
+    sources=("docs/findings/cluster-mirroring-stuck-at-start.md", "KIP-1279: states of partitions, __mirror_state"),
+    expected=(Expected(shows=True, since="4.2.0"),),
+    schedule=f"1. three brokers of B; a topic of {PARTITIONS} partitions on A; 2. create; 3. start at once; 4. describe",
+    reproduced="a minute after start was accepted a partition is in LOG_TRUNCATION",
+    control_text=f"start is asked for {LOADED_SECONDS:g} s after create: every partition mirrors",
+    refuted="all partitions MIRRORING in every run",
+    topology=Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)), links=(LinkSpec(source="A", destination="B"),)
+    ),
+    claim=partial(_started, at_once=True),
+    control=partial(_started, at_once=False),
+    runs=10,
+    clients=("java",),
+    needs=BUILD,
+    apart=True,
+)

@@ -1,0 +1,75 @@
+"""KAFKA-19522 (KIP-966): the last known leader is elected while it is fenced, as soon as it registers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import THREE
+from linkflap.chaos.cases.tools import metadata, wire
+from linkflap.harness.model.wait import until
+
+FEATURE = "eligible.leader.replicas.version"
+
+
+def _elected(bench: Bench, *, eligible: bool) -> Observation:
+    """The only replica dies and comes back: an unclean restart, which takes it out of the eligible ones at its registration."""
+    asked = bench.ask(bench.up())
+    level = asked.features().get(FEATURE, 0)
+    if eligible and not level:
+        asked.upgrade(FEATURE, 1)
+    if level and not eligible:
+        asked.downgrade(FEATURE, 0)
+    home = bench.broker(3)
+    other = bench.broker(1)
+    topic = bench.topic(replicas=[home.id])
+    bench.write(topic, [b"record"] * 10)
+    home.kill()
+    until(lambda: wire.leader(other.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    home.start()
+    bench.led(topic, by=other)
+
+    def seen() -> list[metadata.Change]:
+        found = metadata.changes(bench.log(metadata.TOPIC, broker=other.id), topic)
+        back = max((one.offset for one in found if one.kind == "registered" and one.broker == home.id), default=-1)
+        return [one for one in found if one.offset >= back]
+
+    until(
+        lambda: {"unfenced", "leader"} <= {one.kind for one in seen() if one.broker == home.id},
+        within=WITHIN,
+        what=f"the controller's log to have broker {home.id} unfenced and leading",
+        every=0.2,
+    )
+    after = [one for one in seen() if one.broker == home.id]
+    unfenced = min(one.offset for one in after if one.kind == "unfenced")
+    leads = min(one.offset for one in after if one.kind == "leader")
+    facts = {FEATURE: int(eligible), "after_the_registration": [one.words for one in after], "read": len(bench.read(topic))}
+    return Observation(shown=leads < unfenced, facts=facts)
+
+
+CASE = Case(
+    name="KAFKA-19522",
+    title="With eligible leader replicas a broker leads a partition while it is still fenced",
+    kind="defect",
+    claim_text=(
+        "With eligible leader replicas (KIP-966) the last known leader of a partition is elected when its broker registers "
+        "after an unclean restart, although a fenced broker serves no client: the partition has a leader that nobody can reach "
+        "until the broker has caught up with the metadata."
+    ),
+    sources=("KAFKA-19522, pull request apache/kafka 20200: avoid electing fenced lastKnownLeader", "KIP-966, part 1"),
+    expected=(Expected(shows=True, since="4.0.0", until="4.0.2"), Expected(shows=False, since="4.1.0")),
+    schedule=(
+        f"1. three nodes, {FEATURE}=1; a topic with one replica; 2. kill -9 of its broker; 3. metadata says leader -1; "
+        "4. the broker starts"
+    ),
+    reproduced="the controller's log gives the partition its leader at an offset before the one that unfences that broker",
+    control_text=f"{FEATURE}=0: the broker is unfenced first, and leads then",
+    refuted="a leader that is given at the unfencing, or after it",
+    topology=THREE,
+    claim=partial(_elected, eligible=True),
+    control=partial(_elected, eligible=False),
+    clients=("wire",),
+    oldest="4.0.0",
+    apart=True,
+)

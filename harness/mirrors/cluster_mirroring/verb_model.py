@@ -1,0 +1,175 @@
+"""A reference model of KIP-1279's verbs: what each is answered in which state, and what it makes of the state. Pure.
+
+A mirror exists or not, and each of its topics mirrors, is paused or is stopped. A verb counts for every topic that it names, or
+for none: a topic in a state that the verb does not allow has all of it refused, and nothing changes. A verb on a mirror that does
+not exist is refused. Verbs that several admins ask for at once are explained by an order in which the cluster may take them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from types import MappingProxyType
+from typing import Final, Literal
+
+Name = Literal["create", "start", "pause", "resume", "stop", "delete"]
+MIRRORING: Final = "MIRRORING"
+PAUSED: Final = "PAUSED"
+STOPPED: Final = "STOPPED"
+NONE: Final = ""
+"""The answer to a verb that is accepted; and the state of a topic that is in no mirror."""
+UNKNOWN_MIRROR: Final = "UNKNOWN_CLUSTER_MIRROR"
+_EXISTS: Final = frozenset({"CLUSTER_MIRROR_ALREADY_EXISTS"})
+_WRONG_STATE: Final[Mapping[str, frozenset[str]]] = {
+    "start": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_ALREADY_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_NOT_STOPPED"}),
+    "pause": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_ALREADY_PAUSED"}),
+    "resume": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_NOT_PAUSED"}),
+    "stop": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR"}),
+    "delete": frozenset({"CLUSTER_MIRROR_NOT_EMPTY", "MIRROR_TOPIC_NOT_STOPPED", "INVALID_CLUSTER_MIRROR_STATES"}),
+}
+"""Verb -> the errors that a refusal for a topic's state may have (KIP-1279, error codes 136 to 146)."""
+_WITHOUT_MIRROR: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
+    ("pause", "resume", "stop"), frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"})
+)
+"""Verb -> its errors where there is no mirror, if there are several: a topic of none is in no state that these verbs allow."""
+_FROM: Final[Mapping[str, frozenset[str]]] = {
+    "start": frozenset({NONE, STOPPED}),
+    "pause": frozenset({MIRRORING}),
+    "resume": frozenset({PAUSED}),
+    "stop": frozenset({MIRRORING, PAUSED}),
+    "delete": frozenset({STOPPED}),
+}
+"""Verb -> the states in which every topic that it is about has to be."""
+_TO: Final[Mapping[str, str]] = {"start": MIRRORING, "pause": PAUSED, "resume": MIRRORING, "stop": STOPPED}
+_ALONE: Final = 0.75
+"""How likely a step is one verb alone."""
+_ACCEPTED: Final = 0.6
+"""How likely one verb alone is drawn until it is one that is accepted: otherwise most are refused, and nothing happens."""
+NAMES: Final[tuple[Name, ...]] = ("create", "start", "pause", "resume", "stop", "delete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """What an admin asks for; `topics`: of start, pause, resume and stop."""
+
+    name: Name
+    topics: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return " ".join((self.name, *self.topics))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The mirror, as the KIP has it."""
+
+    exists: bool = False
+    topics: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def words(self) -> str:
+        if not self.exists:
+            return "no mirror"
+        return ", ".join(f"{topic} {state}" for topic, state in sorted(self.topics.items())) or "a mirror without topics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the KIP says of a verb: accepted when there are no `errors`, else refused with one of them; and what is true then."""
+
+    errors: frozenset[str]
+    after: World
+
+    def fits(self, answer: str) -> bool:
+        return answer in self.errors if self.errors else answer == NONE
+
+
+def expected(world: World, verb: Verb) -> Expected:
+    """The model's answer. A refused verb changes nothing."""
+    if verb.name == "create":
+        return Expected(errors=_EXISTS, after=world) if world.exists else Expected(errors=frozenset(), after=World(exists=True))
+    if not world.exists:
+        return Expected(errors=_WITHOUT_MIRROR.get(verb.name, frozenset({UNKNOWN_MIRROR})), after=world)
+    about = tuple(world.topics) if verb.name == "delete" else verb.topics
+    if any(world.topics.get(topic, NONE) not in _FROM[verb.name] for topic in about):
+        return Expected(errors=_WRONG_STATE[verb.name], after=world)
+    if verb.name == "delete":
+        return Expected(errors=frozenset(), after=World())
+    changed = dict(world.topics) | dict.fromkeys(verb.topics, _TO[verb.name])
+    return Expected(errors=frozenset(), after=World(exists=True, topics=MappingProxyType(changed)))
+
+
+def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]:
+    """The worlds that may be true after verbs that were asked for at the same time and answered so; none: the KIP allows no such
+    answers in any order."""
+    found: list[World] = []
+    for order in permutations(answered):
+        at, fits = world, True
+        for verb, answer in order:
+            wanted = expected(at, verb)
+            at, fits = wanted.after, fits and wanted.fits(answer)
+        if fits and at not in found:
+            found.append(at)
+    return found
+
+
+def known(world: World, verb: Verb) -> str:
+    """Which disagreement of the build that was run (docs/findings/cluster-mirroring-verbs.md) a verb would meet; empty: none."""
+    if verb.name == "start" and not world.exists:
+        return "start-without-a-mirror"
+    if verb.name == "stop" and any(world.topics.get(topic) == PAUSED for topic in verb.topics):
+        return "stop-of-a-paused-topic"
+    return ""
+
+
+def sequence(
+    seed: int, topics: Sequence[str], length: int, *, legal: bool = False, but_known: bool = False
+) -> Iterator[tuple[Verb, ...]]:
+    """Steps of a random sequence: one verb, or two that are asked for at once. A pure function of its arguments; the states are
+    the model's own. `legal`: only what the model accepts, one at a time. `but_known`: nothing that meets what is known, which
+    would end the sequence there."""
+    chance = random.Random(seed)
+    worlds = [World()]
+
+    def fits(step: tuple[Verb, ...], *, accepted: bool) -> bool:
+        if accepted and any(expected(world, step[0]).errors for world in worlds):
+            return False
+        return not (but_known and any(known(at, verb) for order in permutations(step) for at, verb in _before(worlds, order)))
+
+    for _ in range(length):
+        count = 1 if legal or chance.random() < _ALONE else 2
+        accepted = legal or (count == 1 and len(worlds) == 1 and chance.random() < _ACCEPTED)
+        step = tuple(_drawn(chance, topics) for _ in range(count))
+        while not fits(step, accepted=accepted):
+            step = tuple(_drawn(chance, topics) for _ in range(count))
+        ends = (_after(world, order) for world in worlds for order in permutations(step))
+        worlds = [*{world.words: world for world in ends}.values()]
+        yield step
+
+
+def _before(worlds: Sequence[World], order: Sequence[Verb]) -> Iterator[tuple[World, Verb]]:
+    """Each verb with each world in which it may be taken."""
+    for world in worlds:
+        at = world
+        for verb in order:
+            yield at, verb
+            at = expected(at, verb).after
+
+
+def _after(world: World, order: Sequence[Verb]) -> World:
+    for verb in order:
+        world = expected(world, verb).after
+    return world
+
+
+def _drawn(chance: random.Random, topics: Sequence[str]) -> Verb:
+    name = chance.choice((*NAMES, "start", "stop"))
+    if name in ("create", "delete"):
+        return Verb(name=name)
+    return Verb(name=name, topics=tuple(sorted(chance.sample(list(topics), chance.randint(1, len(topics))))))
+
+
+__all__ = ["MIRRORING", "NONE", "PAUSED", "STOPPED", "Expected", "Verb", "World", "expected", "explained", "known", "sequence"]
