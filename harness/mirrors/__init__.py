@@ -89,7 +89,10 @@ def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
     if not resolve(spec).guarantee.reversible and reversible:
         known = [declared(MirrorSpec(kind=kind)) for kind in MIRRORS if kind in DECLARATIONS]
         able = ", ".join(other.kind for other in known if other.guarantee.reversible)
-        raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
+        raise InputError(
+            f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}, "
+            "or a command whose manifest has commands.failback"
+        )
 
 
 def check_played(scenario: Scenario, runtime: str = "process") -> None:

@@ -7,6 +7,7 @@ those that MirrorMaker 2 copies itself: so that it changes nothing of them later
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import Final
 
@@ -20,6 +21,11 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 _SECONDS: Final = 20.0
+PATIENCE: Final = 60.0
+NO_TIME: Final = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER}
+)
+"""Answers that say nothing of a request but that there was no time for it."""
 NOT_COPIED: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -40,13 +46,13 @@ def data_topics(admin: AdminClient, homes: tuple[str, ...], *, within: float = _
     return {name: len(topic.partitions) for name, topic in found.items() if is_data_topic(name, homes)}
 
 
-def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...]) -> dict[str, int]:
+def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...], *, canary: str = "") -> dict[str, int]:
     """Makes the data topics of `source` on `destination` where they are missing; safe to call again. Returns topic -> partitions.
 
-    The mirrors' canary topic of the source is made on both. Raises SetupError when a cluster refuses.
+    The mirrors' canary topic (by default that of the source) is made on both. Raises SetupError when a cluster refuses.
     """
     there, here = AdminClient(quiet(source.bootstrap)), AdminClient(quiet(destination.bootstrap))
-    canary = topic_name(source.name, CANARY)
+    canary = canary or topic_name(source.name, CANARY)
     try:
         wanted = data_topics(there, homes)
         create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
@@ -81,20 +87,39 @@ def _of_topic(source: object) -> bool:
 
 
 def create(admin: AdminClient, topics: list[NewTopic]) -> None:
-    """Makes what is missing of these topics, and returns when every partition of all has a leader. Raises KafkaException."""
-    if not topics:
-        return
-    created: dict[str, Future[None]] = admin.create_topics(topics, request_timeout=_SECONDS, operation_timeout=_SECONDS)
-    for future in created.values():
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-    until(lambda: _led(admin, list(created)), within=_SECONDS, what=f"leaders of {', '.join(created)}")
+    """Makes what is missing of these topics, and returns when every partition of all has a leader.
+
+    Asks again while a cluster only has no time, as one on a busy machine, whose clients have to come in by TLS and SCRAM first.
+    Raises KafkaException where it refuses, or has had no time for a minute; DeadlineExceeded where nobody leads.
+    """
+    deadline = time.monotonic() + PATIENCE
+    missing = {topic.topic: topic for topic in topics}
+    while missing:
+        asked = admin.create_topics(list(missing.values()), request_timeout=_SECONDS, operation_timeout=_SECONDS)
+        late = {name: error for name, future in asked.items() if (error := _refused(future)) is not None}
+        for error in late.values():
+            if error.args[0].code() not in NO_TIME or time.monotonic() >= deadline:
+                raise error
+        missing = {name: missing[name] for name in late}
+    names = [topic.topic for topic in topics]
+    until(lambda: _led(admin, names), within=PATIENCE, what=f"leaders of {', '.join(names)}")
+
+
+def _refused(future: Future[None]) -> KafkaException | None:
+    """Why a topic was not made; None where it is there."""
+    try:
+        future.result()
+    except KafkaException as error:
+        return None if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS else error
+    return None
 
 
 def _led(admin: AdminClient, names: list[str]) -> bool:
     """Whether every partition of these topics has a leader: a topic is created before brokers know of it."""
-    found = admin.list_topics(timeout=_SECONDS).topics
+    try:
+        found = admin.list_topics(timeout=_SECONDS).topics
+    except KafkaException as error:
+        if error.args[0].code() in NO_TIME:
+            return False
+        raise
     return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in names)

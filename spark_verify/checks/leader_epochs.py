@@ -6,6 +6,8 @@ written again for the one they know. A leader's epoch is never below those in th
 consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
 that was mirrored, since the hand-over raised it: else one epoch has two writers.
 
+A cluster that was emptied to follow again with other offsets (`facts.eras`) has another log since, whose epochs begin anew.
+
 Below the offset up to which a cleaner has been at one of the brokers (`spark_verify.checks.parts.cleaning`) other bytes are the
 cleaner's work, unless they differ in what a cleaner keeps.
 
@@ -26,7 +28,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.cleaning import KEPT
-from linkflap.spark_verify.checks.parts.generations import compacted, every, examined, log_of, marks_in, own
+from linkflap.spark_verify.checks.parts.generations import compacted, every, examined, log_of, marks_in, own, replicas_by_log
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.replicas import falls
@@ -41,8 +43,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for replica in (*view.replicas, *view.earlier):
         findings += falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
-        same = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
-        findings += _reuse(same, cleaned=_rewritten(view, same))
+        for same in replicas_by_log(view, cluster):
+            findings += _reuse(same, cleaned=_rewritten(view, same))
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:

@@ -9,8 +9,10 @@ truncated where the two histories part, and holds the new owner's from there on.
 
 A **log generation** ends with such a truncation: what happened in it is judged by a capture of that generation,
 because other records have the same offsets in the next one. A **mirrored range** is what one mirror copied over one link from
-when its destination began to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their
-destination has one mirrored range.
+when its destination began to follow until it was promoted. With a mirror that moves offsets, two histories have no offset in
+common: a cluster that follows again is emptied, and gets everything of the new owner, its own older records among it:
+
+    A   mirrored from B [0, p2)   native [p2, ..)   and, in its first generation, native throughout
 """
 
 from __future__ import annotations
@@ -153,8 +155,11 @@ class _Lineages:
         if source is None:
             return self.own.get(cluster, (_Ownership(start=0, owner=cluster, began=0),))
         through = self.lineage(source)
+        if self.keeps:
+            return through
         # Promotion offsets of the source are no offsets of a destination that has others.
-        return through if self.keeps else through[:1]
+        first = through[0]
+        return (replace(first, owner=source) if first.owner == cluster else first,)
 
     def follow(self, source: str, destination: str, start: int, time: int, settled: int = 0) -> None:
         self.follows.setdefault(destination, source)
@@ -191,7 +196,7 @@ class _Lineages:
     def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
         """`destination`, given up before, follows the one that was promoted over its link."""
         ours, theirs = self.lineage(destination), self.lineage(source)
-        truncated_to = _part(ours, theirs)
+        truncated_to = _part(ours, theirs) if self.keeps else 0
         self.close(destination, ended=window.start, truncated_to=truncated_to, before=f"1-{window.id}")
         self.follows.pop(destination, None)
         self.follow(source, destination, truncated_to, began, window.end)

@@ -43,6 +43,9 @@ def mirrored_ranges(plain: Plain, story: Story, *, far: bool = False) -> Iterato
     for mirrored_range in [*story.mirrored_ranges, *(story.far() if far else ())]:
         destination, source = plain.final(mirrored_range.destination), story.source_log(mirrored_range)
         if destination is not None and source is not None:
+            if not plain.keeps and not mirrored_range.far:  # emptied before it follows: what it had until then
+                generation = story.generations[mirrored_range.destination][mirrored_range.generation]
+                destination = story.log(generation) or destination
             yield compare(plain, story, mirrored_range, source, destination)
 
 

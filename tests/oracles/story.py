@@ -89,7 +89,10 @@ class Story:
         if source is None:
             return self._own.get(cluster, [(cluster, 0)] * self._size)
         through = self._owners(source)
-        return through if self._plain.keeps else [through[0]] * self._size
+        if self._plain.keeps:
+            return through
+        owner, since = through[0]
+        return [(source if owner == cluster else owner, since)] * self._size
 
     def _tell(self) -> None:
         view = self._plain.view
@@ -150,7 +153,7 @@ class Story:
 
     def _turn_back(self, source: str, destination: str, window: Any) -> None:
         ours, theirs = self._owners(destination), self._owners(source)
-        truncated_to = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
+        truncated_to = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER) if self._plain.keeps else 0
         self._close(destination, window.start, truncated_to, f"1-{window.id}")
         said = [t.time for t in self._plain.view.truncations if t.cluster == destination and window.start <= t.time <= window.end]
         self._began[destination] = min(said, default=window.end), window.end

@@ -106,9 +106,12 @@ def test_a_manifest_is_looked_for_beside_the_scenario_file():
     assert scenario.mirror.options == {"manifest": str(EXAMPLE / "mirror.toml")}
 
 
-def test_a_failback_needs_a_mirror_that_can_be_reversed():
-    with pytest.raises(InputError, match="a mirror that can is cluster-mirroring, shadow"):
-        mirrors.check(MirrorSpec(kind="command", options={"manifest": str(EXAMPLE / "mirror.toml")}), reversible=True)
+def test_a_failback_needs_a_command_for_it(tmp_path):
+    with pytest.raises(InputError, match="a mirror that can is cluster-mirroring, shadow, or a command whose manifest has"):
+        mirrors.check(MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}), reversible=True)
+    able = written(tmp_path, SMALLEST + 'failback = ["true"]\n')
+    mirrors.check(MirrorSpec(kind="command", options={"manifest": str(able)}), reversible=True)
+    assert resolved(able).guarantee.reversible
 
 
 def test_a_dry_run_shows_the_commands():

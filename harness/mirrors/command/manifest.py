@@ -92,6 +92,8 @@ class CommandsTable(Table, frozen=True, kw_only=True):
     crash: Words | None = None
     restart: Words | None = None
     failover: FailoverTable = FailoverTable()
+    failback: Words | None = None
+    """Makes a cluster that was given up ready to be mirrored into: exit status 0 once it is."""
 
 
 class SecondsTable(Table, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ class SecondsTable(Table, frozen=True, kw_only=True):
     stop: Seconds = 30.0
     crash: Seconds = 30.0
     failover: Seconds = 120.0
+    failback: Seconds = 120.0
 
 
 class Manifest(Table, frozen=True, kw_only=True):
@@ -119,7 +122,7 @@ class Manifest(Table, frozen=True, kw_only=True):
     @property
     def every_command(self) -> Mapping[str, Sequence[str]]:
         """Name -> words of those that there are."""
-        named = {name: getattr(self.commands, name) for name in ("start", "ready", "lag", "stop", "crash", "restart")}
+        named = {name: getattr(self.commands, name) for name in ("start", "ready", "lag", "stop", "crash", "restart", "failback")}
         named |= {f"failover {kind}": getattr(self.commands.failover, kind) for kind in ("forced", "planned")}
         return {name: words for name, words in named.items() if words}
 
@@ -129,7 +132,7 @@ class Manifest(Table, frozen=True, kw_only=True):
         fields = msgspec.structs.asdict(self.guarantee)
         fields["appended_at_promotion"] = tuple(self.guarantee.appended_at_promotion)
         fields["allowed"] = tuple(Allowance(**msgspec.structs.asdict(line)) for line in self.guarantee.allowed)
-        return Guarantee(**fields)
+        return Guarantee(**fields, reversible=self.commands.failback is not None)
 
 
 def read(path: Path) -> Manifest:

@@ -4,6 +4,9 @@
 status 0, where there is one, and that a record written to the source arrived on the destination. What the mirror says of its lag
 is written down beside what the bytes say, and never used. Where a failover says nothing of what it promoted, the ends of the
 mirrored partitions are it, read when the mirror has ended and before a client writes.
+
+A failback is a mirror over the reverse link that begins with the command `failback`, which makes the cluster that was given up
+ready to be mirrored into. What its partitions lose by that is measured, and written down as truncations.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.behind import Behind
 from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped
+from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped, Truncation
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
@@ -45,13 +48,24 @@ def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Rec
 class CommandMirror:
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
-    def __init__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        spec: MirrorSpec,
+        link: LinkSpec,
+        deployment: Deployment,
+        recorder: Recorder,
+        *,
+        reverses: CommandMirror | None = None,
+    ) -> None:
         self.spec, self.link = spec, link
+        self._deployment, self._reverses = deployment, reverses
         path = manifests.path_of(spec.options)
         self._manifest = manifests.read(path)
         self._recorder = recorder
         self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
-        self._homes = deployment.topology.homes_over(link)
+        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        # A topic that crosses both ways: what a mirror and its reverse copy are the same topics.
+        self._canary: str = topic_name(link.source, CANARY) if reverses is None else reverses._canary
         self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
         state = (
             next(iter(self._destination.brokers.values())).log.parent / f"{self._manifest.name}-{link.source}-{link.destination}"
@@ -97,9 +111,42 @@ class CommandMirror:
 
         Raises SetupError when it ends, DeadlineExceeded when nothing goes through, with the last lines that it printed.
         """
-        copy_topics(self._source, self._destination, self._homes)
         self._state.mkdir(parents=True, exist_ok=True)
+        if self._reverses is not None:
+            self._fail_back()
+        copy_topics(self._source, self._destination, self._homes, canary=self._canary)
         self._run("start")
+
+    def _fail_back(self) -> None:
+        """Runs `failback`, and writes down what it took away. Raises EnvironmentFailure where it failed, or left what this mirror
+        cannot go on from."""
+        before = self._known_ends()
+        self._ask("failback", within=self._manifest.seconds.failback)
+        after = self._known_ends()
+        for (topic, number), end in sorted(before.items()):
+            left = after.get((topic, number), 0)
+            if left and not self._manifest.guarantee.offsets_kept:
+                raise EnvironmentFailure(
+                    f"command failback of {self._foreign.name} left {topic}-{number} of {self.link.destination} "
+                    f"ending at {left}; a mirror that moves offsets has to begin with an empty log: have it delete the topic, "
+                    "which is made again"
+                )
+            if left < end:
+                self._recorder.write(
+                    Truncation(
+                        link=self.link.name,
+                        cluster=self.link.destination,
+                        topic=topic,
+                        partition=number,
+                        offset=left,
+                        end=end,
+                    )
+                )
+
+    def _known_ends(self) -> Mapping[Partition, int]:
+        what = f"the ends of partitions on {self.link.destination}"
+        found = until(lambda: [ends] if (ends := self._ends("high")) is not None else None, within=SETTLE_SECONDS, what=what)
+        return found[0]
 
     def restart(self) -> None:
         again = self._manifest.commands.restart
@@ -126,7 +173,7 @@ class CommandMirror:
     def _await_ready(self, began: float) -> None:
         seconds = self._manifest.seconds.ready
         left = max(1.0, seconds - (time.monotonic() - began))
-        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
         said_so = self._manifest.commands.ready is None
 
         def through() -> bool:
@@ -249,9 +296,12 @@ class CommandMirror:
         return {**ends, **self._promoted}
 
     def reversed(self) -> Mirror:
-        raise InputError(
-            f"mirror {self._manifest.name} has no command that takes topics over for a failback; use --mirror shadow"
-        )
+        if self._manifest.commands.failback is None:
+            raise InputError(
+                f"mirror {self._manifest.name} has no command failback; give its manifest one, or use --mirror shadow"
+            )
+        back = LinkSpec(source=self.link.destination, destination=self.link.source)
+        return CommandMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
 
     def lag(self) -> int | None:
         return self._behind.count() if _runs(self._source) else None

@@ -106,7 +106,13 @@ class ShadowMirror:
         self._settings_of(self._source)  # for the mirror that reverses this one: it may find some of them down
         # On named brokers: in a chain a shadow is registered there, and would be given a replica.
         replicas = sorted(self._source.brokers)[:3]
-        create(self._there, [NewTopic(topic_name(self.link.source, CANARY), 1, replica_assignment=[replicas])])
+        canary = topic_name(self.link.source, CANARY)
+        try:
+            create(self._there, [NewTopic(canary, 1, replica_assignment=[replicas])])
+        except KafkaException as error:
+            raise SetupError(
+                f"topic {canary} could not be made on {self.link.source} ({error.args[0].str()}); see the brokers' logs"
+            ) from error
         self.restart()
 
     def restart(self) -> None:
@@ -275,7 +281,10 @@ class ShadowMirror:
             return False
         seen = {(p.topic, p.partition): p.replicated for p in status.partitions}
         self._tell_given_up(status.given_up)
-        topics = {name: n for name, n in data_topics(self._there, self._homes).items() if name not in status.given_up}
+        try:
+            topics = {name: n for name, n in data_topics(self._there, self._homes).items() if name not in status.given_up}
+        except KafkaException:  # the source has no time for this: that is no reason to give up what has just begun
+            return False
         everything = all(seen.get((topic, number), -1) >= 0 for topic, count in topics.items() for number in range(count))
         if not status.synced and time.monotonic() < patient:
             return False

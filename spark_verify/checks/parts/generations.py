@@ -84,6 +84,18 @@ def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Trunca
     return [t for t in view.truncations if t.cluster == generation.cluster and t.time in times]
 
 
+def replicas_by_log(view: PartitionView, cluster: str) -> Sequence[Sequence[Replica]]:
+    """Every capture of a cluster, those of one log together. A cluster that was emptied to follow again with other offsets has
+    another log since, whose offsets and leader epochs begin anew."""
+    taken = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
+    mine = generations(view).get(cluster, ())
+    if view.mirror.guarantee.offsets_kept or len(mine) < 2:
+        return [taken]
+    early = {id(r): number_at(mine, r.captured) for r in view.earlier}
+    numbers = [early.get(id(r), mine[-1].number) for r in taken]
+    return [[r for r, number in zip(taken, numbers, strict=True) if number == which] for which in sorted(set(numbers))]
+
+
 def log_of(view: PartitionView, generation: LogGeneration) -> Log | None:
     """The log of a generation, worked out."""
     replica = replica_of(view, generation)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import source_log
+from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, history, touches
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -104,9 +104,14 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
         if source is None:
             yield mirrored_range.source
             continue
-        # What arrived is below every later truncation of the destination: what it had in the end speaks.
-        generation = past.generations[mirrored_range.destination][-1]
-        yield hop(view, mirrored_range, generation, source, read(finals[mirrored_range.destination]))
+        final = read(finals[mirrored_range.destination])
+        if view.mirror.guarantee.offsets_kept or mirrored_range.far:
+            # What arrived is below every later truncation of the destination: what it had in the end speaks.
+            yield hop(view, mirrored_range, past.generations[mirrored_range.destination][-1], source, final)
+        else:
+            # A destination that is to follow is emptied: what it had before that speaks.
+            generation = past.generations[mirrored_range.destination][mirrored_range.generation]
+            yield hop(view, mirrored_range, generation, source, log_of(view, generation) or final)
 
 
 def _far(view: PartitionView) -> Iterator[MirroredRange]:

@@ -9,20 +9,29 @@ of a deposed leader, and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.parts.generations import generations, marks_in
 from linkflap.spark_verify.facts.eras import on_cluster
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 
 REGRESSION = "sampled-epoch-regression"
 
 
+def _of_last_logs(view: PartitionView) -> Mapping[str, Watermarks]:
+    """The samples of each cluster. Of one that was emptied to follow again with other offsets, those since then."""
+    if view.mirror.guarantee.offsets_kept:
+        return view.watermarks
+    last = {cluster: marks_in(view, mine[-1]) for cluster, mine in generations(view).items() if len(mine) > 1}
+    return {**view.watermarks, **{cluster: marks for cluster, marks in last.items() if marks is not None}}
+
+
 def regressions(view: PartitionView) -> Iterator[Found]:
     """Per cluster the first sample of an epoch above that of the last sample."""
-    for cluster, marks in sorted(view.watermarks.items()):
+    for cluster, marks in sorted(_of_last_logs(view).items()):
         said = np.flatnonzero(marks.leader_epoch >= 0)
         if not len(said):
             continue

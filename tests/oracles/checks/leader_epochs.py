@@ -27,7 +27,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             cleaned = max(plain.cleaned(log) for log in logs)
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
                 cleaned = NEVER  # how far is unknown
-            found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
+            for same in _by_log(plain, story, cluster, logs):
+                found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(same, cleaned)]
         for generation in story.every():
             log = story.log(generation)
             if log is not None and plain.mirror == "shadow":
@@ -39,11 +40,25 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             if log is not None and log.batches:
                 found += [plain.anomaly("epoch-behind", generation.cluster, o) for o in _behind(plain, story, generation, log)]
         found += [
-            plain.anomaly("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
+            plain.anomaly("sampled-epoch-regression", cluster, o)
+            for cluster in plain.marks
+            for o in _sampled(plain, story, cluster)
         ]
         for compared in mirrored_ranges(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
             found += [plain.anomaly("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
     return found
+
+
+def _by_log(plain: Plain, story: Story, cluster: str, logs: list[PlainLog]) -> list[list[PlainLog]]:
+    """Where offsets move, a cluster that follows again was emptied: since then it has another log."""
+    if plain.keeps:
+        return [logs]
+    last = story.generations[cluster][-1].number
+    by: dict[int, list[PlainLog]] = {}
+    for log in logs:
+        early = any(log is other for other in plain.earlier)
+        by.setdefault(story.number_at(cluster, log.captured) if early else last, []).append(log)
+    return list(by.values())
 
 
 def _falls(log: PlainLog) -> list[int]:
@@ -97,9 +112,11 @@ def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainL
     return []
 
 
-def _sampled(plain: Plain, cluster: str) -> list[int]:
+def _sampled(plain: Plain, story: Story, cluster: str) -> list[int]:
     """The first sample of an epoch that the last one, from outside of faults on brokers, has not reached."""
-    said = [m for m in plain.marks[cluster] if m.leader_epoch >= 0]
+    mine = story.generations.get(cluster, [])
+    marks = plain.marks[cluster] if plain.keeps or len(mine) < 2 else story.marks(mine[-1])
+    said = [m for m in marks if m.leader_epoch >= 0]
     broken = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
     if not said or any(w.start <= said[-1].returned and said[-1].time <= w.end for w in broken):
         return []

@@ -20,11 +20,13 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             log = story.log(generation)
             planned = {uid for s in plain.sends if s.cluster == generation.cluster for uid, _, _ in of_send(s)}
+            # Where offsets move, what was sent here before the log was emptied comes back from elsewhere.
+            lately = planned if plain.keeps else {uid for s in story.sends(generation) for uid, _, _ in of_send(s)}
             everybodys = {uid for s in plain.sends for uid, _, _ in of_send(s)}
             for record in log.records if log else ():
                 if record.uid < 0 or not kept(generation, record.offset):
                     continue
-                if not generation.native(record.offset) and record.uid in planned and not _unrecorded(plain, generation.cluster):
+                if not generation.native(record.offset) and record.uid in lately and not _unrecorded(plain, generation.cluster):
                     found.append(plain.anomaly("standby-write", generation.cluster, record.offset))
                 if generation.native(record.offset) and record.uid not in planned and record.uid in everybodys:
                     found.append(plain.anomaly("circular-mirror", generation.cluster, record.offset))

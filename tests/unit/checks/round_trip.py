@@ -57,3 +57,17 @@ def trip(**rest: object) -> PartitionView:
         "mirror_kind": "shadow",
     }
     return view(**(given | rest))  # type: ignore[arg-type]
+
+
+def emptied(*on_a: int, **rest: object) -> PartitionView:
+    """With a mirror that moves offsets: A dies with 3, which B never got; B goes on with 8; A is emptied, gets `on_a` from B, and
+    goes on with 9."""
+    given = {
+        "logs": [Log("A").data(*on_a).data(9, pid=4), Log("B").data(1, 2).data(8, pid=3)],
+        "promotions": [AWAY, home_again(len(on_a))],
+        "windows": [BACK],
+        "earlier": [Log("A").data(1, 2, 3, leader_epoch=0, crc=33).taken("1-reverse-600", at=599)],
+        "truncations": [truncation(0)],
+        "sends": [send(1, 2, 3, acked=0)],
+    }
+    return view(**(given | rest))  # type: ignore[arg-type]

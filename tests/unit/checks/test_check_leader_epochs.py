@@ -2,7 +2,7 @@
 
 import pytest
 from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, examined, promoted, samples, view
-from round_trip import before, on_b, trip
+from round_trip import before, emptied, on_b, trip
 
 from linkflap.spark_verify.facts.story import Stop, Window
 
@@ -150,3 +150,10 @@ def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault():
     assert anomalies(NAME, reported(0, 1000, 1001, 3, 3)) == regression
     assert anomalies(NAME, reported(0, 1000, 3, windows=[election(1, 2)])) == regression
     assert anomalies(NAME, reported(0, 1000, -1, 3, -1)) == regression
+
+
+def test_epochs_begin_anew_in_a_log_that_was_emptied_and_not_within_it():
+    early, late = [(3, 3)] * 5, [(0, 0), (3, 3), (3, 3)]
+    for epochs, found in (([4] * 5 + [0, 1, 1], []), ([4] * 5 + [0, 2, 1], [("sampled-epoch-regression", "A", 3)])):
+        marks = samples(*early, *late, epochs=epochs, every=110 * SECOND)
+        assert anomalies(NAME, emptied(1, 2, 8, watermarks={"A": marks})) == found

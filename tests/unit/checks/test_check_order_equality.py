@@ -15,6 +15,7 @@ from histories import (
     unjudged,
     view,
 )
+from round_trip import emptied
 
 from linkflap.spark_verify.facts.story import Window
 
@@ -43,6 +44,7 @@ ACCEPTED = {
         view([Log("A", start=1).data(2), Log("B", start=1).data(1, at=0).data(2)]),
         {"B/mirrored": 2},
     ),
+    "emptied, and copied back": (emptied(1, 2, 8), {"A/mirrored": 3, "B/mirrored": 2}),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
 REJECTS = {
@@ -181,3 +183,11 @@ def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole():
     assert (anomalies(NAME, seen), anomalies("lost-write", seen)) == ([], [])
     ended = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
     assert anomalies(NAME, view([a, ended], sends=sent, mirror_kind="shadow")) == [("mirror-hole", "B", 1)]
+
+
+@pytest.mark.parametrize(
+    ("on_a", "kind", "offset"),
+    [((1, 8), "mirror-hole", 1), ((1, 2, 3, 8), "mirror-phantom", 2), ((2, 1, 8), "mirror-inversion", 1)],
+)
+def test_what_was_copied_back_is_held_against_the_new_owner(on_a, kind, offset):
+    assert (kind, "A", offset) in anomalies(NAME, emptied(*on_a))

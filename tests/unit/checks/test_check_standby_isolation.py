@@ -15,7 +15,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED, on_b, trip
+from round_trip import ACKED, emptied, on_b, trip
 
 from linkflap.spark_verify.facts.story import Truncation
 
@@ -104,3 +104,12 @@ def test_the_second_reversal_without_a_promotion_in_between():
     truncations = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
     assert anomalies(NAME, trip(truncations=truncations)) == [("circular-mirror", "B", 3)]
     assert anomalies(NAME, trip(truncations=[truncations[0], followed("A->B", 4, at=800)])) == []
+
+
+def test_what_was_written_before_a_log_was_emptied_comes_back_from_elsewhere():
+    assert anomalies(NAME, emptied(1, 2, 8)) == []
+
+
+def test_a_write_to_a_log_that_was_emptied_to_follow():
+    late = at(650, 7, cluster="A", acked=2)
+    assert ("standby-write", "A", 2) in anomalies(NAME, emptied(1, 2, 7, 8, sends=[send(1, 2, 3, acked=0), late]))

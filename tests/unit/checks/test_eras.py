@@ -85,6 +85,18 @@ def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
 
 
+def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything():
+    turns = [reversed_("A->B", at=600), reversed_("B->A", at=800)]
+    seen = view([], promotions=[*BACK, AGAIN], windows=turns)
+    assert eras_of(seen, "A") == [("mirrored", "B", "B", 0, 7), ("native", "A", "", 7, FOREVER)]
+    assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 9), ("native", "B", "", 9, FOREVER)]
+    past = history(seen.story)
+    assert [generation.truncated_to for generation in past.generations["A"]] == [0, FOREVER]
+    assert [(e.origin, e.start, e.end) for e in past.generations["A"][0].eras] == [("native", 0, FOREVER)]
+    crossed = [(c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in past.mirrored_ranges]
+    assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 0, 7, 1, 0), ("A", "B", 0, 9, 1, 1)]
+
+
 def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
     assert eras_of(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
 

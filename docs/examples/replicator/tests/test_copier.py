@@ -38,3 +38,10 @@ def test_a_copier_that_promises_exactly_once_is_found_repeating(crashed):
     judged = crashed("promises-too-much.toml", destination="broker-pause")  # what it sent is written when B goes on
     assert judged.checks["duplicate"].verdict == "invalid", judged.why
     assert judged.found("mirrored-duplicate")
+
+
+@pytest.mark.long
+def test_what_comes_back_is_all_of_the_new_owner_s(tmp_path):
+    judged = linkflap.run(HERE / "failback.toml", folder=tmp_path / "run")
+    assert judged.valid, judged.why
+    assert judged.checks["order-equality"].examined["A/mirrored"] > 0
