@@ -25,6 +25,8 @@ from linkflap.topologies import TOPOLOGIES
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+"""What is part of a file's name in the run directory: no path leads out of it."""
 When = Annotated[str, Meta(min_length=1, max_length=4000)]
 """What a fault waits for: names of any number of others, and triggers."""
 
@@ -77,7 +79,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 class FaultTable(Table, frozen=True, kw_only=True):
     """One fault, `at` seconds after the workload began (or after the faults that `when` names), for `duration` seconds."""
 
-    id: Name
+    id: FileName
     fault: Name
     target: Name
     at: Seconds = 0.0

@@ -30,9 +30,18 @@ class Window:
 
     def __init__(self, spec: FaultSpec, playing: Faults) -> None:
         self.spec = spec
-        self.bite: Bite | None = None
+        self._bite: Bite | None = None
         self._playing = playing
         self._window: FaultWindow | None = None
+
+    @property
+    def bite(self) -> Bite:
+        """What was measured. Raises InputError before that: outside of the with statement, and in the block of a failover."""
+        if self._bite is None:
+            raise InputError(
+                f"the bite of fault {self.spec.id} was not measured yet; ask for it in its block, for that of a failover after it"
+            )
+        return self._bite
 
     def __enter__(self) -> Self:
         """Breaks it. Raises InputError for a wrong target or option, FaultError where the fault did not bite, healed again."""
@@ -55,7 +64,7 @@ class Window:
         bite = self._window.bite()
         if isinstance(bite, LinkflapError):
             raise bite
-        self.bite = bite
+        self._bite = bite
         if not bite.bit:
             raise FaultError(
                 f"fault {self.spec.id} ({self.spec.fault} on {self.spec.target}) did not bite: {bite.observable} was "

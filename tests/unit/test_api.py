@@ -118,7 +118,7 @@ with linkflap.deploy("A:3->B", topics={"A.orders": 3}, mirror="shadow") as world
         producer.produce("A.orders", b"one", headers={"a": b"b"}, on_delivery=delivered)
         producer.poll(0)
         producer.commit_transaction()
-        print(len(producer), producer.flush(10), slow.bite)
+        print(len(producer), producer.flush(10), slow.bite.measured)
     message = consumer.poll(1.0)
     world.mirror("A->B").wait()
 judged: linkflap.Judged = world.verify()

@@ -136,6 +136,7 @@ MISTAKES = [
     ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
     ("latency = 100", "latncy = 100", "no option of link-latency 'latncy' (did you mean 'latency'?)"),
     ("latency = 100", "latency = []", "fault.0.options.latency is wrong"),
+    ('id = "slow"', 'id = "../../slow"', "fault.0.id is wrong: expected `str` matching regex"),
     ("at = 1.0", "at = -1.0", "fault.0.at is wrong: expected `float` >= 0.0"),
     ('when = "after:slow and', 'when = "after:slov and', "no fault with the id 'slov' (did you mean 'slow'?)"),
     ('when = "after:slow and open-t', 'when = "after:slow and opening-t', "no trigger 'opening-transactions' (did you mean"),
