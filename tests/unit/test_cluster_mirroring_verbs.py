@@ -99,6 +99,14 @@ def test_sequences_are_a_function_of_their_seed_and_reach_every_verb():
     assert len({one.name for (one,) in legal}) >= 5
 
 
+def test_what_is_known_of_the_build_that_was_run():
+    assert known(NO_MIRROR, verb("start", "x")) == "start-without-a-mirror"
+    assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
+    assert known(at(x=STOPPED), verb("delete")) == "created-anew"
+    others = [(EMPTY, "start"), (at(x=MIRRORING), "stop"), (EMPTY, "delete"), (at(x=MIRRORING), "delete"), (NO_MIRROR, "create")]
+    assert not [name for world, name in others if known(world, verb(name, "x"))]
+
+
 def test_sequences_that_leave_out_what_is_known_go_on():
     steps = list(sequence(11, ["x", "y"], 60, but_known=True))
     world = World()

@@ -86,6 +86,7 @@ CASE = Case(
     topology=_TOPOLOGY,
     claim=partial(_elected, unclean=True),
     control=partial(_elected, unclean=False),
+    runs=10,
     oldest="3.9.1",
     apart=True,
 )

@@ -31,7 +31,7 @@ _WRONG_STATE: Final[Mapping[str, frozenset[str]]] = {
 }
 """Verb -> the errors that a refusal for a topic's state may have (KIP-1279, error codes 136 to 146)."""
 _WITHOUT_MIRROR: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
-    ("pause", "resume", "stop"), frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"})
+    ("pause", "resume", "stop", "delete"), frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"})
 )
 """Verb -> its errors where there is no mirror, if there are several: a topic of none is in no state that these verbs allow."""
 _FROM: Final[Mapping[str, frozenset[str]]] = {
@@ -120,6 +120,8 @@ def known(world: World, verb: Verb) -> str:
     """Which disagreement of the build that was run (docs/findings/cluster-mirroring-verbs.md) a verb would meet; empty: none."""
     if verb.name == "start" and not world.exists:
         return "start-without-a-mirror"
+    if verb.name == "delete" and world.topics and not expected(world, verb).errors:
+        return "created-anew"  # what is created under this name from now on has these topics
     if verb.name == "stop" and any(world.topics.get(topic) == PAUSED for topic in verb.topics):
         return "stop-of-a-paused-topic"
     return ""
