@@ -243,7 +243,7 @@ def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: in
         kind=kind,
         home=table.home,
         clients=table.clients,
-        library=LIBRDKAFKA if kind == COMMAND else table.library or file.clients,
+        library=table.library or (LIBRDKAFKA if kind == COMMAND else file.clients),
         options=table.options,
         command=tuple(table.command),
         folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",

@@ -60,7 +60,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     """Some clients with one purpose, whose topics are first written on the cluster `home`; or a program of your own.
 
     `library` is whose clients they are, where it is another than the file's `clients`. `command` is a list of words, run without
-    a shell in `folder` (from this file's); `reads` and `writes` are its topics.
+    a shell in `folder` (from this file's); `reads` and `writes` are its topics. With `library = "java"` it finds a Java and the
+    jars of Kafka's clients in its environment.
     `exactly_once`: it promises one output for each input that its group has passed.
     """
 

@@ -39,7 +39,7 @@ def render(scenario: Scenario) -> str:
                 kind=w.kind,
                 home=w.home,
                 clients=w.clients,
-                library=None if w.library == common or w.kind == COMMAND else w.library,
+                library=None if w.library == (LIBRDKAFKA if w.kind == COMMAND else common) else w.library,
                 options=dict(w.options),
                 command=list(w.command),
                 folder=w.folder,

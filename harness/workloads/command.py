@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign, program
+from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, InFlight, ProgramStarted
@@ -28,7 +29,7 @@ from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.harness.workloads import COMMAND_OPTIONS
+from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.context import VIA
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
 from linkflap.harness.workloads.members import Member
@@ -55,6 +56,8 @@ def check(spec: WorkloadSpec) -> None:
             raise InputError(f"workload command cannot have the topic {topic!r}; name it without its home, in Kafka's characters")
     if spec.exactly_once:
         _check_exactly_once(spec)
+    if len(libraries(spec.library)) > 1:
+        raise InputError(f"workload command cannot have library={spec.library!r}; a program takes no turns: name one")
     if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
         raise InputError(f"workload command: there is no program {spec.command[0]!r} to run; give its path, or install it")
 
@@ -114,6 +117,7 @@ class Command(Producers):
         return {
             **{f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name) for name in self._addresses.clusters},
             **self._secured(),
+            **jvms.given(libraries(self.spec.library)[0]),
             "LINKFLAP_READS": topics["reads"],
             "LINKFLAP_WRITES": topics["writes"],
             "LINKFLAP_ADDRESS_FILE": str(self._address_file.absolute()),

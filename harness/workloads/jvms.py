@@ -83,6 +83,14 @@ def jvm(library: Library, log: Path) -> Jvm | None:
     )
 
 
+def given(library: Library) -> dict[str, str]:
+    """What a program of the user's finds Java and the jars of this library by; nothing for librdkafka."""
+    if library.name != JAVA:
+        return {}
+    theirs, java = _installed(library.release)
+    return {"LINKFLAP_JAVA": str(java.path), "LINKFLAP_CLASSPATH": theirs.classpath}
+
+
 @functools.cache
 def _installed(release: str) -> tuple[Kafka, Java]:
     theirs = kafka(release)

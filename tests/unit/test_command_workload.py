@@ -242,3 +242,45 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, before, after, s
     with pytest.raises(InputError) as raised:
         scenario_file.read(path, seed=1)
     assert says in str(raised.value)
+
+
+def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(writer, tmp_path, monkeypatch):
+    installed = SimpleNamespace(classpath="/libs/*"), SimpleNamespace(path="/java")
+    monkeypatch.setattr("linkflap.harness.workloads.jvms._installed", lambda _: installed)
+    given = {}
+    for library in ("librdkafka", "java@4.3.1"):
+        spec = WorkloadSpec(kind="command", home="A", command=("true",), folder=str(tmp_path), library=library)
+        given[library] = Command(spec, "command-1", ADDRESSES, writer)._given()
+    assert "LINKFLAP_JAVA" not in given["librdkafka"]
+    assert (given["java@4.3.1"]["LINKFLAP_JAVA"], given["java@4.3.1"]["LINKFLAP_CLASSPATH"]) == ("/java", "/libs/*")
+
+
+def test_a_program_has_one_library():
+    with pytest.raises(InputError, match="a program takes no turns"):
+        check(WorkloadSpec(kind="command", home="A", command=("true",), library="java,librdkafka"))
+
+
+def test_a_file_gives_java_to_a_program_only_where_the_program_asks(tmp_path):
+    text = """
+schema = 1
+name = "x"
+topology = "A->B"
+clients = "java"
+[[workload]]
+kind = "readers"
+home = "A"
+[[workload]]
+command = ["true"]
+home = "A"
+[[workload]]
+command = ["true"]
+home = "A"
+library = "java"
+"""
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    read = scenario_file.read(path, seed=1)
+    assert [spec.library for spec in read.workloads] == ["java", "librdkafka", "java"]
+    again = tmp_path / "again.toml"
+    again.write_text(scenario_file.render(read))
+    assert [spec.library for spec in scenario_file.read(again, seed=1).workloads] == ["java", "librdkafka", "java"]

@@ -1,7 +1,7 @@
 """An application: every order becomes one payment, exactly once. The offsets of its group are part of each transaction.
 
-It passes the header `linkflap` of its inputs on, by which linkflap recognises what an output was made from. Two arguments are
-for its tests:
+Its clients are Kafka's own, in a JVM that py4j (which Spark brings) starts and calls. It passes the headers of its inputs on: by
+the one named `linkflap`, linkflap recognises what an output was made from. Two arguments are for its tests:
   --offsets apart   the planted bug: offsets are committed by themselves, after the transaction
   --fail-point      it stands still once, when a transaction has been committed, so that it can be killed at that moment
 """
@@ -11,17 +11,25 @@ import signal
 import sys
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-GROUP = "payments"
 READING = {
-    "group.id": GROUP,
+    "group.id": "payments",
     "group.instance.id": "payments-1",  # so that one that was started again gets its partitions back at once
-    "enable.auto.commit": False,
+    "enable.auto.commit": "false",
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
+    "max.poll.records": "100",
+    "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+    "value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
 }
-WRITING = {"transactional.id": "payments", "transaction.timeout.ms": 10000}
+WRITING = {
+    "transactional.id": "payments",
+    "transaction.timeout.ms": "10000",
+    "key.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+    "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+}
 APART = "apart" in sys.argv
 stopping = False
 
@@ -39,31 +47,52 @@ def fail_point():
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def cluster():
+def jvm():
+    """A JVM with Kafka's clients, which ends with this process: linkflap names a Java and the jars (library = "java")."""
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/py4j-*.jar")
+    port, token = launch_gateway(
+        jarpath=str(jar),
+        classpath=os.environ["LINKFLAP_CLASSPATH"],
+        java_path=os.environ["LINKFLAP_JAVA"],
+        javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"],
+        die_on_exit=True,
+        enable_auth=True,
+    )
+    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)).jvm
+
+
+def settings(java, own):
     """How to enter the cluster where it is now; of a secured one a file says so."""
-    file = os.environ.get(f"LINKFLAP_CONFIG_{os.environ['LINKFLAP_CLUSTER']}")
-    lines = Path(file).read_text().splitlines() if file else []
-    return dict(line.split("=", 1) for line in lines) | {"bootstrap.servers": os.environ["LINKFLAP_BOOTSTRAP"]}
+    made = java.java.util.Properties()
+    if file := os.environ.get(f"LINKFLAP_PROPERTIES_{os.environ['LINKFLAP_CLUSTER']}"):
+        made.load(java.java.io.FileReader(file))
+    made.putAll(own | {"bootstrap.servers": os.environ["LINKFLAP_BOOTSTRAP"]})
+    return made
 
 
 def main():
     signal.signal(signal.SIGTERM, stop)
-    orders, payments = Consumer(cluster() | READING), Producer(cluster() | WRITING)
-    payments.init_transactions()
+    java = jvm()
+    kafka, output, wait = java.org.apache.kafka.clients, os.environ["LINKFLAP_WRITES"], java.java.time.Duration.ofMillis(200)
+    orders = kafka.consumer.KafkaConsumer(settings(java, READING))
+    payments = kafka.producer.KafkaProducer(settings(java, WRITING))
+    payments.initTransactions()
     orders.subscribe(os.environ["LINKFLAP_READS"].split(","))
     while not stopping:
-        batch = [record for record in orders.consume(100, timeout=0.2) if record.error() is None]
-        if not batch:
+        batch = orders.poll(wait)
+        if not batch.count():
             continue
-        payments.begin_transaction()
-        for order in batch:
-            payments.produce(os.environ["LINKFLAP_WRITES"], b"paid " + (order.key() or b""), order.key(), headers=order.headers())
+        payments.beginTransaction()
+        for order in batch.iterator():
+            key = order.key()
+            payments.send(kafka.producer.ProducerRecord(output, None, key, b"paid " + (key or b""), order.headers()))
+        positions = {partition: kafka.consumer.OffsetAndMetadata(orders.position(partition)) for partition in orders.assignment()}
         if not APART:
-            payments.send_offsets_to_transaction(orders.position(orders.assignment()), orders.consumer_group_metadata())
-        payments.commit_transaction()
+            payments.sendOffsetsToTransaction(positions, orders.groupMetadata())
+        payments.commitTransaction()
         fail_point()
         if APART:
-            orders.commit(offsets=orders.position(orders.assignment()), asynchronous=False)
+            orders.commitSync(positions)
     orders.close()
 
 
