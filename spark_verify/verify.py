@@ -29,6 +29,7 @@ from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.read.pieces import UNSEEN
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, session
+from linkflap.spark_verify.spark.finding_rows import FindingRow, unjudged
 from linkflap.spark_verify.spark.masters import LOCAL
 from linkflap.spark_verify.spark.spark_progress import Watch
 from linkflap.spark_verify.verdict import parquet
@@ -66,9 +67,9 @@ def verify(
     needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
-    found: dict[str, list[job.FindingRow]] = defaultdict(list)
+    found: dict[str, list[FindingRow]] = defaultdict(list)
     some, checks = list(plans.values()), list(needed.values())
-    rows: Iterable[job.FindingRow]
+    rows: Iterable[FindingRow]
     try:
         rows = _findings(spark or session.session(master, settings), some, checks, tell)
     except _SparkFailed as failed:
@@ -81,7 +82,7 @@ def verify(
     return [keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements]
 
 
-def keep(judgement: Judgement, rows: Sequence[job.FindingRow], folder: Path) -> Judgement:
+def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judgement:
     """Writes a judgement into a folder, where this user may write there, and says whether it did."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ def made_of(run: Path, check: Check) -> bool:
     return check.from_bytes or RunReader(run).run.recorded
 
 
-def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[job.FindingRow]:
+def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[FindingRow]:
     try:
         return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
@@ -114,7 +115,7 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
 
 def _each_alone(
     plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell, master: str, settings: Mapping[str, str] | None
-) -> Iterator[job.FindingRow]:
+) -> Iterator[FindingRow]:
     for each in plans:
         try:
             yield from _findings(session.session(master, settings), [each], checks, tell)
@@ -122,8 +123,8 @@ def _each_alone(
             yield from _unjudged([each], checks, failed)
 
 
-def _unjudged(plans: Sequence[RunPlan], checks: Sequence[Check], failed: _SparkFailed) -> list[job.FindingRow]:
-    return [job.unjudged(p.run, check.name, str(failed)) for p in plans for check in checks]
+def _unjudged(plans: Sequence[RunPlan], checks: Sequence[Check], failed: _SparkFailed) -> list[FindingRow]:
+    return [unjudged(p.run, check.name, str(failed)) for p in plans for check in checks]
 
 
 def _sentence(trace: str) -> str:

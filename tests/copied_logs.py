@@ -12,8 +12,10 @@ from linkflap.harness.capture.folders import Asked, record
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.read.assemble import damage_of, views
+from linkflap.spark_verify.read.assemble import views
+from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.spark import job
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, ours, rewrite, segment
 from tests.kafka_log import record as plain
@@ -36,10 +38,10 @@ def judged(folder: Path, wanted: Asked) -> Judgement:
 def judged_again(folder: Path) -> Judgement:
     """Judges a run directory, of a recorded run too, but for what takes several partitions to see."""
     recorded = RunReader(folder).run.recorded
-    rows: list[job.FindingRow] = []
+    rows: list[FindingRow] = []
     for view in views(folder):
         rows += [
-            job.FindingRow(
+            FindingRow(
                 run=view.run, topic="", partition=-1, check="", finding="damage", data={"path": d.path, "reason": d.reason}
             )
             for d in damage_of(view)

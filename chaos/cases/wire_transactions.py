@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.tools.wire import Producer, Wire, record_batch
+from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until

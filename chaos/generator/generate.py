@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule_checks
 from linkflap.chaos.generator import packages, setting
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.coverage import Coverage, cells_of
@@ -59,7 +59,7 @@ def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
 def playable(scenario: Scenario) -> bool:
     """Whether a scenario passes all that is checked before anything is started."""
     try:
-        schedule.check(scenario.schedule, scenario.topology)
+        schedule_checks.check(scenario.schedule, scenario.topology)
         reversed_ = any(fault.name.reverses for fault in scenario.schedule)
         mirrors.check(scenario.mirror, reversible=reversed_)
         mirrors.check_played(scenario)

@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeGuard, get_args
 
 import msgspec
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import value_lines
 from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
@@ -173,7 +173,7 @@ def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
         duration=file.duration,
         runtime=file.runtime,
     )
-    _placed(reader, ("fault",), lambda: schedule.check(made.schedule, topology))
+    _placed(reader, ("fault",), lambda: schedule_checks.check(made.schedule, topology))
     return made
 
 

@@ -16,8 +16,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from linkflap.chaos.schedule import Player, check_runtime
-from linkflap.chaos.schedule import check as check_schedule
+from linkflap.chaos.schedule import Player
+from linkflap.chaos.schedule_checks import check as check_schedule
+from linkflap.chaos.schedule_checks import check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
 from linkflap.harness.machine.disk_full import is_full, unwritable

@@ -35,9 +35,10 @@ from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.evidence import Shown
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import Captured, Key
+from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.rows import batch_rows
-from linkflap.spark_verify.spark.job import FindingRow, combined, examine
+from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.spark.job import combined, examine
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
     "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "

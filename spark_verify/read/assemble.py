@@ -8,42 +8,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from linkflap.harness.log.coordinators import CoordinatorEntry, GroupCommit, GroupMembers, TransactionState
-from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.topology import INTERNAL_TOPICS
-from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
 from linkflap.spark_verify.facts.story import Story
-from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.facts.view import PartitionView, Read, Replica, Send, Watermarks
 from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.damage import keeps_ids, of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts
+from linkflap.spark_verify.read.history_rows import PARTS, history_rows
+from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
+from linkflap.spark_verify.read.replica_pieces import Chunk, ReplicaKey, do_not_join, replica_of
+from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, RECORD_FIELDS
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
-_BATCH: Final = RECORD_FIELDS.index("batch")
-_FLAGS: Final = ("crc_ok", "transactional")
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
-_ReplicaKey = tuple[str, str, int]
-"""Moment, cluster and broker of one captured replica."""
-_Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
-"""Piece of the log, place of the first batch in it, headers and records, a line each."""
 
 
 def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
@@ -108,13 +102,9 @@ def _settled(replica: Replica) -> Replica:
 
 def _same_bytes(story: Story) -> Iterator[Pair]:
     """What crossed which link, where the mirror keeps every byte."""
-    if _keeps_ids(story.facts.mirror.guarantee):
+    if keeps_ids(story.facts.mirror.guarantee):
         for mirrored_range in history(story).mirrored_ranges:
             yield mirrored_range.source, mirrored_range.destination, mirrored_range.start, mirrored_range.end
-
-
-def _keeps_ids(guarantee: Guarantee) -> bool:
-    return guarantee.offsets_kept and not guarantee.producer_ids_mapped
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
@@ -131,47 +121,8 @@ def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]
             yield view(run, topic, partition, own)
 
 
-def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
-    """What the rows say of parts of a history that could not be read."""
-    return [Damage(**row) for batch in rows for row in _of(batch, "damage").to_pylist()]
-
-
-def damage_of(seen: PartitionView) -> list[Damage]:
-    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
-    where = f"{seen.topic}-{seen.partition}"
-    there = {replica.cluster for replica in seen.replicas}
-    due = dict.fromkeys(() if seen.internal else (seen.home, *(destination for _, destination in seen.hops())))
-    absent = [Damage(path="captures", reason=f"no log of {where} on {name} was captured") for name in due if name not in there]
-    torn = [
-        Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{where}", reason=reason)
-        for replica in (*seen.replicas, *seen.earlier)
-        for reason in replica.damage
-    ]
-    return [*absent, *torn, *_strange_ids(seen)]
-
-
-def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
-    """Producer ids that no broker hands out, and that a mirror which keeps ids has from nowhere."""
-    if not _keeps_ids(seen.mirror.guarantee):
-        return
-    for replica in (*seen.replicas, *seen.earlier):
-        b = replica.batches
-        strange = np.flatnonzero((b.producer_id < -1) & b.crc_ok)
-        if len(strange):
-            first = f"first {b.producer_id[strange[0]]} at offset {b.base_offset[strange[0]]}"
-            where = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
-            yield Damage(path=where, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
-
-
 def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
     return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-
-
-def _of(batch: pa.RecordBatch, kind: str) -> pa.StructArray:
-    """The rows of one kind of history in a batch; none where it has no such column."""
-    if kind not in batch.schema.names:
-        return pa.array([], HISTORY.field(kind).type)
-    return batch[kind].drop_null()
 
 
 class Gathered:
@@ -179,8 +130,8 @@ class Gathered:
 
     def __init__(self) -> None:
         self.watermarks_and_groups: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
-        self._heads: dict[_ReplicaKey, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-        self._chunks: dict[_ReplicaKey, list[_Chunk]] = defaultdict(list)
+        self._heads: dict[ReplicaKey, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+        self._chunks: dict[ReplicaKey, list[Chunk]] = defaultdict(list)
         self._sends = Gathering()
         self._reads: list[Read] = []
         self._words: dict[object, object] = {}
@@ -190,10 +141,10 @@ class Gathered:
         if "replica" in batch.schema.names:
             self._replicas(batch)
         for kind, parts in self.watermarks_and_groups.items():
-            if len(mine := _of(batch, kind)):
+            if len(mine := of_kind(batch, kind)):
                 parts.append(mine.take(pa.array(np.arange(len(mine)))))  # a copy of these alone
-        self._sent(_of(batch, "send"))
-        for row, packed in self._split(_of(batch, "read"), _GOT):
+        self._sent(of_kind(batch, "send"))
+        for row, packed in self._split(of_kind(batch, "read"), _GOT):
             self._reads.append(Read(**row, **packed))
 
     def _replicas(self, batch: pa.RecordBatch) -> None:
@@ -240,13 +191,13 @@ class Gathered:
         One whose pieces leave open what it is as a whole is read again, as `captured`: the same view, however it was read.
         """
         whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
-        for key in [key for key, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
+        for key in [key for key, heads in self._heads.items() if do_not_join([heads[n] for n in sorted(heads)])]:
             del self._heads[key]
             self._chunks.pop(key, None)
             for batch in batch_rows([whole[key]]):
                 self.add(batch)
         order = sorted(self._heads, key=lambda key: (key[1], key[2], key[0]))
-        return tuple(_replica(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
+        return tuple(replica_of(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
 
     def sends(self) -> Sequence[Send]:
         """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
@@ -257,72 +208,6 @@ class Gathered:
         ordered = sorted(self._reads, key=attrgetter("returned", "time", "reader"))
         shared = tuple(read for read in ordered if read.kind in SHARE_KINDS)
         return tuple(read for read in ordered if read.kind not in SHARE_KINDS), shared
-
-
-def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether pieces do not add up to a log: one begins before the end of those before it, which is damage that none of them can
-    tell; or records of ours are in some of them only, where all of a log is decoded or nothing.
-    """
-    filled = [piece for piece in pieces if piece["lowest"] is not None]
-    reached = accumulate((piece["highest"] for piece in filled), max)
-    early = any(after["lowest"] <= highest for highest, after in zip(reached, filled[1:], strict=False))
-    return early or {piece["decoded"] for piece in pieces} >= {True, False}
-
-
-def _replica(key: _ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[_Chunk]) -> tuple[bool, Replica]:
-    """One replica from the rows of its pieces and the chunks of its log, which are used up."""
-    moment, cluster, broker = key
-    chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
-    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
-    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in chunks)), np.int64)
-    at, begins = [0, 0], dict[int, int]()
-    while chunks:
-        piece, _, *parts = chunks.pop()
-        begin, start = begins.setdefault(piece, at[0]), at[1]
-        for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
-            whole[:, at[number] : at[number] + len(part)] = part.T
-            at[number] += len(part)
-        records[_BATCH, start : at[1]] += begin
-    head = heads[min(heads)]
-    fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
-    fields |= {name: fields[name] != 0 for name in _FLAGS}
-    return head["last"], Replica(
-        cluster=cluster,
-        broker=broker,
-        leader=head["leader"],
-        canonical=head["canonical"],
-        log_start=head["log_start"],
-        high_watermark=head["high_watermark"],
-        high_watermark_from=head["high_watermark_from"],
-        last_stable=head["last_stable"],
-        stable_above=head["stable_above"],
-        batches=Batches(**fields),
-        records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
-        damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
-        moment=moment,
-        captured=head["captured"],
-        torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
-        entries=tuple(entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])),
-    )
-
-
-def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
-    """What coordinators wrote into one piece of a log, in its order (`spark_verify.read.rows`)."""
-    written = msgspec.json.decode(encoded, type=dict[str, list[dict[str, Any]]]) if encoded else {}
-    found: list[CoordinatorEntry] = []
-    for kind in (TransactionState, GroupCommit, GroupMembers):
-        found += msgspec.convert(written.get(kind.__name__, []), type=list[kind])  # type: ignore[valid-type]
-    return sorted(found, key=lambda entry: entry.offset)
-
-
-def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
-    """Where the first piece with damage is torn; if it begins with that, where those before it end."""
-    reached = -1
-    for piece in pieces:
-        if piece["torn_from"] is not None:
-            return max(int(piece["torn_from"]), reached + 1)
-        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
-    return WHOLE
 
 
 def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:

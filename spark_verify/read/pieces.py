@@ -27,8 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.history_rows import PARTS, history_rows
+from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.rows import HISTORY, PARTS, batch_rows, history_rows
+from linkflap.spark_verify.read.rows import HISTORY
 
 KEY: Final = ("run", "topic", "partition")
 BUNDLES: Final = pa.schema([("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())])

@@ -11,14 +11,12 @@ the rest compares are batch headers, whose CRCs are recomputed, so that equal he
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -28,33 +26,17 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
-from linkflap.spark_verify.checks.base import Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import Check, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read.assemble import damage_in, damage_of, view
+from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.damage import damage_in, damage_of
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.spark.json_columns import packed, unpacked
+from linkflap.spark_verify.spark.finding_rows import FINDINGS, FindingRow, crashed, damaged, of_combined, parsed, row_of, table
+from linkflap.spark_verify.spark.json_columns import unpacked
 
-FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]
-
-FINDINGS: Final = pa.schema(
-    [
-        ("run", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("check", pa.string()),
-        ("finding", pa.string()),
-        ("cluster", pa.string()),
-        ("origin", pa.string()),
-        ("count", pa.int64()),
-        ("kind", pa.string()),
-        ("offset", pa.int64()),
-        ("data", pa.string()),
-        ("together", pa.string()),
-    ]
-)
 WARM_UP: Final = Check(
     name="warm-up",
     guarantee="",
@@ -64,33 +46,6 @@ WARM_UP: Final = Check(
     kernel=lambda _: [],
     combine=lambda _: [],
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingRow:
-    """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
-
-    found      cluster, kind, offset, data = evidence
-    examined   cluster, origin, count; offset = start of the era, data = {"generation"}
-    unjudged   data = {"reason"}
-    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
-    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    partial finding       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures
-    failovers
-    """
-
-    run: str
-    topic: str
-    partition: int
-    check: str
-    finding: FindingName
-    cluster: str = ""
-    origin: str = ""
-    count: int = 0
-    kind: str = ""
-    offset: int = -1
-    data: Mapping[str, object]
-    together: str = ""
 
 
 def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]) -> list[FindingRow]:
@@ -109,12 +64,12 @@ def judged(
     watched: AbstractContextManager[object] | None = None,
 ) -> list[FindingRow]:
     """`findings` for runs that were planned already; `watched` is entered while Spark works."""
-    damage = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
+    damage = [damaged(p.run, d.path, d.reason) for p in plans for d in p.damage]
     keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
     spark.conf.set("spark.sql.shuffle.partitions", str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))))
     job = _job(spark, [frugal(p, checks) for p in plans], checks)
     with watched or nullcontext():
-        return damage + [_parsed(row) for row in job.toArrow().to_pylist()]
+        return damage + [parsed(row) for row in job.toArrow().to_pylist()]
 
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
@@ -163,18 +118,18 @@ def partition_judge(
         run, topic, partition = (scalar.as_py() for scalar in key)
         rows = rows_of(batches)
         if not topic:
-            yield from _table(_damage(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
+            yield from table(damaged(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
             return
         if not (by_run[run].judges(topic) or topic in INTERNAL_TOPICS):
             return
         try:
             seen = view(by_run[run], topic, partition, rows)
         except Exception as error:  # noqa: BLE001 - what cannot be put together makes every check unknown, with the reason
-            yield from _table(_crashed(run, topic, partition, check.name, error) for check in checks).to_batches()
+            yield from table(crashed(run, topic, partition, check.name, error) for check in checks).to_batches()
             return
-        yield from _table(_damage(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
+        yield from table(damaged(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
         for check in checks:
-            yield from _table(examine(check, seen)).to_batches()
+            yield from table(examine(check, seen)).to_batches()
 
     return judge
 
@@ -184,9 +139,9 @@ def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
     if seen.internal and not check.internal:
         return []
     try:
-        return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
+        return [row_of(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
     except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
-        return [_crashed(seen.run, seen.topic, seen.partition, check.name, error)]
+        return [crashed(seen.run, seen.topic, seen.partition, check.name, error)]
 
 
 def _proven(check: Check, seen: PartitionView) -> list[Finding]:
@@ -225,9 +180,9 @@ def combiner(
                 yield batch.cast(FINDINGS)
             else:
                 yield batch.filter(pc.invert(is_partial)).cast(FINDINGS)
-            partials += [_parsed(row) for row in batch.filter(is_partial).to_pylist()]
+            partials += [parsed(row) for row in batch.filter(is_partial).to_pylist()]
         if check is not None and check.combine is not None:
-            yield from _table(combined(check, key[0].as_py(), partials)).to_batches()
+            yield from table(combined(check, key[0].as_py(), partials)).to_batches()
 
     return combine
 
@@ -244,65 +199,6 @@ def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[Finding
         for r in ordered
     ]
     try:
-        return [_of_combined(run, check.name, each) for each in check.combine(partials)]
+        return [of_combined(run, check.name, each) for each in check.combine(partials)]
     except Exception as error:  # noqa: BLE001 - as in `examine`
-        return [_crashed(run, "", -1, check.name, error)]
-
-
-def _of_combined(run: str, check: str, each: Combined) -> FindingRow:
-    return _row(run, each.topic, each.partition, check, each.found)
-
-
-def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
-    def row(name: FindingName, values: Mapping[str, object], **rest: object) -> FindingRow:
-        data = msgspec.to_builtins(values, enc_hook=_numpy, str_keys=True)
-        return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
-
-    match finding:
-        case Found():
-            return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
-        case Examined():
-            era = {"generation": finding.generation}
-            return row(
-                "examined", era, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
-            )
-        case PartialFinding():
-            offset = int(finding.offset)
-            return row("partial", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
-        case Unjudged():
-            return row("unjudged", {"reason": finding.reason})
-
-
-def unjudged(run: str, check: str, reason: str) -> FindingRow:
-    """That a check could not be made in a run at all."""
-    return _row(run, "", -1, check, Unjudged(reason=reason))
-
-
-def _damage(run: str, path: str, reason: str) -> FindingRow:
-    return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
-
-
-def _crashed(run: str, topic: str, partition: int, check: str, error: Exception) -> FindingRow:
-    data = {"reason": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
-    return FindingRow(run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data)
-
-
-def _table(rows: Iterable[FindingRow]) -> pa.Table:
-    return pa.Table.from_pylist([_fields(row) for row in rows], FINDINGS)
-
-
-def _fields(row: FindingRow) -> dict[str, object]:
-    values = {name: getattr(row, name) for name in FINDINGS.names}
-    return values | {"data": msgspec.json.encode(row.data).decode()}
-
-
-def _numpy(value: object) -> object:
-    """Kernels count with numpy: its scalars and arrays are JSON values too."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"evidence holds a {type(value).__name__}, which is no JSON value")
-
-
-def _parsed(row: Mapping[str, object]) -> FindingRow:
-    data = msgspec.json.decode(str(row["data"]))
-    return FindingRow(**{**row, "data": data})
+        return [crashed(run, "", -1, check.name, error)]

@@ -13,8 +13,6 @@ import atexit
 import contextlib
 import logging
 import os
-import re
-import signal
 import struct
 import subprocess
 import sys
@@ -23,10 +21,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -37,6 +33,7 @@ from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.spark_verify.spark import class_archive, job, masters, pandas_free
+from linkflap.spark_verify.spark.jvm import cause, death, launch
 from linkflap.spark_verify.spark.spark_progress import Watch
 
 _WITHIN: Final = 120.0
@@ -45,36 +42,6 @@ _ARCHIVED: Final = 300.0
 """Seconds for a JVM to write its classes when it ends."""
 _MOURNED: Final = 10.0
 """Seconds in which a JVM that broke its connection has ended."""
-_OUT_OF_MEMORY: Final = 3
-"""Exit status of -XX:+ExitOnOutOfMemoryError."""
-# What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
-_OPENED: Final = (
-    "java.base/java.lang",
-    "java.base/java.lang.invoke",
-    "java.base/java.lang.reflect",
-    "java.base/java.io",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/jdk.internal.ref",
-    "java.base/sun.nio.ch",
-    "java.base/sun.nio.cs",
-    "java.base/sun.security.action",
-    "java.base/sun.util.calendar",
-)
-# Without the last two, Netty finds no memory it may touch on Java 24 and later, and Arrow with it: a query then never answers.
-_ALLOWED: Final = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    "-Djdk.reflect.useDirectMethodHandle=false",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dio.netty.allocator.type=pooled",
-    "--enable-native-access=ALL-UNNAMED",
-    "--sun-misc-unsafe-memory-access=allow",
-    "-XX:+ExitOnOutOfMemoryError",
-)
-_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
@@ -229,7 +196,7 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
     with printed.open("wb") as out, _lock:
         if _leaving:
             raise SetupError("Spark is not started any more: this process ends")
-        jvm = _jvm = _launch(java.path, options, gateway, out)
+        jvm = _jvm = launch(java.path, options, gateway, out)
     try:
         until(lambda: gateway.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
     except DeadlineExceeded as error:
@@ -250,36 +217,6 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
     os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
-def _launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
-    spark = Path(pyspark.__file__).parent
-    command = [str(java), *_QUICK, *options]
-    command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += [*_ALLOWED, f"-Djava.io.tmpdir={gateway.parent}"]
-    command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
-    # Python workers get the environment of the JVM: they must find every module that a check here may come from.
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    environment = (
-        os.environ
-        | {"PYTHONPATH": path}
-        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
-        | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(gateway.parent)})
-    )
-    jvm = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=out,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
-    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen): then the watchdog ends it.
-    cleanup.watch_over_me()
-    identity = process_identity.identify(jvm.pid)
-    if identity is not None:
-        ledger.add_child(identity)
-    return jvm
-
-
 def fate(error: BaseException) -> str:
     """What an error during a job says: that the JVM died, and of what, where it did; else Spark's own reason."""
     with _lock:
@@ -288,19 +225,5 @@ def fate(error: BaseException) -> str:
     within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return f"Spark's JVM {_death(jvm.wait(within))}"
+            return f"Spark's JVM {death(jvm.wait(within))}"
     return cause(str(error))
-
-
-def _death(status: int) -> str:
-    if status < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"was killed by {names.get(-status, f'signal {-status}')}"
-    return "ran out of memory" if status == _OUT_OF_MEMORY else f"died with exit status {status}"
-
-
-def cause(printed: str) -> str:
-    """The line of a Java or Python trace that says what happened."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(\S+\s)?[\w.]*(Error|Exception)\b.*", line)]
-    return (telling or lines or ["it printed nothing"])[-1]

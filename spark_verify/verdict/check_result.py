@@ -23,7 +23,7 @@ from linkflap.spark_verify.verdict.due import all_due, never_synced, not_carried
 from linkflap.spark_verify.verdict.run_checks import in_short
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.spark.job import FindingRow
+    from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""

@@ -19,7 +19,7 @@ from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.plan import RunPlan
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.spark.job import FindingRow
+    from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 MOST: Final = 200
 """Eras in a document."""

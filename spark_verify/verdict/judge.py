@@ -33,7 +33,7 @@ from linkflap.spark_verify.verdict.sentences import Names, labels
 from linkflap.spark_verify.verdict.shown import show
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.spark.job import FindingRow
+    from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 
 @dataclass(frozen=True, kw_only=True)

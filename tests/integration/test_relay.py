@@ -26,6 +26,7 @@ from linkflap.harness.workloads.crew import Names, make
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +42,7 @@ BEFORE_KAFKA_20734 = "4.1.2"
 """4.3.1 can lose the marker of a commit that arrives while the only broker starts: the relays then wait behind it for ever."""
 
 
-def judged(folder: Path) -> list[job.FindingRow]:
+def judged(folder: Path) -> list[FindingRow]:
     check = REGISTRY["exactly-once"]
     assert check.combine is not None
     rows = [row for view in views(folder) for row in job.examine(check, view)]

@@ -12,7 +12,7 @@ from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
 from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
 from linkflap.chaos.cases.tools import logs, metadata
-from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
 from linkflap.harness.model.errors import EnvironmentFailure

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults.clock_skew import ClockSkew, clock_of, near
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
@@ -78,11 +78,11 @@ def test_seconds_that_are_no_skew_are_refused(tmp_path: Path, seconds: float) ->
 
 
 def test_without_its_library_it_is_refused_before_anything_starts(bare: None) -> None:
-    for refused in (lambda: schedule.check_runtime([spec()], "process"), Bounds(faults=("clock-skew",)).check):
+    for refused in (lambda: schedule_checks.check_runtime([spec()], "process"), Bounds(faults=("clock-skew",)).check):
         with pytest.raises(InputError, match="apt install libfaketime"):
             refused()
     with pytest.raises(InputError, match="run it with --runtime process"):
-        schedule.check_runtime([spec()], "docker")
+        schedule_checks.check_runtime([spec()], "docker")
 
 
 def test_a_library_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_library_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_library_is_loaded_into_one_command(library: Path) -> None:
-    schedule.check_runtime([spec()], "process")
+    schedule_checks.check_runtime([spec()], "process")
     before = faketime.command(-30.0)
     assert before[0] == "/usr/bin/env"
     assert {f"LD_PRELOAD={library}", "FAKETIME=-30", "FAKETIME_FORCE_MONOTONIC_FIX=0"} <= set(before)

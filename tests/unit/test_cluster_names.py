@@ -8,7 +8,7 @@ import pytest
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
-from linkflap.chaos.schedule import check as check_schedule
+from linkflap.chaos.schedule_checks import check as check_schedule
 from linkflap.harness.cli.logs import _link, _named
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.model.errors import InputError

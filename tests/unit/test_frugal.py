@@ -11,8 +11,8 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.read.assemble import views
+from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import plan
-from linkflap.spark_verify.read.rows import batch_rows
 from linkflap.spark_verify.spark import job
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.synthetic import write_run

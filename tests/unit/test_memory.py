@@ -11,7 +11,7 @@ from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read import rows
+from linkflap.spark_verify.read import history_rows, log_rows
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark.job import examine
@@ -34,8 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def read(root: Path) -> tuple[RunPlan, list[pa.RecordBatch]]:
     planned = plan(root)
-    history = [batch for part in rows.PARTS for batch in rows.history_rows(root, part)]
-    return planned, [*rows.batch_rows(planned.replicas), *history]
+    history = [batch for part in history_rows.PARTS for batch in history_rows.history_rows(root, part)]
+    return planned, [*log_rows.batch_rows(planned.replicas), *history]
 
 
 def assembled(root: Path) -> PartitionView:
@@ -57,8 +57,8 @@ def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: C
     assert (peak(lambda: examine(check, many)) - peak(lambda: examine(check, few))) / MORE < WHILE_JUDGED
 
 
-@pytest.mark.parametrize("part", rows.PARTS)
+@pytest.mark.parametrize("part", history_rows.PARTS)
 def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rows, "_ROWS_AT_ONCE", 64)
-    few, many = (peak(lambda run=run: [len(batch) for batch in rows.history_rows(run, part)]) for run in runs)
+    monkeypatch.setattr(history_rows, "_ROWS_AT_ONCE", 64)
+    few, many = (peak(lambda run=run: [len(batch) for batch in history_rows.history_rows(run, part)]) for run in runs)
     assert many < 1.5 * few + 64 * (MANY - FEW)

@@ -11,7 +11,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark import job
-from linkflap.spark_verify.spark.job import FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement, findings
 from tests.oracles.happenings import world

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.spark.job import FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict import parquet
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade, older, running
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
@@ -48,9 +48,9 @@ def test_the_newest_release_is_upgraded_to_nothing() -> None:
 
 
 def test_containers_are_refused_before_anything_starts() -> None:
-    schedule.check_runtime([spec()], "process")
+    schedule_checks.check_runtime([spec()], "process")
     with pytest.raises(InputError, match="run it with --runtime process"):
-        schedule.check_runtime([spec()], "docker")
+        schedule_checks.check_runtime([spec()], "docker")
 
 
 def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> None:

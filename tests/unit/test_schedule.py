@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from linkflap.chaos import schedule, triggers
+from linkflap.chaos import schedule, schedule_checks, triggers
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Bite
@@ -63,7 +63,7 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
 )
 def test_a_schedule_that_cannot_be_played_is_refused(specs, says):
     with pytest.raises(InputError, match="fault") as refused:
-        schedule.check(specs, parse("A->B"))
+        schedule_checks.check(specs, parse("A->B"))
     assert says in str(refused.value)
 
 
@@ -74,11 +74,11 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
         FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0.0, duration=1.0, when="after:reverse"),
         FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0.0, duration=1.0),
     ]
-    schedule.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
-    schedule.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
-    schedule.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
+    schedule_checks.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
+    schedule_checks.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
+    schedule_checks.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
     reverse_dies = [replace(CRASH, when="after:reverse"), replace(HOME, when="after:crash")]
-    schedule.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
+    schedule_checks.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
 
 
 def test_a_fault_that_follows_another_is_described_so():
@@ -90,7 +90,7 @@ def test_a_fault_that_follows_another_is_described_so():
 def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(name, seed):
     once = scenario(name, Wish(seed=seed))
     assert once == scenario(name, Wish(seed=seed))
-    schedule.check(once.schedule, once.topology)
+    schedule_checks.check(once.schedule, once.topology)
 
 
 def test_different_seeds_give_different_schedules():

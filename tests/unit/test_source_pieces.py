@@ -22,8 +22,8 @@ from linkflap.spark_verify.facts.story import RunFacts
 from linkflap.spark_verify.facts.view import WHOLE, PartitionView
 from linkflap.spark_verify.read import assemble, pieces
 from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.rows import batch_rows
 from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify.spark import session
+from linkflap.spark_verify.spark import jvm, session
 
 OPENS = """
 import sys
@@ -77,9 +77,9 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
 
 def test_the_telling_line_of_a_trace():
     trace = "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no run.json\n SQLSTATE"
-    assert session.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
-    assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
-    assert session.cause("") == "it printed nothing"
+    assert jvm.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
+    assert jvm.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
+    assert jvm.cause("") == "it printed nothing"
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Bounds, GroupOffset
 from linkflap.spark_verify.facts.eras import eras
-from linkflap.spark_verify.read import rows
-from linkflap.spark_verify.read.assemble import damage_of, views
+from linkflap.spark_verify.read import history_rows, log_rows
+from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.captures import is_data
+from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
 from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
@@ -196,7 +197,7 @@ def test_torn_bytes_and_lines_are_reported(root: Path):
     assert not view.canonical()["A"].damage
     with (root / "polls" / "r1.jsonl").open("ab") as file:
         file.write(b'{"time": 1')
-    (damaged,) = [b for b in rows.history_rows(root, "polls") if b["damage"].null_count == 0]
+    (damaged,) = [b for b in history_rows.history_rows(root, "polls") if b["damage"].null_count == 0]
     assert damaged["damage"][0].as_py()["reason"].endswith("is torn")
     assert damaged["topic"].to_pylist() == [""]
 
@@ -213,10 +214,10 @@ def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_t
 
 def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch: pytest.MonkeyPatch):
     whole = list(views(root))
-    monkeypatch.setattr(rows, "_BATCHES_AT_ONCE", 3)
-    monkeypatch.setattr(rows, "_RECORDS_AT_ONCE", 4)
-    monkeypatch.setattr(rows, "_BYTES_AT_ONCE", 300)
-    pieces = sum(len(b) for b in rows.batch_rows(plan(root).replicas))
+    monkeypatch.setattr(log_rows, "_BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr(log_rows, "_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(log_rows, "BYTES_AT_ONCE", 300)
+    pieces = sum(len(b) for b in log_rows.batch_rows(plan(root).replicas))
     assert pieces > 30
     assert synthetic.same(whole, list(views(root)))
 
@@ -280,7 +281,7 @@ def test_operations_may_be_recorded_in_any_order(root: Path):
     path.write_bytes(b"".join(lines[1::2][::-1]))
     (root / "operations" / "p2.jsonl").write_bytes(b"".join(lines[::2]))
     assert synthetic.same(next(iter(views(root))).sends, whole)
-    assert not [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    assert not [b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0]
 
 
 @pytest.mark.parametrize(
@@ -296,5 +297,5 @@ def test_operations_that_do_not_come_in_twos_are_reported(root: Path, extra: Cal
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))
-    (damaged,) = [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    (damaged,) = [b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0]
     assert reason in damaged["damage"][0].as_py()["reason"]

@@ -10,7 +10,8 @@ import pytest
 from linkflap.chaos.scenarios import SCENARIOS, broker_loss, link_flap
 from linkflap.chaos.scenarios.base import Wish, homes
 from linkflap.chaos.scenarios.chain_flap import build
-from linkflap.chaos.schedule import check, spared
+from linkflap.chaos.schedule import spared
+from linkflap.chaos.schedule_checks import check
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse

@@ -13,7 +13,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
 from linkflap.harness.mirrors.shadow.log.producer_ids import complement, negate, region
 
 Formula = Callable[[int], int]

@@ -7,7 +7,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.chaos.cases.tools.wire import record_batch
+from linkflap.chaos.cases.tools.record_batch import record_batch
 
 
 def _failed_over(bench: Bench, ids: str) -> Observation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.mirrors.shadow.log.producer_ids import negate
 

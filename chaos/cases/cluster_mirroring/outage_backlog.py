@@ -8,7 +8,8 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.chaos.cases.tools.record_batch import record_batch
+from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.wait import pause, until
 
 PARTITIONS, BACKLOG, SIZE = 40, 25, 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.wire import record_batch
+from linkflap.chaos.cases.tools.record_batch import record_batch
 
 
 def _sent_twice(bench: Bench, *, idempotent: bool) -> Observation:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.chaos.cases.tools.record_batch import record_batch
+from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 

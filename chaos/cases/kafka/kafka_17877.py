@@ -8,7 +8,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
-from linkflap.chaos.cases.tools.wire import Producer
+from linkflap.chaos.cases.tools.record_batch import Producer
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages

@@ -6,7 +6,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.wire import Producer
+from linkflap.chaos.cases.tools.record_batch import Producer
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 

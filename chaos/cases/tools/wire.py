@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from crc32c import crc32c
-
-from linkflap.harness.log import layout
+from linkflap.chaos.cases.tools.record_batch import Producer
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -35,14 +31,6 @@ class Leadership:
     epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
-    """What InitProducerId gave."""
-
-    id: int
-    epoch: int
 
 
 class Wire:
@@ -280,37 +268,3 @@ def leader(address: str, topic: str, partition: int = 0) -> int:
     """The leader of a partition by a broker's metadata: -1 when it has none, -2 when the broker does not say."""
     seen = answered(address, topic)
     return seen[partition].leader if partition in seen else -2
-
-
-def record_batch(
-    values: Sequence[bytes],
-    *,
-    producer: Producer | None = None,
-    sequence: int = -1,
-    transactional: bool = False,
-) -> bytes:
-    """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader epoch -1."""
-    now = int(time.time() * 1000)
-    body = b"".join(_record(delta, value) for delta, value in enumerate(values))
-    who = producer or Producer(id=-1, epoch=-1)
-    attributes = layout.TRANSACTIONAL if transactional else 0
-    covered = struct.pack(
-        ">hiqqqhii", attributes, len(values) - 1, now, now, who.id, who.epoch, sequence, len(values)
-    ) + body  # fmt: skip
-    return struct.pack(">qiibI", 0, len(covered) + 9, -1, layout.MAGIC, crc32c(covered)) + covered
-
-
-def _record(delta: int, value: bytes) -> bytes:
-    inner = b"\0" + _varint(0) + _varint(delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
-    return _varint(len(inner)) + inner
-
-
-def _varint(value: int) -> bytes:
-    """Zigzag, as record fields have it."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

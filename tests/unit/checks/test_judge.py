@@ -14,7 +14,7 @@ from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.workloads.crew import Names
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
-from linkflap.spark_verify.spark.job import FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.judge import judge
 from linkflap.spark_verify.verdict.shown import EXAMPLES
 from linkflap.topologies import parse

@@ -10,7 +10,8 @@ from histories import SECOND, Log, commit, ints, poll, promoted, uid, view
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.job import FindingRow, combined, examine
+from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.spark.job import combined, examine
 from tests.traced import peak
 
 FEW, MANY, RECORDS = 300, 1200, 10

@@ -1,0 +1,144 @@
+"""Rows of a history: operations put together from their two rows, polls, watermarks, committed offsets of groups, and damage."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
+
+_ROWS_AT_ONCE: Final = 4096
+
+Row = tuple[object, ...]
+"""A row of the history: topic, partition, and the fields of its kind."""
+
+
+def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one part of the history (PARTS), some MiB at a time. Damage is keyed by topic "" and partition -1."""
+    run, damage = str(root), list[Damage]()
+    kind, read = _READERS[part]
+    yield from _record_batches(run, kind, read(RunReader(root), damage))
+    yield from _record_batches(run, "damage", (("", -1, each.path, each.reason) for each in damage))
+
+
+def _record_batches(run: str, kind: str, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    waiting: list[Row] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += sum(len(value) for value in row if isinstance(value, bytes))
+        if size >= BYTES_AT_ONCE or len(waiting) >= _ROWS_AT_ONCE:
+            yield _of_kind(run, kind, waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _of_kind(run, kind, waiting)
+
+
+def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
+    topics, partitions, *columns = zip(*rows, strict=True)
+    fields = list(HISTORY.field(kind).type)
+    values = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    mine = pa.StructArray.from_arrays(values, fields=fields)
+    key = [pa.repeat(run, len(rows)), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
+    rest = [mine if field.name == kind else pa.nulls(len(rows), field.type) for field in list(HISTORY)[3:]]
+    return pa.record_batch([*key, *rest], schema=HISTORY)
+
+
+def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
+    """Every operation once both of its rows were met, what is left of them in the end. Held are operations under way."""
+    invoked: dict[int, Operation] = {}
+    returned: dict[int, Operation] = {}
+    over = array("q")
+    for row in reader.each(Operation, damage):
+        mine, others = (invoked, returned) if row.phase == "invoke" else (returned, invoked)
+        mine[row.number] = row
+        if row.number in others:
+            over.append(row.number)
+            yield from _operation(invoked.pop(row.number), returned.pop(row.number))
+    numbers = np.sort(np.concatenate((np.array(over, np.int64), *(np.array(list(d), np.int64) for d in (invoked, returned)))))
+    again = numbers[1:][numbers[1:] == numbers[:-1]]
+    if len(again):
+        damage.append(Damage(path="operations", reason=f"{len(again)} are there twice, first {again[0]}"))
+    orphans = sorted(returned.keys() - set(again.tolist()))
+    if orphans:
+        damage.append(Damage(path="operations", reason=f"{len(orphans)} returned and were never invoked, first {orphans[0]}"))
+    for number in sorted(invoked.keys() | returned.keys()):
+        yield from _operation(invoked.get(number), returned.get(number))
+
+
+def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
+    """Puts the two rows of an operation together. What the return does not speak of is as it was when it was invoked."""
+    last = returned or invoked
+    if last is None:
+        return
+    groups: dict[tuple[str, int, int], SendGroup] = {}
+    for row in (invoked, returned):
+        groups |= {(g.topic, g.partition, g.first_uid): g for g in (row.sends if row else ())}
+    for group in groups.values():
+        offsets = np.full(group.count, -1, "<i8")
+        for index, count, offset in group.acks:
+            offsets[index : index + count] = np.arange(offset, offset + count)
+        refused = np.zeros(group.count, np.bool_)
+        for index, count in group.refused:
+            refused[index : index + count] = True
+        origin = group.made_from or Fetched(topic="", partition=-1)
+        uids, inputs = _apart(origin)
+        yield (
+            group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
+            returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
+            returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid,
+            last.group, origin.topic, origin.partition, origin.position,
+            offsets.tobytes(), refused.tobytes(), inputs, uids,
+        )  # fmt: skip
+
+
+def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
+    """The uids and the offsets of what was fetched, one by one."""
+    if not fetched.runs:
+        return b"", b""
+    first, offset, count = np.array(fetched.runs, "<i8").T
+    run = np.repeat(np.arange(len(count)), count)
+    index = np.arange(len(run), dtype="<i8") - (np.cumsum(count) - count)[run]
+    return np.where(first[run] >= 0, first[run] + index, first[run]).tobytes(), (offset[run] + index).tobytes()
+
+
+def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
+    for poll in reader.each(Poll, damage):
+        for fetched in poll.fetched:
+            uids, offsets = _apart(fetched)
+            yield (
+                fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
+                poll.time, poll.returned, fetched.position, uids, offsets,
+            )  # fmt: skip
+
+
+def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
+    for w in reader.each(Watermark, damage):
+        yield (
+            w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start, w.last_stable, w.high_watermark,
+            w.leader_epoch,
+        )  # fmt: skip
+
+
+def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
+    """Committed offsets of groups; that there are none at all is no damage, for not every run has a group."""
+    wrong: list[Damage] = []
+    for g in reader.each(GroupOffset, wrong):
+        yield g.topic, g.partition, g.time, g.cluster, g.group, g.offset
+    damage += [d for d in wrong if d.path != GroupOffset.__name__.lower()]
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[RunReader, list[Damage]], Iterator[Row]]]]] = {
+    "operations": ("send", _sends),
+    "polls": ("read", _reads),
+    "watermarks": ("watermark", _watermarks),
+    "groups": ("group", _groups),
+}
+PARTS: Final = tuple(_READERS)

@@ -1,0 +1,150 @@
+"""Rows of captured logs: batch headers, records, what coordinators wrote, and the bounds and damage of each replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from linkflap.harness.log import batches, coordinators, records
+from linkflap.harness.log.segments import Damage as Torn
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.spark_verify.facts.view import DATA, Ints
+from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.rows import BATCHES, BYTES_AT_ONCE, HEADER_FIELDS, RECORD_FIELDS
+
+_BATCHES_AT_ONCE: Final = 4096
+_RECORDS_AT_ONCE: Final = 32768
+
+
+def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
+    """The rows of some replicas, in Arrow batches of some MiB."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for replica in replicas:
+        for piece in _replica_rows(replica):
+            waiting.append(piece)
+            size += piece.nbytes
+            if size >= BYTES_AT_ONCE:
+                yield pa.concat_batches(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
+    """The rows of one replica, or of a piece of one; its own comes last, when it is known what is wrong with its records.
+
+    What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest` and `highest` offset of a
+    batch, null where there is none; whether records were `decoded`, null where there were none to decode; and `torn_from`, null
+    of what is whole, -1 where nothing that can be read is before the damage.
+    """
+    bounds = captured.bounds
+    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
+    log = batches.scan([Path(path) for path in captured.paths])
+    torn = _torn(captured, log)
+    unreadable = list[Torn]()
+    decoding = _decodes(captured, log)
+    for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
+        packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
+        if decoding:
+            decoded, wrong = records.decode(log, begin, end)
+            unreadable += wrong
+            packed = _packed(decoded, RECORD_FIELDS)
+        starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
+        for first, after in _pieces(starts):
+            headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
+            mine = packed[starts[first] : starts[after]]
+            yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes(), None])
+    if not decoding and captured.canonical:
+        unreadable += records.unknown_codecs(log)
+    entries, undecodable = coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
+    head = {
+        "leader": bounds.leader,
+        "canonical": captured.canonical,
+        "log_start": bounds.log_start,
+        "high_watermark": bounds.high_watermark,
+        "high_watermark_from": bounds.high_watermark_from,
+        "last_stable": bounds.last_stable,
+        "stable_above": bounds.stable_above,
+        "damage": [*captured.damage, *map(str, torn), *_not_captured(captured), *filter(None, [undecodable])],
+        "unreadable": [str(d) for d in unreadable],
+        "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable]),
+        "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
+        **_span(log),
+        "captured": captured.time,
+        "last": captured.last,
+    }
+    yield _record_batch([*key, -1, head, b"", b"", _encoded(entries)])
+
+
+def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
+    """What coordinators wrote, by type, each in the log's order."""
+    kinds: dict[str, list[coordinators.CoordinatorEntry]] = {}
+    for entry in entries:
+        kinds.setdefault(type(entry).__name__, []).append(entry)
+    return msgspec.json.encode(kinds) if kinds else None
+
+
+def _not_captured(captured: Captured) -> Iterator[str]:
+    if not captured.paths:
+        bounds = captured.bounds
+        yield f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured"
+
+
+def _span(log: batches.Log) -> Mapping[str, int | None]:
+    """The lowest and the highest offset of a batch."""
+    if not len(log.headers):
+        return {"lowest": None, "highest": None}
+    return {"lowest": int(log.headers.base_offset.min()), "highest": int(log.headers.last_offset.max())}
+
+
+def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
+    """The damage, without the batch that the broker was writing when it was captured or killed."""
+    if not captured.bounds.unfinished:
+        return log.damage
+    last = log.segments[-1]
+    begins = len(last.data) - captured.bounds.unfinished
+    return [d for d in log.damage if (d.kind, d.file, d.position) != ("torn-tail", last.name, begins)]
+
+
+def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
+    """The offset behind the batches that are in the files before what is wrong with them."""
+    if not damage:
+        return None
+    order = {segment.name: index for index, segment in enumerate(log.segments)}
+    segment, position = min((order[d.file], d.position) for d in damage)
+    at = log.headers
+    before = (at.segment < segment) | ((at.segment == segment) & (at.position < position))
+    return int(at.last_offset[before].max(initial=-2)) + 1
+
+
+def _decodes(captured: Captured, log: batches.Log) -> bool:
+    """Whether anybody asks for its records."""
+    if not captured.canonical or captured.records == "none" or captured.bounds.topic in INTERNAL_TOPICS:
+        return False
+    return captured.records == "every" or records.holds_ours(log)
+
+
+def _pieces(starts: Ints) -> Iterator[tuple[int, int]]:
+    """Spans that hold a bounded number of batches and, but for one huge batch, of records."""
+    first, count = 0, len(starts) - 1
+    while first < count:
+        full = int(np.searchsorted(starts, starts[first] + _RECORDS_AT_ONCE, side="right")) - 1
+        after = min(max(full, first + 1), first + _BATCHES_AT_ONCE, count)
+        yield first, after
+        first = after
+
+
+def _packed(columns: object, names: Sequence[str], rows: slice = slice(None)) -> NDArray[np.int64]:
+    return np.stack([getattr(columns, name)[rows].astype("<i8") for name in names], axis=1)
+
+
+def _record_batch(values: Sequence[object]) -> pa.RecordBatch:
+    columns = [pa.array([value], field.type) for value, field in zip(values, BATCHES, strict=True)]
+    return pa.record_batch(columns, schema=BATCHES)

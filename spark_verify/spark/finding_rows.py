@@ -1,0 +1,120 @@
+"""Findings as rows of a Spark table, and back."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from linkflap.spark_verify.checks.base import Combined, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.spark.json_columns import packed
+
+FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]
+
+
+FINDINGS: Final = pa.schema(
+    [
+        ("run", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("check", pa.string()),
+        ("finding", pa.string()),
+        ("cluster", pa.string()),
+        ("origin", pa.string()),
+        ("count", pa.int64()),
+        ("kind", pa.string()),
+        ("offset", pa.int64()),
+        ("data", pa.string()),
+        ("together", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRow:
+    """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
+
+    found      cluster, kind, offset, data = evidence
+    examined   cluster, origin, count; offset = start of the era, data = {"generation"}
+    unjudged   data = {"reason"}
+    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
+    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
+    partial finding       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures
+    failovers
+    """
+
+    run: str
+    topic: str
+    partition: int
+    check: str
+    finding: FindingName
+    cluster: str = ""
+    origin: str = ""
+    count: int = 0
+    kind: str = ""
+    offset: int = -1
+    data: Mapping[str, object]
+    together: str = ""
+
+
+def of_combined(run: str, check: str, each: Combined) -> FindingRow:
+    return row_of(run, each.topic, each.partition, check, each.found)
+
+
+def row_of(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
+    def row(name: FindingName, values: Mapping[str, object], **rest: object) -> FindingRow:
+        data = msgspec.to_builtins(values, enc_hook=_numpy, str_keys=True)
+        return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
+
+    match finding:
+        case Found():
+            return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
+        case Examined():
+            era = {"generation": finding.generation}
+            return row(
+                "examined", era, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
+            )
+        case PartialFinding():
+            offset = int(finding.offset)
+            return row("partial", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
+        case Unjudged():
+            return row("unjudged", {"reason": finding.reason})
+
+
+def unjudged(run: str, check: str, reason: str) -> FindingRow:
+    """That a check could not be made in a run at all."""
+    return row_of(run, "", -1, check, Unjudged(reason=reason))
+
+
+def damaged(run: str, path: str, reason: str) -> FindingRow:
+    return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
+
+
+def crashed(run: str, topic: str, partition: int, check: str, error: Exception) -> FindingRow:
+    data = {"reason": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
+    return FindingRow(run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data)
+
+
+def table(rows: Iterable[FindingRow]) -> pa.Table:
+    return pa.Table.from_pylist([_fields(row) for row in rows], FINDINGS)
+
+
+def _fields(row: FindingRow) -> dict[str, object]:
+    values = {name: getattr(row, name) for name in FINDINGS.names}
+    return values | {"data": msgspec.json.encode(row.data).decode()}
+
+
+def _numpy(value: object) -> object:
+    """Kernels count with numpy: its scalars and arrays are JSON values too."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"evidence holds a {type(value).__name__}, which is no JSON value")
+
+
+def parsed(row: Mapping[str, object]) -> FindingRow:
+    data = msgspec.json.decode(str(row["data"]))
+    return FindingRow(**{**row, "data": data})
