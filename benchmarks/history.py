@@ -29,8 +29,9 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
-from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.incarnation import producer_config
+from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.values import Values
 
 TOPIC, PARTITIONS, RECORDS, PER_TRANSACTION, SIZE, SEED = "A.history", 4, 100, 2, 1024, 7

@@ -136,7 +136,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 @contextmanager
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """As `linkflap.deploy`, with the marker's arguments; its `folder` is the test's."""
-    from linkflap.api.world import deploy
+    from linkflap.api.deploy import deploy
 
     known = [name for name in signature(deploy).parameters if name != "folder"]
     wanted = {"topology": "A->B", **_wanted(request, known, with_options=False)}

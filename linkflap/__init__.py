@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from linkflap.api.consumer import Consumer as Consumer
+    from linkflap.api.deploy import deploy as deploy
     from linkflap.api.faults import Window as Window
     from linkflap.api.judged import Judged as Judged
     from linkflap.api.producer import Producer as Producer
     from linkflap.api.runs import run as run
     from linkflap.api.runs import verify as verify
     from linkflap.api.world import World as World
-    from linkflap.api.world import deploy as deploy
     from linkflap.harness.model.errors import EnvironmentFailure as EnvironmentFailure
     from linkflap.harness.model.errors import FaultError as FaultError
     from linkflap.harness.model.errors import InputError as InputError
@@ -58,7 +58,7 @@ _HOMES = {
     "Window": "linkflap.api.faults",
     "WorkloadSpec": "linkflap.harness.model.scenario",
     "World": "linkflap.api.world",
-    "deploy": "linkflap.api.world",
+    "deploy": "linkflap.api.deploy",
     "run": "linkflap.api.runs",
     "verify": "linkflap.api.runs",
 }

@@ -9,9 +9,8 @@ happens in here, the directory is left readable and nothing that was started is 
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,23 +20,22 @@ from linkflap.chaos.schedule_checks import check as check_schedule
 from linkflap.chaos.schedule_checks import check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
-from linkflap.harness.machine.disk_full import is_full, unwritable
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
-from linkflap.harness.model.events import Interrupted, NotEnded, Phase
-from linkflap.harness.model.interrupts import held_off
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.drain import drain
+from linkflap.harness.recording.run_end import broken_off, ended, remove_data, with_room, written
 from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Counters, Progress
-from linkflap.harness.rundir import FORMAT, Run, RunWriter, Status
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
 from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -114,13 +112,6 @@ def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
     progress.phase(name)
 
 
-def remove_data(deployment: Deployment) -> None:
-    """Removes what brokers left on disk: what is judged was captured."""
-    for cluster in deployment.clusters.values():
-        for broker in cluster.brokers.values():
-            shutil.rmtree(broker.log_dir, ignore_errors=True)
-
-
 def _perform(
     scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, exits: list[str]
 ) -> None:
@@ -144,7 +135,7 @@ def _perform(
     stack.callback(ended, writer, "watermarks", sampler.stop)
     stack.callback(ended, writer, "clients", clients.stop)
     stack.callback(ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
-    stack.push(partial(_broken_off, world, progress))
+    stack.push(partial(broken_off, world, progress))
     sampler.start()
     clients.prepare()
     _phase(writer, progress, "starting mirrors")
@@ -170,28 +161,6 @@ def _perform(
         world.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
-
-
-def _broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
-    """The first step of the end of a run: tells everyone, and when it breaks off, what all of them wait for goes first.
-
-    Clients and faults that wait for brokers end soon when these are gone.
-    """
-    world.ending.set()
-    if kind is not None:
-        progress.phase("stopping")
-        for workload in world.clients.workloads:
-            workload.ask_to_stop()
-        ended(world.recorder, "deployment", world.deployment.close)
-
-
-def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
-    """Ends something while a run breaks off: its failure is written down, and hides neither the reason nor what ends next."""
-    try:
-        with held_off():
-            end()
-    except LinkflapError as error:
-        writer.write(NotEnded(what=what, reason=str(error)))
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
@@ -263,61 +232,3 @@ class Ticker:
             for name, mirror in list(self._world.mirrors.items()):
                 self._progress.lag(name, mirror.lag() if mirror.alive else None)
         return False
-
-
-@contextmanager
-def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
-    """A run directory that says how the run ended, whatever happened; and the unexpected exits, which make the run failed."""
-    try:
-        writer = RunWriter(folder, run)
-    except OSError as error:
-        if is_full(error):
-            raise unwritable(folder, error) from error
-        raise InputError(
-            f"the run directory {folder} cannot be made ({error.strerror}); name another place with --out"
-        ) from error
-    status: Status = "failed"
-    why = ""
-    exits: list[str] = []
-    useless = False
-    try:
-        yield writer, exits
-        status, why = ("failed", "; ".join(exits)) if exits else ("finished", "")
-    except KeyboardInterrupt:
-        status, why = "interrupted", "interrupted by the user"
-        writer.write(Interrupted(by="signal"))
-        raise
-    except LinkflapError as failure:
-        why = str(failure)
-        useless = isinstance(failure, InputError) or not any(writer.logs.rglob("*.log"))
-        raise
-    except BaseException as defect:
-        why = repr(defect)
-        raise
-    finally:
-        if interrupts.asked() and status != "finished":  # a signal can come out of a library as any other error
-            status, why, useless = "interrupted", "interrupted by the user", False
-        with held_off():
-            try:
-                writer.close(status, error=why)
-            except EnvironmentFailure:
-                if status != "interrupted":
-                    raise
-            finally:
-                if useless:  # nothing ran: there is nothing to read, and the same command can be given again
-                    shutil.rmtree(folder)
-
-
-@contextmanager
-def with_room(writer: RunWriter) -> Iterator[None]:
-    """Whatever fails on a full disk, the full disk is reported as the reason."""
-    try:
-        yield
-    except LinkflapError:
-        writer.check()
-        raise
-    except OSError as error:
-        writer.check()
-        if is_full(error):
-            raise writer.breakage.because(error) from error
-        raise

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import COMMAND, check, command, jvms, topics_for
-from linkflap.harness.workloads.crew import Addresses, Crew, Names, make
+from linkflap.harness.workloads.crew import Addresses, Crew, Names
+from linkflap.harness.workloads.make_crew import make
 
 
 def make_all(

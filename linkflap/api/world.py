@@ -1,49 +1,27 @@
-"""`linkflap.deploy`: clusters, links and mirrors for a with statement; what happens there is written down, and judged after it.
-
-The recording half is that of `linkflap run` (harness.recording): the same sampler, captures, mirrors and faults. What a schedule
-does there, the block does here.
-"""
+"""What a block of `linkflap.deploy` is given: clusters, links and mirrors by name, and the faults that can be done to them."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Literal, final
 
 from linkflap.api import runs
 from linkflap.api.faults import Broker, Faults, Link, Window
 from linkflap.api.judged import Judged
 from linkflap.api.own_clients import OwnClients
-from linkflap.harness import mirrors, runtimes, workloads
-from linkflap.harness.capture import logs, watermarks
-from linkflap.harness.guarantees import declared
-from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols import Mirror as MirrorProtocol
-from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import PRINCIPALS, Principal, Security, entered_by, security_of
-from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.recording import run as recording
-from linkflap.harness.recording.drain import drain
-from linkflap.harness.recording.surroundings import java_inside, surroundings
-from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
-from linkflap.harness.version import VERSION
-from linkflap.harness.workloads.company import check_all, make_all
-from linkflap.topologies import parse
 
-NO_MIRROR: Final = MirrorSpec(kind="none")
 DRAINS_WITHIN: Final = 60.0
 
 
@@ -157,208 +135,3 @@ class World:
     def _check_open(self) -> None:
         if self._inner.stopping:
             raise InputError("the clusters are gone: their with statement has ended, or the run was judged")
-
-
-def deploy(
-    topology: str | Topology = "A->B",
-    *,
-    topics: Mapping[str, int] | Sequence[str] = (),
-    mirror: str | None = None,
-    mirror_options: Mapping[str, Option] | None = None,
-    workloads: Sequence[WorkloadSpec] = (),
-    readers: bool = True,
-    folder: str | Path | None = None,
-    runtime: str | None = None,
-    seed: int | None = None,
-    keep: bool = False,
-) -> AbstractContextManager[World]:
-    """Clusters and links, started and proven, in a with statement; what happens in it is written to the run directory `folder`.
-
-    `topics` are made at home: `{"A.orders": 3}` has three partitions and is written on A first. With a `mirror` they are copied
-    over every link. `readers`: clients of linkflap's own read them on every cluster that has them, so that what can be seen
-    there is judged too; `workloads` are more clients of linkflap's. At the end mirrors and readers catch up, and the logs are
-    captured; `World.verify` judges them. Where the block raises, what there is is captured, and the run counts as failed.
-    `keep` leaves the brokers' folders. Raises InputError before anything starts, EnvironmentFailure where the machine failed.
-    """
-    scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
-    chosen = runs.usual(runtime)
-    runtimes.check(chosen, scenario.topology)
-    path = runs.new(folder, "deploy")
-    began = Run(
-        format=FORMAT, linkflap=VERSION, command=f"linkflap.deploy({str(topology)!r})", runtime=chosen, status="running",
-        started=0, ended=0, scenario=scenario, environment=surroundings(scenario.topology, chosen, scenario.workloads),
-    )  # fmt: skip
-    return _Deployed(path, began, dict(_partitions(topics)), keep=keep)
-
-
-class _Deployed(AbstractContextManager["World"]):
-    """From the first broker to the last captured log. Used once."""
-
-    def __init__(self, folder: Path, run: Run, topics: dict[str, int], *, keep: bool) -> None:
-        self._folder, self._run, self._topics, self._keep = folder, run, topics, keep
-        self._exits: list[str] = []
-        self._session: _Session | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> World:
-        scenario = self._run.scenario
-        with ExitStack() as stack:
-            writer, self._exits = stack.enter_context(recording.written(self._folder, replace(self._run, started=now())))
-            stack.enter_context(recording.with_room(writer))
-            deployment = runtimes.runtime(self._run.runtime)(scenario.topology, folder=writer.logs, recorder=writer)
-            if not self._keep:
-                stack.callback(recording.remove_data, deployment)
-            stack.callback(recording.ended, writer, "deployment", deployment.close)
-            writer.describe(java_inside(deployment))
-            session = self._session = _Session(scenario, deployment, writer, self._run.runtime, self._topics, stack, self._exits)
-            world = World(deployment, session.inner, session.faults, self._folder, self._end)
-            session.start()
-            self._stack = stack.pop_all()
-        return world
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None = None) -> None:
-        """Captures what there is, and ends everything. Safe to call again."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        with self._stack:
-            if error is not None and not isinstance(error, Exception):
-                raise error  # the user's interrupt: nothing more is waited for
-            if error is not None:
-                self._exits.append(f"the block that used it raised {type(error).__name__}: {error}")
-            session.finish(drained=error is None)
-
-
-def _partitions(topics: Mapping[str, int] | Sequence[str]) -> Mapping[str, int]:
-    if isinstance(topics, str):
-        raise InputError(f"topics is the text {topics!r}; give a list of names, or a mapping from names to numbers of partitions")
-    return topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-
-
-def _scenario(
-    topology: str | Topology,
-    topics: Mapping[str, int] | Sequence[str],
-    mirror: str | None,
-    options: Mapping[str, Option],
-    more: Sequence[WorkloadSpec],
-    readers: bool,
-    seed: int | None,
-) -> Scenario:
-    """What run.json says of it. Raises InputError."""
-    made = parse(topology) if isinstance(topology, str) else topology
-    if options and not mirror:
-        raise InputError("mirror_options are of no mirror; name one with mirror=")
-    spec = mirrors.resolve(MirrorSpec(kind=mirror, options=options)) if mirror else declared(NO_MIRROR)
-    homes = dict.fromkeys(_home(name, count, made) for name, count in _partitions(topics).items())
-    specs = list(more)
-    check_all(specs)
-    for each in specs:
-        made.cluster(each.home)
-    for home in homes if readers else ():
-        reached = [link.destination for link in made.links if mirror and home in made.homes_over(link)]
-        specs += [
-            WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "assign": True})
-            for cluster in dict.fromkeys([home, *reached])
-        ]
-    return Scenario(
-        name="deploy",
-        about="clusters for a program, which broke and wrote what it wanted",
-        seed=secrets.randbits(32) if seed is None else seed,
-        # Without a mirror nothing crosses the links, whatever they are called.
-        topology=made,
-        mirror=spec,
-        workloads=tuple(specs),
-        schedule=(),
-        minimums=Minimums(committed=0, aborted=0, reads=0, afterwards=0),
-    )
-
-
-def _home(topic: str, partitions: int, topology: Topology) -> str:
-    """The cluster that a topic is at home on. Raises InputError."""
-    home, dot, rest = topic.partition(".")
-    known = [cluster.name for cluster in topology.clusters]
-    if not dot or not rest or home not in known:
-        raise InputError(f"topic {topic!r} does not say where it is at home; name it {known[0]}.{rest or topic}, for example")
-    if not isinstance(partitions, int) or not 1 <= partitions <= 1000:
-        raise InputError(f"topic {topic} cannot have {partitions} partitions; give 1 to 1000")
-    return home
-
-
-class _Session:
-    """What runs beside the block, from its start to the captured logs."""
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        deployment: Deployment,
-        writer: RunWriter,
-        runtime: str,
-        topics: dict[str, int],
-        stack: ExitStack,
-        exits: list[str],
-    ) -> None:
-        self._scenario, self._deployment, self._writer = scenario, deployment, writer
-        given = dict.fromkeys(
-            workloads.topics([w for w in scenario.workloads if w.kind != "readers"]), scenario.topics.partitions
-        )
-        self._topics = {**given, **topics}
-        for topic, partitions in self._topics.items():
-            home = deployment.clusters[topic.partition(".")[0]]
-            home.create_topic(topic, partitions=partitions)
-        bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
-        groups = workloads.groups(scenario.workloads)
-        sampler = self._sampler = watermarks.WatermarkSampler(bootstraps, self._topics, writer, groups=groups)
-        crews = make_all(scenario.workloads, addresses=deployment, topics=self._topics, writer=writer, seed=scenario.seed)
-        self._clients = OwnClients(crews, writer, deployment, groups)
-        mirrored = scenario.topology.links if scenario.mirror.kind != NO_MIRROR.kind else ()
-        self.inner = RunWorld(
-            deployment=deployment,
-            mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in mirrored},
-            clients=self._clients,
-            recorder=writer,
-            captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
-            topics=self._topics,
-        )
-        self.faults = Faults(self.inner, runtime)
-        self._bystanders = UnexpectedExits(self.inner, self.faults, exits)
-        stack.callback(recording.ended, writer, "watermarks", sampler.stop)
-        stack.callback(recording.ended, writer, "clients", self._clients.stop)
-        stack.callback(self.inner.ending.set)
-
-    def start(self) -> None:
-        """Returns when everything runs."""
-        self._sampler.start()
-        self._clients.prepare()
-        side_by_side(mirror.start for mirror in self.inner.mirrors.values())
-        self._bystanders.all_started()
-        self._clients.start()
-
-    def finish(self, *, drained: bool) -> None:
-        """Stops what runs, and captures what is there."""
-        world = self.inner
-        self._clients.stop_producers()
-        self._clients.let_go()
-        self._bystanders.look()
-        if drained:
-            drain(world, self._topics, self._watch)
-        self._clients.stop()
-        self._sampler.stop()
-        able = world.able_mirrors
-        for mirror in world.running_mirrors:
-            mirror.stop() if drained and mirror in able else mirror.crash()
-        for name in world.to_capture(self._bystanders.clusters):
-            world.capture("2-end", name)
-        own = self._clients.workloads_of_own()
-        self._writer.revise(replace(self._scenario, workloads=(*self._scenario.workloads, *own)))
-        if self._clients.crashes:
-            raise EnvironmentFailure(
-                f"a client of linkflap's own failed: {self._clients.crashes[0]}; report it with {self._writer.root}"
-            )
-
-    def _watch(self) -> bool:
-        self._writer.check()
-        self._bystanders.look()
-        return False

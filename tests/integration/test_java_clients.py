@@ -33,7 +33,8 @@ from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.make_crew import make
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job

@@ -25,7 +25,8 @@ from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Crew, Names, make
+from linkflap.harness.workloads.crew import Crew, Names
+from linkflap.harness.workloads.make_crew import make
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.events import HostStall, Phase
 from linkflap.harness.model.history import Bounds, EventRow, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import TopicSpec
-from linkflap.harness.recording import run as running
+from linkflap.harness.recording import run_end
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
 from tests.events import append_row
 from tests.unit.recorded_run import START, run
@@ -39,7 +39,7 @@ def refused(writer):
 @contextmanager
 def recorded(folder):
     """As a run is recorded, with nothing that runs."""
-    with running.written(folder, run()) as (writer, _), running.with_room(writer):
+    with run_end.written(folder, run()) as (writer, _), run_end.with_room(writer):
         yield writer
 
 

@@ -18,7 +18,8 @@ from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress, make
+from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress
+from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.producers import Producing
 from linkflap.harness.workloads.transactional import TransactionalClient

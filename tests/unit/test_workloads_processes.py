@@ -24,7 +24,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter, last_rows
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.protocol import Ask, Channel, ClientState, Command, Counts, Report, State
 from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker

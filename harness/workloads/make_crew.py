@@ -1,0 +1,103 @@
+"""Makes the clients of a workload, shared out among processes of a few each; nothing is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from linkflap.harness.model.clients import Library, libraries
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
+from linkflap.harness.rundir import Appender, RunWriter
+from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
+from linkflap.harness.workloads.consuming_crews import Readers, ShareGroup
+from linkflap.harness.workloads.crew import Addresses, Crew, Names, Producers
+from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.protocol import Host, Hosted
+from linkflap.harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.share_group import ShareClient
+from linkflap.harness.workloads.worker import Worker
+
+PER_PROCESS: Final = 3
+"""Clients of one process. It costs about 20 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
+
+
+class _Nowhere:
+    """Where a client writes that is made only to see whether its options are right."""
+
+    def __init__(self) -> None:
+        self._opened: list[Appender[Operation] | Appender[Poll]] = []
+
+    def operations(self, client: str) -> Appender[Operation]:
+        appender: Appender[Operation] = Appender(Path(os.devnull))
+        self._opened.append(appender)
+        return appender
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        appender: Appender[Poll] = Appender(Path(os.devnull))
+        self._opened.append(appender)
+        return appender
+
+    def write(self, event: Event, /) -> None: ...
+
+    def close(self) -> None:
+        for appender in self._opened:
+            appender.close()
+
+
+def _shared_out(hosted: Sequence[Hosted], every: Sequence[Library]) -> Iterator[tuple[Library, Sequence[Hosted]]]:
+    """The clients of each process, which are of one library; several libraries take turns, client by client."""
+    for number, library in enumerate(every):
+        own = hosted[number :: len(every)]
+        for first in range(0, len(own), PER_PROCESS):
+            yield library, own[first : first + PER_PROCESS]
+
+
+def make(
+    spec: WorkloadSpec, *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int, names: Names
+) -> Crew:
+    """A workload that is not started yet.
+
+    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
+    of which those named `<home>.*` are used; `names` is one object for the whole run. Raises InputError.
+    """
+    clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
+    links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
+    root = writer.root.resolve()  # processes of clients work in a folder of their own
+    nowhere, numbers = _Nowhere(), root / "logs" / "clients" / "numbers"
+    try:
+        shared = context(spec, clusters=clusters, links=links, topics=topics, writer=nowhere, seed=seed, numbers=Numbers(numbers))
+        cluster = first_cluster(shared)
+        pattern = KINDS[spec.kind].client(shared, "", cluster)
+    finally:
+        nowhere.close()
+    principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
+    entries = {name: security_of(entered_by(cluster.bootstrap, principal)) for name, cluster in addresses.clusters.items()}
+    hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
+    host = Host(
+        spec=spec,
+        topics=topics,
+        seed=seed,
+        clusters=clusters,
+        links=links,
+        root=str(root),
+        numbers=str(numbers),
+        clients=(),
+        entries={name: entry for name, entry in entries.items() if entry != OPEN},
+    )
+    workers = []
+    for library, some in _shared_out(hosted, libraries(spec.library)):
+        name = names.next("clients")
+        vm = jvms.jvm(library, root / "logs" / "clients" / f"{name}-jvm.log")
+        workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer))
+    if isinstance(pattern, ReaderClient):
+        return Readers(spec, workers, shared.topics, pattern)
+    if isinstance(pattern, ShareClient):
+        return ShareGroup(spec, workers, shared.topics, pattern)
+    return Producers(spec, workers, shared.topics)
