@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("harness", "chaos", "topologies", "spark_verify")
+FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify")
 MOST = 15
 DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
