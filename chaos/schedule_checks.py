@@ -82,9 +82,7 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
     Unless it comes after that mirror was reversed.
     """
     for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
-        mirror = spec.fault == KILL and spec.target == failover.target
-        broker = failover.name.forced and spec.on.cluster == failover.on.source
-        if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
+        if not _heals_what_ended(spec, failover) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
             continue
         timed = not before[spec.id] and not before[failover.id]
         if not timed or spec.at + spec.duration > failover.at:
@@ -93,6 +91,13 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
                 f"fault {spec.id!r} would start {spec.target} again at {ends}, after failover {failover.id!r} "
                 f"{f'at {failover.at:g} s ' if timed else ''}has ended it; let it end before"
             )
+
+
+def _heals_what_ended(spec: FaultSpec, failover: FaultSpec) -> bool:
+    """Whether the heal of a fault starts the mirror that a failover ends, or a broker of the source that it kills."""
+    mirror = spec.fault == KILL and spec.target == failover.target
+    broker = failover.name.forced and spec.on.cluster == failover.on.source
+    return mirror or broker
 
 
 def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:

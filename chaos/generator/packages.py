@@ -90,6 +90,10 @@ def targets(fault: str, draft: Draft) -> list[str]:
     return [target for target in _candidates(fault, draft) if FAULTS[fault].applies_to(target, draft.topology) is None]
 
 
+def _is_of_brokers(fault: str) -> bool:
+    return fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition"
+
+
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """What there is by now of the kind that a fault is done to."""
     if FaultName(fault).of_link or fault in OF_CERTIFICATES:
@@ -101,7 +105,7 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     if fault in ("partitions-added", DELETED):
         # After a failover what is at home is judged up to it, and stays as it is.
         return sorted(home for home, at in draft.at.items() if home == at)
-    if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
+    if _is_of_brokers(fault):
         return _of_brokers(fault, draft)
     return [*sorted(draft.up), *_brokers(draft, least=1), *sorted(draft.mirrored)]
 

@@ -229,12 +229,17 @@ def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Itera
         yield _workload(reader, file, topology, index, table)
 
 
-def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
-    at = ("workload", index)
+def _kind_of_workload(reader: _Reader, at: tuple[str, int], table: WorkloadTable) -> str:
     kind = table.kind or (COMMAND if table.command else "")
     if not kind:
         reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
     reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
+    return kind
+
+
+def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
+    at = ("workload", index)
+    kind = _kind_of_workload(reader, at, table)
     reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
     for name in table.options:
         known = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options

@@ -54,15 +54,20 @@ class Folder:
         return sorted(self.path.glob("*.log"))
 
 
+def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str, int]]]:
+    """`root` and those folders in it that may be a broker's, each with its partition folders. InputError without a `root`."""
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
+    return {path: _partitions(path) for path in (root, *_brokers(root))}
+
+
 def folders(cluster: str, root: Path) -> list[Folder]:
     """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker (named by its id, or anything).
 
     A folder is a partition by its name and by a segment in it, or in others beside it or of its topic. Topics that Kafka keeps
     for itself (`__consumer_offsets`) are among them. Raises InputError when there is none.
     """
-    if not root.is_dir():
-        raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
-    found_in = {path: _partitions(path) for path in (root, *_brokers(root))}
+    found_in = _folders_in(cluster, root)
     sure = {path: [each for each in own if _written(each[0])] for path, own in found_in.items()}
     topics = {topic for own in sure.values() for _, topic, _ in own}
     if not topics:
@@ -79,8 +84,10 @@ def folders(cluster: str, root: Path) -> list[Folder]:
             continue
         broker = _broker(path, used)
         used.add(broker)
-        for folder, topic, partition in own:
-            found.append(Folder(cluster=cluster, broker=broker, topic=topic, partition=partition, path=folder, root=path))
+        found += [
+            Folder(cluster=cluster, broker=broker, topic=topic, partition=partition, path=folder, root=path)
+            for folder, topic, partition in own
+        ]
     return found
 
 

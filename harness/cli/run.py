@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import secrets
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.harness.model.seed import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import Wish
@@ -120,7 +120,7 @@ def run(
     if duration is not None and math.isnan(duration):  # which no range excludes
         raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
     wish = Wish(
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=drawn_seed(seed),
         topology=parse(topology) if topology is not None else None,
         mirror=mirror,
         mirror_options=mirror_options(options),

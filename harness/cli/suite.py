@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import secrets
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import click
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.seed import drawn_seed
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.verdict import Verdict, worst
 
@@ -115,7 +115,7 @@ def suite(
     kind, given = _kind(name, allow_commands=allow_commands or dry_run)
     plan = plans.Plan(
         name=kind,
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=drawn_seed(seed),
         seconds=plans.seconds(lasts or LASTS[kind]),
         runs=_most_runs(kind, runs, lasts),
         jobs=1 if kind == REGRESSION else jobs or plans.usual_jobs(),

@@ -14,15 +14,19 @@ _NAME: Final = re.compile(r"[^a-z0-9]+")
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
+def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """The kinds of anomalies of checks that are invalid, in the order of the registry."""
+    order = {name: number for number, name in enumerate(REGISTRY)}
+    invalid = sorted((c for c in checks if c["verdict"] == "invalid"), key=lambda c: order.get(c["name"], len(order)))
+    return [f"{c['name']}:{kind}" for c in invalid for kind in sorted(c["kinds"]) or ["not-explained"]]
+
+
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of failure of one verdict as `check:kind`, what the others follow from first; or what was unknown.
 
     Where there are anomalies, what was unknown beside them is left out: it may well be their consequence.
     """
-    order = {name: number for number, name in enumerate(REGISTRY)}
-    invalid = sorted((c for c in document["checks"] if c["verdict"] == "invalid"), key=lambda c: order.get(c["name"], len(order)))
-    found = [f"{c['name']}:{kind}" for c in invalid for kind in sorted(c["kinds"]) or ["not-explained"]]
-    if found:
+    if found := _violated(document["checks"]):
         causes = [f"{cause['check']}:{cause['kind']}" for cause in document["causes"]]
         return tuple(dict.fromkeys(name for name in (*causes, *found) if name in found))
     unknown = [f"{UNKNOWN}{c['name']}:{_shape(c['reason'])}" for c in document["checks"] if c["verdict"] == "unknown"]

@@ -126,6 +126,11 @@ def never_true(results: Sequence[Result]) -> Counter[str]:
     return Counter(text.partition(": ")[2] for result in results for text in result.missed)
 
 
+def _in_states(struck: Mapping[tuple[str, str], int], fault: str, states: Sequence[str]) -> str:
+    """How often a fault struck in each log state, as cells of a table's row."""
+    return " | ".join(str(struck[fault, state] or "") for state in states)
+
+
 def _coverage(results: Sequence[Result]) -> Iterable[str]:
     struck = strikes(results)
     states = sorted({state for _, state in struck})
@@ -134,12 +139,12 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
     cells = {cell for result in results for cell in result.cells}
     yield f"Coverage: {len(cells)} cells. Runs in which a fault struck in a log state, by fault and state:"
     yield ""
+    known = {fault for fault, _ in struck}
     yield f"| fault | {' | '.join(states)} |"
     yield f"|---|{'---|' * len(states)}"
-    known = {fault for fault, _ in struck}
     for fault in FAULTS:
         if fault in known:
-            yield f"| {fault} | {' | '.join(str(struck[fault, state] or '') for state in states)} |"
+            yield f"| {fault} | {_in_states(struck, fault, states)} |"
     yield ""
     if never := [fault for fault in FAULTS if fault not in known]:
         yield f"Never struck: {', '.join(never)}."

@@ -6,7 +6,6 @@ does there, the block does here.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -26,6 +25,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.seed import drawn_seed
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.recording import run_end
@@ -148,7 +148,7 @@ def _scenario(
     return Scenario(
         name="deploy",
         about="clusters for a program, which broke and wrote what it wanted",
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=drawn_seed(seed),
         # Without a mirror nothing crosses the links, whatever they are called.
         topology=made,
         mirror=spec,

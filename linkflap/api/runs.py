@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from linkflap.api import arguments
 from linkflap.api.judged import Judged, judged
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.seed import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Option, Scenario
@@ -83,7 +84,7 @@ def _chosen(
     from linkflap.chaos.scenarios import scenario as built_in
     from linkflap.topologies import parse
 
-    drawn = secrets.randbits(32) if seed is None else seed
+    drawn = drawn_seed(seed)
     if isinstance(scenario, str) and not scenario_file.is_file(scenario):
         asked = parse(topology) if isinstance(topology, str) else topology
         wish = Wish(seed=drawn, topology=asked, mirror=mirror, mirror_options=options, duration=duration, clients=clients)

@@ -57,6 +57,10 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
         )
 
 
+def _torn(*replicas: Replica) -> Sequence[Replica]:
+    return [replica for replica in replicas if replica.damage]
+
+
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
     end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
@@ -66,8 +70,8 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     findings: list[Finding] = []
     if not mirrored_range.far:
         findings += examined(compared.generation, destination.batches.base_offset[ours])
-    if torn := [r for r in (source, destination) if r.damage]:
-        end = min([end, *(replica.torn_from for replica in torn)])
+    if torn := _torn(source, destination):
+        end = min(end, *(replica.torn_from for replica in torn))
         reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
         findings.append(Unjudged(reason=reason))
         ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
@@ -76,10 +80,9 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cleaned = max(compacted(view, replica) for replica in (source, destination))
     differences = _differences(view, compared, ours, theirs)
     judged = [found for found in differences if found.offset >= cleaned]
-    if len(judged) < len(differences) and not view.recorded:
-        reason = (
-            f"{len(differences) - len(judged)} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
-        )
+    unsure = len(differences) - len(judged)
+    if unsure and not view.recorded:
+        reason = f"{unsure} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
         findings.append(Unjudged(reason=reason))
     mapped = _over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
     return [*findings, *judged, *(_records(source, destination, start, end) if mapped else ())]

@@ -40,10 +40,14 @@ Key = tuple[str, str, int, str]
 """A place, and a cluster."""
 
 
+def _groups_of_relays(view: PartitionView) -> Sequence[str]:
+    return sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
+
+
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """What each cluster's last log has: the inputs of every relay's group, and the outputs that were made of others."""
     findings: list[Finding] = []
-    groups = sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
+    groups = _groups_of_relays(view)
     sends = Sends.of(view.sends)
     made = _by_group_partition(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
     for generation in [each for each in every(view) if each.last and (groups or made)]:

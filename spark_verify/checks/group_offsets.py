@@ -79,10 +79,14 @@ def during(view: PartitionView, compared: Hop) -> PartitionView:
     later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
     ended = min(later, default=FOREVER)
     marks = view.watermarks
+
+    def within(cluster: str, time: int, returned: int) -> bool:
+        return (cluster != there or time >= began) and returned <= ended
+
     return replace(
         view,
-        reads=[r for r in view.reads if (r.cluster != there or r.time >= began) and r.returned <= ended],
-        groups=[g for g in view.groups if (g.cluster != there or g.time >= began) and g.time <= ended],
+        reads=[r for r in view.reads if within(r.cluster, r.time, r.returned)],
+        groups=[g for g in view.groups if within(g.cluster, g.time, g.time)],
         watermarks={name: _within(mine, began, ended) for name, mine in marks.items()} if began or later else marks,
     )
 

@@ -11,6 +11,7 @@ that a log which was not captured, or was changed after it was read, still shows
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -33,7 +34,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import distinct, runs
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"
@@ -107,13 +108,20 @@ def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Ob
             offsets, uids = mine.each("offsets"), uids_of(mine)[0]
             acked = (offsets >= 0) & (offsets < end)
             yield names[code], offsets[acked], uids[acked]
-        polls = [r for r in reads_in(view, before) if r.kind == "poll" and len(r.uids)]
-        for name in dict.fromkeys(poll.reader for poll in polls):
-            own_ones = [poll for poll in polls if poll.reader == name]
-            offsets = np.concatenate([poll.offsets for poll in own_ones])
-            ends = np.repeat([min(end, kept_since(view, poll)) for poll in own_ones], [len(poll.uids) for poll in own_ones])
-            uids = np.concatenate([poll.uids for poll in own_ones])
-            yield name, offsets[offsets < ends], uids[offsets < ends]
+        yield from _observed_by_readers(view, before, end)
+
+
+def _observed_by_readers(view: PartitionView, before: LogGeneration, end: int) -> Iterator[Observation]:
+    """What readers got of a generation below `end`, and below where its log was truncated since."""
+    polls: dict[str, list[Read]] = defaultdict(list)
+    for read in reads_in(view, before):
+        if read.kind == "poll" and len(read.uids):
+            polls[read.reader].append(read)
+    for name, mine in polls.items():
+        offsets = np.concatenate([poll.offsets for poll in mine])
+        ends = np.repeat([min(end, kept_since(view, poll)) for poll in mine], [len(poll.uids) for poll in mine])
+        uids = np.concatenate([poll.uids for poll in mine])
+        yield name, offsets[offsets < ends], uids[offsets < ends]
 
 
 def _together(observations: Sequence[Observation], start: int, end: int) -> Seen:

@@ -210,11 +210,14 @@ def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
         disturbed = disturbed_from(view.windows, cluster)
         sampled = [(g.group, g.offset, int(g.time >= disturbed)) for g in view.groups if g.cluster == cluster]
         acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
-        groups = dict.fromkeys([*(group for group, *_ in sampled), *(group for group, _ in acknowledged)])
-        names = {group: number for number, group in enumerate(groups)}
-        seen = {"sampled": _numbered(names, sampled), "acknowledged": _numbered(names, acknowledged)}
-        data = {"what": "seen", "groups": list(names), **seen}
-        yield PartialFinding(cluster=cluster, offset=-1, data=data, together=cluster)
+        yield PartialFinding(cluster=cluster, offset=-1, data=_seen(sampled, acknowledged), together=cluster)
+
+
+def _seen(sampled: Sequence[tuple[str, int, int]], acknowledged: Sequence[tuple[str, int]]) -> Mapping[str, object]:
+    groups = dict.fromkeys([*(group for group, *_ in sampled), *(group for group, _ in acknowledged)])
+    names = {group: number for number, group in enumerate(groups)}
+    seen = {"sampled": _numbered(names, sampled), "acknowledged": _numbered(names, acknowledged)}
+    return {"what": "seen", "groups": list(names), **seen}
 
 
 def _numbered(names: Mapping[str, int], rows: Sequence[tuple[str, int, int] | tuple[str, int]]) -> Ints:

@@ -125,6 +125,11 @@ def _partial(
     return PartialFinding(cluster=generation.cluster, offset=-1, data=data, together=program.name)
 
 
+def _comparable(mine: Sequence[PartialFinding]) -> bool:
+    """Not a torn log, and not a failover of some partitions of which the events of others are lost (`complete`)."""
+    return not any("torn" in part.data for part in mine) and len({part.data["moves"] for part in mine}) == 1
+
+
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds what every program had to pass against what it made."""
     programs: dict[str, list[PartialFinding]] = defaultdict(list)
@@ -133,8 +138,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     return [
         found
         for _, mine in sorted(programs.items())
-        # A failover of some partitions alone, of which the events of others are lost (`complete`), is judged nowhere.
-        if not any("torn" in part.data for part in mine) and len({part.data["moves"] for part in mine}) == 1
+        if _comparable(mine)
         for found in _judge(
             [part for part in mine if "inputs" in part.data],
             [part for part in mine if part.data.get("last")],

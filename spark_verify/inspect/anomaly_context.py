@@ -88,8 +88,8 @@ def polls(reader: Rows, subject: Subject) -> list[Poll]:
     rows, _ = reader.polls()
     mine = sorted((row for row in rows if _here(row, subject)), key=lambda row: row.returned)
     touching = {id(row) for row in mine if any(_got(row, fetched, subject) for fetched in _here(row, subject))}
-    who = {*subject.named("reader"), *subject.named("group")}
-    for name in {row.reader for row in mine if row.reader in who or (row.group and row.group in who)}:
+    who = {*subject.named("reader"), *subject.named("group")} - {""}
+    for name in {row.reader for row in mine if {row.reader, row.group} & who}:
         touching |= _next_to([row for row in mine if row.reader == name], touching, subject.time)
     return [row for row in mine if id(row) in touching]
 

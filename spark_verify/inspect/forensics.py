@@ -116,6 +116,19 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     report.cases += [c for c in _both_kinds(uses) if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known]
 
 
+def _count(report: Report, cluster: str, key: Key, same: Sequence[Captured], seen: PartitionView) -> None:
+    """Adds to the report what was looked at of a partition, and what of it cannot be read."""
+    report.looked["partitions"] += 1
+    for replica in seen.replicas:
+        report.looked["replicas"] += 1
+        report.looked["batches"] += len(replica.batches)
+        # What is read and wrong is a case; what cannot be read is listed separately.
+        report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
+    report.files += [f"{cluster}/{c.bounds.broker} {key[0]}-{key[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
+    report.looked["bytes"] += sum(c.size for c in same)
+    report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
+
+
 def _partition(
     cluster: str,
     key: Key,
@@ -136,15 +149,7 @@ def _partition(
     seen = view(planned, *key, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}
-    report.looked["partitions"] += 1
-    for replica in seen.replicas:
-        report.looked["replicas"] += 1
-        report.looked["batches"] += len(replica.batches)
-        # What is read and wrong is a case; what cannot be read is listed separately.
-        report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
-    report.files += [f"{cluster}/{c.bounds.broker} {key[0]}-{key[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
-    report.looked["bytes"] += sum(c.size for c in same)
-    report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
+    _count(report, cluster, key, same, seen)
     for canonical in (r for r in seen.replicas if r.canonical):
         log = logs[canonical.cluster, canonical.broker]
         report.cases += _judged(seen, canonical, logs, report, partial)

@@ -155,13 +155,14 @@ def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
     replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
     parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.facts.recorded]
     wanted = max(2, -(-sum(work for work, _ in (*replicas, *parts)) // _PIECE))
-    return [
-        Piece(
-            replicas=tuple(each for each in some if isinstance(each, Captured)),
-            parts=tuple(each for each in some if isinstance(each, Part)),
-        )
-        for some in _spread([*replicas, *parts], wanted)
-    ] or [Piece()]
+    return [_piece(some) for some in _spread([*replicas, *parts], wanted)] or [Piece()]
+
+
+def _piece(some: Sequence[object]) -> Piece:
+    return Piece(
+        replicas=tuple(each for each in some if isinstance(each, Captured)),
+        parts=tuple(each for each in some if isinstance(each, Part)),
+    )
 
 
 Item = TypeVar("Item")

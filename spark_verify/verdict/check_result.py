@@ -56,17 +56,18 @@ def check_result(
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
     unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
     due, failed = all_due(check, planned, run), failed_parts(events)
+    something = bool(due or examined)
     reasons = [
         *unfounded,
         *_unjudged(rows),
-        *(_silent(check, quiet) if due or examined else ()),
+        *(_silent(check, quiet) if something else ()),
         *nothing_seen(check, examined, due, failed, recorded=run.recorded),
         *not_carried(check, due, failed),
         *_stalls(check, events),
         *unmeasured,
     ]
     proven = bool(broken) and not unfounded
-    verdict = _decided(proven=proven, unknown=bool(reasons), something=bool(due or examined))
+    verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
     said = [counted] if proven else []
     if verdict is Verdict.NOT_DUE:
         said = [_nothing_due(check, run)]

@@ -35,11 +35,7 @@ def eras_of(
     units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
     data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
     keys = sorted(data | planned.promotions.keys())
-    compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
-    for row in rows:
-        if row.finding == "examined" and row.offset >= 0 and row.check in units:
-            mine, unit = compared[_key(row)], units[row.check]
-            mine[unit] = max(mine.get(unit, 0), row.count)
+    compared = _compared(rows, units)
     by_key: dict[Key, list[Anomaly]] = defaultdict(list)
     for anomaly in anomalies:
         by_key[anomaly.topic, anomaly.partition].append(anomaly)
@@ -53,16 +49,23 @@ def _key(row: FindingRow) -> EraKey:
     return row.topic, row.partition, row.cluster, generation if isinstance(generation, int) else 0, row.offset
 
 
+def _compared(rows: Sequence[FindingRow], units: Mapping[str, str]) -> Mapping[EraKey, Mapping[str, int]]:
+    """By era and unit, how much of it the check that examined most has examined."""
+    compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row.finding == "examined" and row.offset >= 0 and row.check in units:
+            mine, unit = compared[_key(row)], units[row.check]
+            mine[unit] = max(mine.get(unit, 0), row.count)
+    return compared
+
+
 def _partition(
     planned: RunPlan, key: Key, compared: Mapping[EraKey, Mapping[str, int]], anomalies: Sequence[Anomaly]
 ) -> Iterator[EraResult]:
     topic, partition = key
     for cluster, generations in sorted(history(planned.story(topic, partition)).generations.items()):
         for generation, era in _shown_eras(generations):
-            looked: dict[str, int] = {}
-            for (t, p, c, number, start), units in compared.items():
-                if (t, p, c, number) == (topic, partition, cluster, generation.number) and era.start <= start < era.end:
-                    looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
+            looked = _looked_at(compared, (topic, partition, cluster, generation.number), era)
             mine = [a for a in anomalies if a.cluster == cluster and _in(generation, era, a)]
             broken = sum(1 for a in mine if not a.allowed)
             yield EraResult(
@@ -81,6 +84,15 @@ def _partition(
                 allowed=len(mine) - broken,
                 verdict=Verdict.INVALID if broken else Verdict.VALID if looked else Verdict.NOT_DUE,
             )
+
+
+def _looked_at(compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int, str, int], era: Era) -> Mapping[str, int]:
+    """By unit, how much of an era was compared. `log` is topic, partition, cluster and generation."""
+    looked: dict[str, int] = {}
+    for (*of, start), units in compared.items():
+        if tuple(of) == log and era.start <= start < era.end:
+            looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
+    return looked
 
 
 def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:

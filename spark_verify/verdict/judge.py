@@ -70,13 +70,18 @@ class Judgement:
         return encoded
 
 
+def _by_check(rows: Sequence[FindingRow]) -> defaultdict[str, list[FindingRow]]:
+    by_check = defaultdict[str, list[FindingRow]](list)
+    for row in rows:
+        by_check[row.check].append(row)
+    return by_check
+
+
 def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, planned: RunPlan | None = None) -> Judgement:
     """Judges one run directory by the findings of `checks` in it (planned already, or not). InputError when it is not one."""
     reader, planned = RunReader(folder), planned or plan(folder)
     events, _ = reader.events()
-    by_check: dict[str, list[FindingRow]] = defaultdict(list)
-    for row in rows:
-        by_check[row.check].append(row)
+    by_check = _by_check(rows)
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = silent(reader.run.scenario, events, done.readers, planned.replicas) if asks_readers(reader.run) else ()
     missing = [each.damage for each in quiet if each.missing]

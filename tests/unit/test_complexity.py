@@ -1,4 +1,4 @@
-"""No function has more than 15 decisions; comprehensions count, which ruff's lint (C90) leaves out.
+"""No function has more than 14 decisions; comprehensions count, which ruff's lint (C90) leaves out.
 
 Counted from 1: each if, loop, `except`, conditional expression and `case`, each operand of `and` and `or` but the first, each
 `for` and `if` of a comprehension. A function inside another is counted by itself.
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify")
-MOST = 15
+MOST = 14
 DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

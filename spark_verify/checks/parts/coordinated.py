@@ -217,10 +217,15 @@ def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
     return pending
 
 
+def _has_all(commits: Sequence[PartialFinding]) -> bool:
+    """Whether all that coordinators ever wrote of groups is there."""
+    return bool(commits) and all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits)
+
+
 def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What was seen of groups, against what their coordinators wrote."""
     commits = _of(partials, "commits")
-    if not commits or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits):
+    if not _has_all(commits):
         return
     written, pending = _written(commits), _pending(commits)
     for partial in _of(partials, "seen"):

@@ -18,6 +18,7 @@ from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, history, touches
 from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
@@ -291,6 +292,13 @@ def _tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
     return "lost-with-source" if lost else "unknown"
 
 
+def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
+    """Whether what a mirror appended at its end is in the destination's log: by itself, or copied on from further away."""
+    if mirrored_range.far:
+        return stop.cluster != mirrored_range.source
+    return stop.cluster == mirrored_range.destination
+
+
 def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
     """From where on the destination has only control batches that mirrors appended at the end of the run, and said so.
 
@@ -300,10 +308,8 @@ def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: 
     if mirrored_range.promotion is not None:
         return FOREVER
     over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
-    whose = [
-        s for s in over if (s.cluster != mirrored_range.source if mirrored_range.far else s.cluster == mirrored_range.destination)
-    ]
-    begins = [min(at for at, _ in s.appended) for s in whose if s.time >= mirrored_range.began and s.appended]
+    whose = [s for s in over if s.time >= mirrored_range.began and s.appended and _appends_to(s, mirrored_range)]
+    begins = [min(at for at, _ in s.appended) for s in whose]
     last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
     return min((at for at in begins if at > last), default=FOREVER)
 

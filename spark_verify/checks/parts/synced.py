@@ -177,8 +177,10 @@ def _went_back(own: Sequence[int], before: int, offset: int, *, exact: bool) -> 
     return offset in own[first:]
 
 
-def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Judges every group that a mirror committed offsets of."""
+def _by_subject(
+    parts: Sequence[PartialFinding],
+) -> tuple[Mapping[str, list[Mapping[str, Any]]], Mapping[tuple[str, str, int], list[Mapping[str, Any]]]]:
+    """What coordinators wrote, by cluster; what mirrored ranges say, by cluster, topic and partition."""
     logs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     ranges: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for part in parts:
@@ -186,6 +188,12 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
             logs[part.cluster].append(part.data)
         elif part.data["what"] == MAPPED:
             ranges[part.cluster, part.topic, part.partition].append(part.data)
+    return logs, ranges
+
+
+def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """Judges every group that a mirror committed offsets of."""
+    logs, ranges = _by_subject(parts)
     by_cluster = {cluster: _by_group(mine) for cluster, mine in logs.items()}
     for (there, topic, partition), mine in sorted(ranges.items(), key=lambda item: item[0]):
         sources = [str(one["source"]) for one in mine]
