@@ -33,7 +33,7 @@ class FaultWindow:
         )
 
     def inject(self) -> LinkflapError | None:
-        """Breaks what is to be broken; why it could not be, which is its bite then."""
+        """Injects the fault; the error where that failed, which stands for its bite then."""
         try:
             self.fault.inject()
         except LinkflapError as error:

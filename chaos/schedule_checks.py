@@ -77,9 +77,9 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
 
 
 def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], before: Mapping[str, Sequence[FaultSpec]]) -> None:
-    """Refuses a fault whose heal would start again what a failover has ended: the mirror, or brokers of a dead source.
+    """Refuses a fault whose heal would restart what a failover has ended: the mirror, or brokers of a dead source.
 
-    Unless it comes after that mirror was reversed.
+    It is allowed after that mirror was reversed.
     """
     for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
         if not _heals_what_ended(spec, failover) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
@@ -108,7 +108,7 @@ def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
 
 
 def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
-    """Refuses to fail over or kill a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
+    """Refuses to fail over or kill a mirror that is gone, and to reverse one that has not failed over. Raises InputError."""
     turned = spec.on.back
     alive, over = any(link.name == spec.target for link in topology.links), False
     for other in reversed(before):

@@ -27,7 +27,7 @@ def own(cluster: str, world: World) -> list[tuple[str, int]]:
 
 
 def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror has fetched what the destination's replicas have not yet: between fetch and append; `:5000`, so many bytes."""
+    """The mirror holds records that it has fetched and the destination's replicas have not; `:5000`, so many bytes."""
     stage = _stage(spec, world)
     return stage is not None and stage.held >= least
 
@@ -51,7 +51,7 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
-    """What the mirror of the target says of itself; of a cluster, the mirror that leads to it. None of one that does not."""
+    """The state that the target's mirror reports (of a cluster: the mirror into it); None where it does not answer."""
     cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
     named = [spec.target] if spec.target in world.mirrors else [n for n in world.mirrors if n.endswith(f"->{cluster}")]
     mirrors = [world.mirrors[name] for name in named]
@@ -64,7 +64,7 @@ def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
 
 
 def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
-    """Partition -> its leader, as the cluster says; nothing while it does not answer."""
+    """Partition -> its leader by the cluster's metadata; empty while the cluster does not answer."""
     try:
         topics = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)).list_topics(timeout=ANSWERS_WITHIN).topics
     except KafkaException:
@@ -84,6 +84,6 @@ def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
-    """The leader epoch of a partition at home on the target's source has changed since the fault waits; `:2`, of two."""
+    """The leader epoch of a partition at home on the target's source has changed since the fault began to wait; `:2`, of two."""
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     return leader_epochs(admin, own(source(spec), world), within=ANSWERS_WITHIN)

@@ -58,7 +58,7 @@ def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Of some partition on the link's destination the data of a transaction are there and its marker is not; `:3`, of three."""
+    """A partition on the link's destination has data of a transaction and not its marker; `:3`, three partitions."""
     return _unstable(spec.on.destination or spec.on.source, world) >= least
 
 
@@ -69,19 +69,19 @@ def _unstable(cluster: str, world: World) -> int:
     """
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
     every = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
-    # In this order: what ends in between makes it fewer, and never more.
+    # In this order: a transaction that ends between the two requests lowers the count and cannot raise it.
     high = answered_bounds(admin, every, "high", within=ANSWERS_WITHIN)
     stable = answered_bounds(admin, every, "stable", within=ANSWERS_WITHIN)
     return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
 
 
 def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Some commit was asked for on the target's source and is not answered; `:2`, at least two at once."""
+    """A commit is in flight on the target's source: sent, and not answered; `:2`, at least two at once."""
     return world.clients.commits_in_flight(source(spec)) >= least
 
 
 def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """So many transactions have been committed or aborted, on whatever cluster: `:100`, the hundredth marker."""
+    """That many transactions have been committed or aborted on all clusters together: `:100`, the hundredth marker."""
     return world.clients.transactions_ended() >= least
 
 

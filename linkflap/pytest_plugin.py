@@ -74,7 +74,7 @@ def _pool(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Po
 
 @pytest.fixture
 def linkflap_shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
-    """Clusters and links that other tests of the session had before (`reuse="module"`: of the module), with names of its own.
+    """Clusters and links that tests of the session share (`reuse="module"`: of the module); each test has topic names of its own.
 
     What a test leaves changed is replaced, and reported.
     """

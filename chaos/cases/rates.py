@@ -29,5 +29,5 @@ def words(shown: int, runs: int) -> str:
 
 
 def too_few(runs: int, needed: int) -> str:
-    """What is said of runs that showed nothing, when they are fewer than a NOT REPRODUCED of their case takes."""
+    """The note on runs that showed nothing, where they are too few for a NOT REPRODUCED of their case."""
     return f"not shown in {words(0, runs)}; a NOT REPRODUCED takes {needed} runs"

@@ -125,7 +125,7 @@ class Tally:
 
 
 def tallies(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], Tally]:
-    """Key of a row -> what its rows say together. Rows that know nothing count only where there are no others."""
+    """Key of a row -> the result of its rows together. An unknown result counts only where there is no other."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for one in rows:
         groups.setdefault(one.key, []).append(one)

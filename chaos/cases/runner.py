@@ -1,4 +1,4 @@
-"""Plays a case on one variant: control and claim by turns, k of n, and whether what is expected of that release happened."""
+"""Plays a case on one variant: control and claim in turn, n times each, and whether the release behaved as expected."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from linkflap.chaos.faults.certificate_shown import CertificateShown
 
 
 class CertificateUntrusted(CertificateShown):
-    """Has the listener of a link show a certificate of an authority that nobody trusts."""
+    """Gives the listener of a link a certificate of an untrusted authority."""
 
     shown = "untrusted"
     refused_for = "unable to get local issuer certificate"

@@ -147,7 +147,7 @@ class FailoverPlanned(_Failover):
 
 
 class FailoverForced(_Failover):
-    """Not drained: the source dies with transactions open, as many as option `least_open` at least.
+    """Not drained: the source dies with at least `least_open` (an option) transactions open.
 
     With option `source=stalled` it stands still until the mirror has been promoted, and dies then.
     """

@@ -1,7 +1,7 @@
-"""mirror-reverse: a mirror that has failed over is reversed, and takes the topics over where they came from: failback begins.
+"""mirror-reverse: a mirror that has failed over is reversed: its old source follows its old destination, and failback begins.
 
 Does    dead brokers of the link's source are started; its logs are captured as they are, with what was never mirrored; then a
-        mirror over the reverse link cuts that, and copies what the other cluster has in its place. Clients stay where they are:
+        mirror over the reverse link truncates that, and copies what the other cluster has instead. Clients stay where they are:
         a failover along the reverse link brings them back.
 Bite    what the new source had when the reverse mirror was under way has reached the new destination.
 Heal    the reverse mirror lives. It goes on; so do the brokers.

@@ -1,6 +1,6 @@
 """program-pause: the programs of a workload by command at a cluster stand still (SIGSTOP), and go on at the heal.
 
-Breaks    heartbeats, transactions and polls of a program that nothing tells of it: a long garbage collection, a frozen machine.
+Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long garbage collection.
 Bite      every process group that was stopped stands still: none of its processes runs.
 Heal      they run again (one that has ended since was started again by the workload).
 """

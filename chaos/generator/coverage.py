@@ -93,7 +93,7 @@ def strike(fault: FaultSpec, state: str, topology: Topology, mirror: str) -> str
 
 
 def surroundings(scenario: Scenario) -> set[str]:
-    """The cells that are true of a run whatever its faults do."""
+    """The cells of a run that do not depend on its faults."""
     kind = scenario.mirror.kind
     cells = {f"on/{kind}/{shape(scenario.topology)}"}
     cells |= {f"with/{kind}/{name}={value}" for name, value in scenario.mirror.options.items()}

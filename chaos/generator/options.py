@@ -14,7 +14,7 @@ GIVEN = 0.4
 
 
 def of_fault(name: str, dice: random.Random) -> dict[str, Option]:
-    """Options of a fault, few of them given. A default of 0 switches something off, and stays."""
+    """Options of a fault, most left at their default. A default of 0 (switched off) is always kept."""
     return {
         option: value
         for option, default in FAULTS[name].defaults.items()

@@ -111,7 +111,7 @@ def one_failover(
 
 
 def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
-    """Of the first link. None where topics of others pass over it, as in a ring: their clients would not come along."""
+    """A failover along the first link. None where topics of other homes pass over it, as in a ring: their clients would stay."""
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return

@@ -18,7 +18,7 @@ from linkflap.topologies import parse
 def build(wish: Wish) -> Scenario:
     """A->B: the mirror's responses stall, then its requests, then the responses of A's clients.
 
-    Of another topology those of every link stall, and then of the clients of every cluster where topics begin.
+    In another topology the responses and requests of every link stall, then those of the clients of every home cluster.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B")

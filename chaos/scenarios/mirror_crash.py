@@ -15,7 +15,7 @@ from linkflap.topologies import parse
 def build(wish: Wish) -> Scenario:
     """A->B: the worker is killed while it is behind, and started again.
 
-    Of another topology the mirror of every link is.
+    In another topology this is done to the mirror of every link.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B")

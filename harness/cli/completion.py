@@ -146,7 +146,7 @@ def libraries(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def topologies(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Those that have names; arrows nobody can guess."""
+    """The named topologies: arrows cannot be completed."""
     from linkflap.topologies import TOPOLOGIES
 
     return _names((name.replace("_", "-") for name in TOPOLOGIES), incomplete)

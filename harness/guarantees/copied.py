@@ -1,7 +1,7 @@
 """What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify --logs`, `verify --bootstrap`).
 
-Nothing is allowed, because nothing says what took place. Leader epochs may be either's, unless it is said that the mirror keeps
-the source's: both generations of KIP-1279 exist.
+No anomaly is allowed, because no record of faults exists. Leader epochs may be the source's or the destination's, unless an
+option says that the mirror keeps the source's: both generations of KIP-1279 exist.
 """
 
 from __future__ import annotations

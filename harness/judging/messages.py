@@ -82,7 +82,7 @@ Reply = Hello | Busy | Judged | Failed
 def key() -> str:
     """What must be the same for two processes to share a verifier: linkflap's sources, Python, and settings in the environment.
 
-    It names the sources as they are now: one who changes them and runs a test again is not judged by what they were.
+    It names the sources as they are now: after a change of the sources a new verifier is started, and not an old one asked.
     """
     settings = [os.environ.get(name) for name in _SETTINGS]
     said = (VERSION, str(INSTALLED), sys.executable, sys.version, settings, os.getuid(), list(_sources()))

@@ -62,7 +62,7 @@ class Service:
         self._asked = ""
 
     def serve(self) -> str:
-        """Returns when it is over, and says why. Whoever came too late to be accepted sees that nobody listens any more."""
+        """Returns the reason when the service has ended. A client that connects too late is refused."""
         with self._listener:
             return self._serve()
 

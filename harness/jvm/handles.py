@@ -63,7 +63,7 @@ class Handles:
         return self._all.insertArguments(handle, position, self._array(self._object_class, values))
 
     def fed(self, handle: Handle, position: int, *sources: Handle) -> Handle:
-        """The handle whose arguments from a position on come from these, each of one argument."""
+        """The handle with its arguments, from a position on, filtered through these unary handles (filterArguments)."""
         return self._all.filterArguments(handle, position, self._array(self._handle_class, sources))
 
     def of_one(self, handle: Handle, descriptor: str, arguments: int) -> Handle:
@@ -93,7 +93,7 @@ class Handles:
         return self._all.foldArguments(handle, before)
 
     def item(self, array: str, number: int) -> Handle:
-        """Of an array (its class by the name that Class.forName knows, such as `[[B`), one element."""
+        """A handle that takes an array (its class as Class.forName names it, such as `[[B`) and returns one element."""
         return self.given(self._all.arrayElementGetter(self.named(array)), 1, number)
 
     def as_a(self, interface: str, handle: Handle) -> Handle:
@@ -101,7 +101,7 @@ class Handles:
         return self._proxies.asInterfaceInstance(self.named(interface), handle)
 
     def joined(self, *texts: Handle, descriptor: str, between: str) -> Handle:
-        """Of handles from one argument to a text, one of all texts with something between them."""
+        """Joins handles from one argument to a string: one handle that returns all strings with a separator."""
         concat = self.method("java.lang.String", "concat", "(Ljava/lang/String;)Ljava/lang/String;")
         whole = texts[0]
         for text in texts[1:]:

@@ -66,7 +66,7 @@ def private_folder(prefix: str = "linkflap-") -> Path:
 
 
 def watch_over_me() -> None:
-    """Starts this process' watchdog, once. It is a session of its own: no signal of a terminal reaches it."""
+    """Starts the watchdog of this process, once. It has a session of its own, so no signal of a terminal reaches it."""
     global _watched
     with _lock:
         if _watched == os.getpid():

@@ -37,7 +37,7 @@ def not_near(host: str) -> str | None:
 
 
 def knock(host: str) -> None:
-    """Raises OSError when nobody listens on the engine's Unix socket: the docker package would leave its own one open then."""
+    """Raises OSError when no engine listens on its Unix socket: the docker package would then leave a socket of its own open."""
     if host.startswith(UNIX):
         with socket.socket(socket.AF_UNIX) as tried:
             tried.connect(host.removeprefix(UNIX))

@@ -90,7 +90,7 @@ class Progress:
         return [name for name, state in self.states.items() if name.startswith(prefix) and state == "RUNNING"]
 
     def forget_states(self) -> None:
-        """Before a restart: what Connect said of the worker that died is no news."""
+        """Called before a restart: forgets what Connect reported of the worker that died."""
         self.refresh()
         self.states.clear()
         self._changes.clear()

@@ -214,7 +214,7 @@ def _by_verdict(judged: Document) -> Mapping[str, list[CheckResult]]:
 
 
 def _firsts(judged: Document) -> Mapping[str, int]:
-    """Of each check the number of its first anomaly."""
+    """Check -> the number of its first anomaly."""
     found: dict[str, int] = {}
     for number, anomaly in _numbered(judged):
         found.setdefault(anomaly.check, number)

@@ -35,7 +35,7 @@ class Counters:
 
 
 class Display(Protocol):
-    """What the run tells. A context manager; telling before entering or after leaving is allowed and harmless."""
+    """What the run reports. A context manager; reports before it is entered or after it is left are harmless."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...

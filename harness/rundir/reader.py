@@ -91,7 +91,7 @@ class RunReader:
         return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
-        """The bounds in one capture; none of a partition of which some cannot be read: its leader is unknown then."""
+        """The bounds in one capture. A partition of which a bound cannot be read has none: its leader would be unknown."""
         path = self.root / "captures" / moment / "bounds.json"
         try:
             rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])

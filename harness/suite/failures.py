@@ -39,7 +39,7 @@ def _shape(reason: str) -> str:
 
 
 def same(kind: str, found: Sequence[str]) -> bool:
-    """Whether a run failed in this way, beside whatever else."""
+    """Whether a run failed in this way, among others."""
     return kind in found
 
 

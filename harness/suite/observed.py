@@ -71,7 +71,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """An operation of a cluster: from when to when, when its end was asked for, and what was to come of it."""
+    """An operation on a cluster: when it began and ended, when its end was requested, and with which intended outcome."""
 
     cluster: str
     began: int

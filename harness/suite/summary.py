@@ -58,7 +58,7 @@ def summary(folder: SuiteFolder) -> str:
 
 
 def _rates(folder: SuiteFolder) -> Iterable[str]:
-    """Of one scenario that was run again and again: how often it was what."""
+    """How often one repeated scenario had which verdict."""
     if folder.plan.given:
         for verdict, n in sorted(Counter(result.verdict for result in folder.results).items()):
             yield f"{verdict} in {Rate(failed=n, tries=len(folder.results))}"

@@ -115,7 +115,7 @@ class Stream:
             await self._until(act, self._loop.add_reader, self._loop.remove_reader)
 
     def _wake_at(self, count: int) -> None:
-        """Nobody is woken for less than so many bytes, or the connection's end. A record of TLS may be smaller than all that."""
+        """Sets how many bytes must be there before a reader is woken, unless the connection ends. A TLS record may be smaller."""
         if count != self._wakes_at and self._tls is None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._wakes_at = count

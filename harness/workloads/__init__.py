@@ -110,7 +110,7 @@ def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
 
 
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
-    """Whether a workload has to do with a topic of its home: what relays write, nobody else does."""
+    """Whether a workload uses a topic of its home: topics that relays write have no other writer."""
     return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)
 
 

@@ -146,7 +146,7 @@ class Client(ABC):
             self.step()
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now (a number is read whole, by whatever thread)."""
+        """Sets the partition count of a topic (any thread may read it: one number is replaced at once)."""
         self.context.grown(topic, partitions)
 
     def pause(self) -> None:

@@ -65,7 +65,7 @@ class WorkloadClients:
         return sum(workload.commits_in_flight(cluster) for workload in self.workloads)
 
     def transactions_ended(self) -> int:
-        """Transactions that were committed or aborted so far, on whatever cluster."""
+        """Transactions that were committed or aborted so far, on all clusters."""
         done = self.progress()
         return done.commits + done.aborts
 
@@ -80,7 +80,7 @@ class WorkloadClients:
     def read_on(self, cluster: str) -> int | None:
         """Records that the readers on this cluster have been given, of the kind of readers that was given least.
 
-        Those who read what nobody writes are left out. None where there are no readers. A group joins for seconds when readers
+        Readers of topics without a writer are left out. None where there are no readers. A group joins for seconds when readers
         with fixed partitions have long read, and has committed nothing until then.
         """
         here = [(workload, read) for workload in self.workloads if (read := workload.read_on(cluster)) is not None]

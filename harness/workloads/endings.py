@@ -75,7 +75,7 @@ def commit(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bo
 
 
 def abort(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float) -> Ended:
-    """Aborts; from here on the operation's ending is abort, whatever was meant."""
+    """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
     flight.ended_at = now()
     flight.ending = "abort"
     answer = _call(incarnation.producer.abort_transaction, given_up, within)

@@ -179,7 +179,7 @@ class RelayClient(Producing):
         return "the group's offsets could not be added in time", True
 
     def _given_up(self, flight: InFlight, refused: str) -> endings.Ended:
-        """Nobody asked for a commit, and nobody will: the next incarnation ends the transaction."""
+        """No commit was sent, and none will be: the next incarnation aborts the transaction."""
         outcome: OutcomeName = "fail" if flight.ending == "commit" else "info"
         return endings.Ended(outcome=outcome, usable=False, error=refused)
 

@@ -53,7 +53,7 @@ class TransactionalClient(Producing):
                 return endings.Ended(outcome="info", usable=False, error="left open")
         if flight.ending == "commit" and not refused:
             return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)
-        # also where records were not taken: nobody asked for the commit that was meant
+        # also where records were not accepted: the planned commit was never sent
         return endings.abort(incarnation, flight, lambda: self.interrupted, within=within)
 
     def _hold_open(self, incarnation: Incarnation, flight: InFlight) -> None:

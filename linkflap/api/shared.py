@@ -1,7 +1,7 @@
 """Clusters that several tests use one after the other: names of each test's own, and proof between two that all is as it was.
 
-A deployment that a test left changed is ended, and the next test is given a fresh one. Nothing is put right instead: what one
-test broke must not be what the next one sees.
+A deployment that a test left changed is ended, and the next test is given a fresh one. It is never repaired: what one test
+broke must not reach the next one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST: Final = 200
 
 @final
 class Shared:
-    """A deployment that others had before, and names that nobody else uses."""
+    """A deployment that other tests used before, and topic names that no other test uses."""
 
     def __init__(self, deployment: Deployment, names: Iterator[int], test: str) -> None:
         self._deployment, self._names = deployment, names

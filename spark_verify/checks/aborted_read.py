@@ -40,7 +40,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding]:
-    """What any reader got of that which was refused for certain."""
+    """Refused records that a reader got."""
     sends = Sends.of(view.sends)
     certain = refused(sends)
     if not certain.any():

@@ -56,7 +56,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _refused(view: PartitionView) -> Iterator[PartialFinding]:
-    """Of each failover that was refused, and that would have promoted this partition."""
+    """Refused failovers that would have promoted this partition."""
     for nth, refusal in enumerate(view.refusals):
         link = LinkSpec.parse(refusal.link)
         ways = (link, link.reverse)

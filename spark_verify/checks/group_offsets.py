@@ -97,12 +97,12 @@ def _within(marks: Watermarks, began: int, ended: int) -> Watermarks:
 
 
 def _polls(view: PartitionView, group: str) -> Sequence[Read]:
-    """All that members of a group ever got, on whatever cluster."""
+    """Every poll of a group's members, on all clusters."""
     return [r for r in view.reads if r.group == group and r.kind == "poll" and len(r.uids)]
 
 
 def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
-    """Groups that were at home on the destination before the failover: nobody's offsets are translated for those."""
+    """Groups that already had offsets of their own on the destination: no mirror translates offsets for those."""
     here = (r for r in view.reads if r.group and r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids))
     return {r.group for r in here if r.returned < promotion.fault_time}
 

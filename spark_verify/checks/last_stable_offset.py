@@ -1,4 +1,4 @@
-"""last-stable-offset: the LSO that brokers tell is the one the bytes give (KIP-98, KIP-447).
+"""last-stable-offset: the LSO that brokers report is the one that follows from the bytes (KIP-98, KIP-447).
 
 LSO(h) = the first offset of the earliest transaction with records below high watermark h and no marker below h; else h. It is a
 pure function of the log and h, so every sample can be recomputed. A sample is two requests, LSO and high watermark, at two

@@ -132,7 +132,7 @@ def _changed(columns: Sequence[Ints]) -> Bools:
 
 
 def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
-    """Which two logs; of one that has both, its how many-th batches they are, counted from 1."""
+    """Names the two logs; where both batches are in one log, their ordinals in it, from 1."""
     if one is two:
         return {"broker": one.broker, "capture": one.moment, "batches_of_the_log": (rows + 1).tolist()}
     return {"brokers": [one.broker, two.broker], "captures": [one.moment, two.moment]}

@@ -145,7 +145,7 @@ def _inversions(compared: Hop) -> Sequence[Finding]:
 
 
 def _late(compared: Hop, *, but: Ints) -> Ints:
-    """First copies that came after one which follows them at the source, `but` payloads of which nobody can tell that."""
+    """First copies behind a record that follows them at the source, without those (`but`) whose order cannot be known."""
     kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
     if not len(kept):
         return kept

@@ -3,10 +3,10 @@
 An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
 that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
 So it is with a record without a payload id: nobody but the run's clients writes to its topics.
-What a client knows for certain to be refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. A log
-that has it, in whatever transaction and however that ended, has what nobody wrote; whether anybody read it or not. Where there is
-no row at all of a partition, there is no history to hold it against. What a program of the user's writes has no history, and is
-not looked at here. Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not
+A record that a client knows to be refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an
+anomaly in any log, whether its transaction was committed or aborted, and whether or not it was read. A partition without any row
+of operations has no history to compare with. A program of the user's writes no history, so its records are not examined
+here. Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not
 compared with what was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
 """
 
@@ -72,7 +72,7 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints)
 
 
 def _refused(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Found]:
-    """What a log has of that which its clients know to be refused."""
+    """Records in a log that its clients know to have been refused."""
     mine, records = sends_to(view, generation.cluster), log.replica.records
     certain = refused(mine)
     if not certain.any():

@@ -79,7 +79,7 @@ def _base(found: Found) -> int:
 
 
 def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -> Found | Explained:
-    """Of a batch that differs where cleaners were: what none of them does, or why it may differ."""
+    """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may differ."""
     model, other = (replicas[broker] for broker in found.evidence["brokers"])  # type: ignore[attr-defined]
     base = _base(found)
     if found.kind == "replica-missing":
@@ -93,7 +93,7 @@ def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -
 
 
 def _records_cleaned(cleaners: Cleaned, model: Replica, other: Replica, found: Found) -> Found | Explained:
-    """Of a data batch whose records differ where cleaners were: the first that none of them changes, or why they may differ."""
+    """Judges differing records of a data batch there: the first change that no cleaner makes, or why they may differ."""
     base = _base(found)
     if not (readable(model, base) and readable(other, base)):
         return "unknown"

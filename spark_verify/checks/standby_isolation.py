@@ -51,7 +51,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _circles(view: PartitionView) -> Iterator[Finding]:
-    """Cuts of a cluster that was to follow one which, over however many links, followed it: nobody had promoted that."""
+    """Truncations of a cluster that was made to follow its own follower, over any number of links, without a promotion."""
     follows = {destination: source for source, destination in view.hops()}
     steps: list[tuple[int, Promotion | Truncation]] = [(p.time, p) for p in view.promotions]
     steps += [(truncation.time, truncation) for truncation in view.truncations]

@@ -52,7 +52,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes) -> Sequence[Finding]:
-    """What became of transactions on the cluster that took them. Of a torn log nothing is said: the caller knows that it is."""
+    """Outcomes of transactions on the cluster that acknowledged them. A torn log yields nothing: the caller reports it."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = _transactional(what)
     rows = rows[~what.refused[rows] & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))]

@@ -143,7 +143,7 @@ def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[t
 
 
 def _over(topology: Topology, name: str) -> Collection[str]:
-    """Whose topics a promotion along a link, or back, is of."""
+    """The homes whose topics a promotion along a link, or back, concerns."""
     ends = {*LinkSpec.parse(name).ends}
     return {home for link in topology.links if {link.source, link.destination} == ends for home in topology.homes_over(link)}
 

@@ -137,7 +137,7 @@ class _Ownership:
 
 @dataclass(slots=True)
 class _Lineages:
-    """The state of the telling: lineages, who follows whom, and what was closed so far."""
+    """The state while events are replayed: lineages, which cluster follows which, and the generations that ended so far."""
 
     keeps: bool
     own: dict[str, tuple[_Ownership, ...]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class _Lineages:
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def lineage(self, cluster: str) -> tuple[_Ownership, ...]:
-        """Who wrote what of that which a cluster has."""
+        """The owner of each range of offsets in a lineage."""
         source = self.follows.get(cluster)
         if source is None:
             return self.own.get(cluster, (_Ownership(start=0, owner=cluster, began=0),))
@@ -240,7 +240,7 @@ class _Lineages:
 
 
 def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
-    """The first offset at which two lineages are not one."""
+    """The first offset at which two lineages differ."""
     for one, other in zip(ours, theirs, strict=False):
         if one != other:
             return min(one.start, other.start)
@@ -250,7 +250,7 @@ def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
 
 @lru_cache(maxsize=_STORIES)
 def history(story: Story) -> History:
-    """What became of a partition on every cluster that it reaches; of one story it is computed once."""
+    """The generations and mirrored ranges of a partition on every cluster; computed once for each story."""
     lineages = _Lineages(keeps=story.facts.mirror.guarantee.offsets_kept)
     hops = list(story.hops())
     for source, destination in hops:
@@ -300,7 +300,7 @@ def truncated_at(story: Story, cluster: str, window: Window) -> int:
 
 
 def eras(story: Story, cluster: str) -> Sequence[Era]:
-    """The eras of what a cluster had in the end, in offset order, without gaps."""
+    """The eras of a cluster's last log, in offset order, without gaps."""
     generations = history(story).generations.get(cluster)
     if generations:
         return generations[-1].eras

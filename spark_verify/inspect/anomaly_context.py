@@ -1,7 +1,7 @@
 """What a run's history says of one anomaly: operations, polls, samples, committed offsets of groups, and what mirrors did there.
 
-Of each the rows that touch the place, and their neighbours in time: what a reader got before and after, how far the partition had
-got. Nothing is judged here.
+Of each kind the rows that concern the partition and offset, and their neighbours in time: what a reader got before and after, and
+the partition's bounds. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
 
 
 def takeovers(reader: Rows, subject: Subject) -> list[Event]:
-    """Promotions, cuts and ends of mirrors that changed whose the partition's offsets are; of several partitions only this."""
+    """Promotions, truncations and ends of mirrors that changed the owner of the partition's offsets."""
     rows, _ = reader.events()
     found = [_only(event, subject) for event in rows]
     return sorted((event for event in found if event is not None), key=lambda event: event.time)

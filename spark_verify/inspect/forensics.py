@@ -68,7 +68,7 @@ class Case:
 
 @dataclass(slots=True, kw_only=True)
 class Uses:
-    """How producer ids were used in all partitions seen so far: (id, epoch) -> whether transactional -> a place."""
+    """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional -> one batch with it."""
 
     seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
 

@@ -158,7 +158,7 @@ def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], 
 
 
 def _within(captured: Captured) -> Captured:
-    """The replica, with a log start that its log can have. What begins behind its own end would excuse whatever it lacks."""
+    """The replica, its log start clamped to the end of its log: a later one would excuse every missing record."""
     bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
     # A log reaches at least to the offset its last file is named by: mostly nothing need be read for this.
     if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
@@ -190,7 +190,7 @@ def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int
 
 
 def _size(path: Path) -> int:
-    """Of one that is there no more (retention took it since it was listed) 0: whoever reads it says so."""
+    """The size of a file; 0 for one that retention deleted since it was listed, which its reader reports."""
     try:
         return path.stat().st_size
     except OSError:

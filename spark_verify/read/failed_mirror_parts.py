@@ -39,7 +39,7 @@ class FailedPart:
         part = f"task {self.task} of {self.connector}" if self.task >= 0 else self.connector
         if self.state in _BY_HAND:
             return f"{part} of the mirror of {self.link} {_WHAT[self.state]}"
-        lines = self.trace.strip().splitlines() or ["nobody said why"]
+        lines = self.trace.strip().splitlines() or ["it gave no reason"]
         said = lines[0] if self.state == "FAILED" else lines[-1]
         return f"{part} of the mirror of {self.link} {_WHAT[self.state]}: {said.strip()}"
 

@@ -97,7 +97,7 @@ def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damag
 
 
 def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Faults of which it is written down that they began or that they ended, and not both: each has both, whatever came of it.
+    """Faults with a start event and no end event, or the reverse: every fault that is played has both.
 
     Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its end.
     """
@@ -111,7 +111,7 @@ def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Events of before the run had started or of after it had ended: all times are of its harness' one clock."""
+    """Events dated before the start of the run or after its end, which cannot be: one clock dates them all."""
     for event in events:
         if event.time < run.started:
             when = f"{(run.started - event.time) / 1e9:.1f} s before the run had started"

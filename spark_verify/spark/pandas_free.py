@@ -22,7 +22,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def settle() -> None:
-    """Has pyarrow and pyspark decide that there is no pandas to look for. Whoever imports it later gets it."""
+    """Makes pyarrow and pyspark decide that pandas is absent. A later import of pandas still works."""
     if "pandas" in sys.modules:
         return
     import pyarrow as pa

@@ -148,7 +148,7 @@ class _Order:
         return names.index(kind[1]) if kind[1] in names else len(names)
 
     def latent(self, kind: Kind) -> bool:
-        """Whether it harms nobody by itself."""
+        """Whether it does no harm by itself."""
         check = self._checks.get(kind[0])
         return check is not None and any(each.name == kind[1] and each.latent for each in check.anomalies)
 

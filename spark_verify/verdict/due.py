@@ -66,7 +66,7 @@ def _followers(planned: RunPlan) -> Sequence[str]:
 
 
 def unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
-    """Readers follow the clients, so nobody has to be on a cluster that follows; that nobody was is said all the same."""
+    """Notes that no reader was on a cluster that follows: none has to be, because readers follow the clients."""
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
         for cluster in _followers(planned):
             if not examined.get((cluster, "mirrored")):

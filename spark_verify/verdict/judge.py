@@ -71,7 +71,7 @@ class Judgement:
 
 
 def _by_check(rows: Sequence[FindingRow]) -> defaultdict[str, list[FindingRow]]:
-    by_check = defaultdict[str, list[FindingRow]](list)
+    by_check: defaultdict[str, list[FindingRow]] = defaultdict(list)
     for row in rows:
         by_check[row.check].append(row)
     return by_check

@@ -40,7 +40,7 @@ _FORBIDDEN: Final = frozenset({Error.topic_authorization_failed, Error.cluster_a
 
 
 class GivenUp(Exception):
-    """A partition cannot be read on: its message says why. `everything`: nor can any other of the cluster."""
+    """Reading a partition was given up; the message says why. `everything`: so were all others of the cluster."""
 
     def __init__(self, reason: str, *, everything: bool = False) -> None:
         super().__init__(reason)
@@ -142,7 +142,7 @@ class LiveCluster:
         )
 
     def look_again(self) -> None:
-        """Finds out who leads now. Raises GivenUp when nobody of the cluster has answered for as long as one waits."""
+        """Finds the current leaders. Raises GivenUp when no broker of the cluster answers in time."""
         answer: list[object] = [""]
 
         def asked() -> bool:
@@ -159,7 +159,7 @@ class LiveCluster:
             raise GivenUp(f"it went away ({error})", everything=True) from error
 
     def leader(self, partition: TopicPartition) -> int:
-        """Who leads, as last seen; -1 for nobody."""
+        """The leader by the last metadata; -1 where there is none."""
         return self._leaders.get(partition, -1)
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class Tell(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAsked:
-    """What a person says of live clusters: by name, where and how each is entered, and how many bytes a second each may give.
+    """The clusters to read, as the user gave them: by name, address and credentials, and a limit of bytes a second for each.
 
     The names in `said.logs` are those of the clusters. `patience` is seconds in which a cluster must answer.
     """

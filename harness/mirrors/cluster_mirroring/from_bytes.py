@@ -125,6 +125,6 @@ def _from(headers: batches.Headers, start: int) -> np.ndarray[tuple[int, int], n
 
 
 def every(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, batches.Headers]:
-    """The longest replica of each partition that there is."""
+    """The longest captured replica of each partition."""
     found = {tp: longest(cluster, tp) for tp in partitions}
     return {tp: headers for tp, headers in found.items() if headers is not None}

@@ -227,7 +227,7 @@ def path_of(options: Mapping[str, Option]) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What run.json says of the mirror: every command, and of its environment names alone."""
+    """The mirror as run.json has it: every command, and of its environment the names without the values."""
 
     manifest: str
     name: str

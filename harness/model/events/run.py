@@ -37,7 +37,7 @@ class NotEnded(Event, frozen=True, kw_only=True):
 
 
 class Note(Event, frozen=True, kw_only=True):
-    """What a fault, mirror or scenario of the user's own writes down: a name and whatever it wants to say. No check reads it."""
+    """An event of a user's own fault, mirror or scenario: a name and any data. No check reads it."""
 
     about: str = msgspec.field(name="subject")
     name: str

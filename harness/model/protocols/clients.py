@@ -61,7 +61,7 @@ class Clients(Protocol):
     """All workload clients of a run."""
 
     def transactions_ended(self) -> int:
-        """Transactions that were committed or aborted so far, on whatever cluster."""
+        """Transactions that were committed or aborted so far, on all clusters."""
 
     def commits_in_flight(self, cluster: str) -> int:
         """Commits that were asked for and not answered, on this cluster, now."""

@@ -14,7 +14,7 @@ Certificate = Literal["valid", "expired", "untrusted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Of what is confined: bytes that are its own (no caches), the limit, how often it was met, whether it died of it.
+    """Memory of a limited container: its own bytes (no page cache), its limit, how often it hit that, whether that killed it.
 
     `hits` is None where that cannot be seen.
     """
@@ -33,7 +33,7 @@ class Confines(Protocol):
         """Whether it is on its deployment's network."""
 
     def disconnect(self) -> None:
-        """Takes it off the network: it reaches nobody, and nobody it."""
+        """Disconnects it from the network, in both directions."""
 
     def reconnect(self) -> None: ...
     @property

@@ -83,7 +83,7 @@ class Deployment(Protocol):
 
     @property
     def javas(self) -> Mapping[str, str]:
-        """Of every Kafka of its clusters (as a topology names it) the feature release of the Java that runs it."""
+        """Kafka (as a topology names it) -> the feature release of the Java that runs it."""
 
     def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
         """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""

@@ -28,7 +28,7 @@ class Link(Protocol):
         """Disables the proxies: open connections end, new ones are refused. `owner` is the fault that does it."""
 
     def restore(self, *, owner: str | None = None) -> None:
-        """Ends the cut and removes every toxic of `owner`, or of everyone; enabled again when nobody cuts any more."""
+        """Ends the cut and removes every toxic of `owner`, or of everyone; enabled again when no other owner cuts it."""
 
     def add_toxic(
         self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""

@@ -57,7 +57,7 @@ def _rule(number: int, address: str = "", port: int = 0) -> bytes:
 
 
 def _route() -> bytes:
-    """Everything in the table goes to nobody, over the first interface that is not the loopback."""
+    """Routes everything in the table to an address without a host, over the first interface that is not the loopback."""
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, _STATIC, 0, _UNICAST, _ONLINK)
     table, out = _attribute(_ROUTE_TABLE, struct.pack("=I", _TABLE)), _attribute(_OIF, struct.pack("=I", _interface()))
     return header + table + out + _attribute(_GATEWAY, socket.inet_aton(_NOBODY))

@@ -37,7 +37,7 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class ClusterSecrets:
-    """Of one cluster. Made before its brokers, which are started with `settings`."""
+    """The secrets of one cluster. Made before its brokers, which are started with `settings`."""
 
     def __init__(self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]) -> None:
         """`hosts`: node -> the names and addresses that its certificate has to hold for."""
@@ -78,7 +78,7 @@ class ClusterSecrets:
         return entry
 
     def _mutual(self, principal: Principal) -> Security:
-        """How brokers and controllers are entered, whatever the annotation says of clients."""
+        """How brokers and controllers authenticate to each other; the annotation of a topology is about clients only."""
         file = self._entries[principal].file
         return Security(protocol="SSL", authority=str(self._authority.file), identity=self._identities[principal], file=file)
 
@@ -121,7 +121,7 @@ class ClusterSecrets:
         return users + [acl.record for acl in self._acls]
 
     def settings(self, node: int, listeners: Sequence[str], inner: Sequence[str]) -> dict[str, str]:
-        """Of the broker's server.properties. `inner` are the listeners of brokers and controllers among all."""
+        """Settings for the broker's server.properties. `inner` are those of all listeners that brokers and controllers use."""
         asked = self.asked
         found = {
             "listener.security.protocol.map": ",".join(f"{n}:{'SSL' if n in inner else asked.protocol}" for n in listeners),

@@ -157,7 +157,7 @@ class ToxiproxyLink:
             self._apply(lambda api: self._enable(api, enabled=False))
 
     def restore(self, *, owner: str | None = None) -> None:
-        """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when nobody cuts any more."""
+        """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when no other owner cuts it."""
         with self._lock:
             cuts, self._cuts = self._cuts, set() if owner is None else self._cuts - {owner}
             if self._disown(owner):

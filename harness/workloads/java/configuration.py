@@ -48,7 +48,7 @@ _OF_THE_GROUP: Final = frozenset({"enable.auto.commit", "isolation.level"})
 
 
 def _translated(config: Mapping[str, object]) -> dict[str, object]:
-    """The same settings by Java's names. LookupError for one that nobody has translated."""
+    """The same settings by Java's names. LookupError for one that has no translation here."""
     bootstrap = config["bootstrap.servers"]
     entered = security_of(bootstrap) if isinstance(bootstrap, str) else OPEN
     settled = _LIBRDKAFKAS | {"auto.offset.reset"} | entered.librdkafka().keys()

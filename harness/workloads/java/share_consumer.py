@@ -119,7 +119,7 @@ class JavaShareConsumer:
             raise self._clients.errors.raising(error) from error
 
     def discard(self) -> None:
-        """Closes both clients in a thread that nobody waits for. What it had not acknowledged, its brokers give to others."""
+        """Closes both clients in a thread that is not joined. Brokers give unacknowledged records to other members."""
 
         def close() -> None:
             with contextlib.suppress(JavaError), raised():

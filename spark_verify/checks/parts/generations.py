@@ -127,7 +127,7 @@ def own(generation: LogGeneration, replica: Replica | None, findings: Sequence[F
 
 
 def of_readers(generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """As `own`, but for what readers got in this generation: no other generation answers for it, whatever its offset."""
+    """As `own`, for what readers got: a read belongs to the generation it was made in, at any offset."""
     for finding in findings:
         if generation.last or not isinstance(finding, Found) or 0 <= finding.offset < generation.truncated_to:
             yield finding

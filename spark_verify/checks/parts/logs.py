@@ -58,7 +58,7 @@ class Log:
 
     @property
     def stable(self) -> int:
-        """Where its oldest open transaction begins, or its end: nobody who reads committed gets further."""
+        """The last stable offset: where the oldest open transaction begins, or the end of the log."""
         unended = self.transactions.first[self.transactions.marker == NOWHERE]
         return int(unended.min()) if len(unended) else self.replica.end
 
@@ -214,7 +214,7 @@ def among(values: Ints, others: Ints) -> Bools:
 
 
 def copies(keys: Ints) -> tuple[Ints, Ints]:
-    """Per element, (index of the first element with its key, how manyeth copy it is, from 0), in the order given."""
+    """Per element, in the order given: the index of the first element with its key, and its copy index (0 for the first)."""
     n = len(keys)
     first, number = np.arange(n, dtype=np.int64), np.zeros(n, np.int64)
     order = np.argsort(keys, kind="stable")

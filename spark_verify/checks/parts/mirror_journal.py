@@ -16,7 +16,7 @@ _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 
 
 def _not_appended(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
-    """Markers of the journal that the log has not. What retention has deleted since was there."""
+    """Markers of the journal that are not in the log. Those below the log start were there: retention has deleted them."""
     batches = replica.batches
     for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
         rows = np.flatnonzero(batches.base_offset == offset)
@@ -50,7 +50,7 @@ def ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -
 
 
 def _kept(stop: Stop) -> int:
-    """Where what was mirrored ends in what was promoted: markers, of which the source knows nothing, are behind it."""
+    """Where the mirrored part of the promoted log ends: behind it are markers, which the source does not have."""
     return min(stop.mirrored, stop.promoted - len({offset for offset, _ in stop.appended if offset < stop.promoted}))
 
 

@@ -68,7 +68,7 @@ class Hop:
 
     @property
     def doubtful(self) -> Ints:
-        """Missing positions of which nobody can tell: what has overtaken them may have come of an earlier copy, deleted since."""
+        """Missing positions that may be no loss: the record behind them may belong to an earlier copy, deleted since."""
         return self._overtaken[self._overtaken > self.sure]
 
     @property
@@ -315,7 +315,7 @@ def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: 
 
 
 def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
-    """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
+    """Whether clients wrote to a mirrored log without a promotion: their records cannot be told from the mirror's."""
     return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(view.sends).said("cluster")
 
 

@@ -1,4 +1,4 @@
-"""What a consumer says of how far it is: assigned positions, positions after polls, at revocations and when it was drained.
+"""Positions that consumers report: when assigned, after polls, at revocations and when drained.
 
 From where a consumer was assigned to the last position that it reported before it was moved, it passed everything, and so must
 have got all of it that its isolation level can see; whoever else got it. A position counts markers and aborted records too
@@ -94,7 +94,7 @@ def passed(rows: Sequence[Read], truncations: Truncations, before: Sequence[Read
 
 
 def _stood(before: Sequence[Read], limit: int) -> _Going | None:
-    """A consumer that nothing moved stands where it stood, in whatever generation."""
+    """A consumer that was not moved keeps its position, also across generations."""
     at = max((_position(row) for row in before), default=-1)
     if at < 0:
         return None
@@ -213,7 +213,7 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
 
 
 def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
-    """The offset to which whoever says that it is drained must have got, at least; -1 where that is unknown.
+    """The least offset that a consumer which reports itself drained must have reached; -1 where that is unknown.
 
     The ends that readers read to are asked for once all producers have stopped. So they are at or above every last stable offset
     that was sampled while one of them was still at it.
@@ -267,7 +267,7 @@ def _drained_early(
 
 
 def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]) -> Iterator[Found]:
-    """Of a group what no member got, on whatever cluster: a mirror may have carried its offset on."""
+    """Of a group, what no member got on any cluster: a mirror may have translated its offset."""
     together: dict[tuple[str, int], list[Read]] = {}
     for rows in consumers(reads):
         together.setdefault((rows[0].group, -1) if rows[0].group else (rows[0].reader, rows[0].process), []).extend(rows)

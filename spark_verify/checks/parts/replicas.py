@@ -145,7 +145,7 @@ def _disagreement(
 
 
 def _uids(model: Replica, first: int, last: int) -> list[int]:
-    """All payloads of a batch, where nobody can tell which of them differ."""
+    """All payloads of a batch, where it is unknown which of them differ."""
     inside = (model.records.offset >= first) & (model.records.offset <= last)
     return [int(uid) for uid in model.records.uid[inside]]
 

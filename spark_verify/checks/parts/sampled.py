@@ -1,8 +1,8 @@
 """Committed offsets of groups as somebody sampled them: whether anybody did, where a group had committed any.
 
 The sampler (`harness.capture.watermarks`) asks for bounds all the time and for the offsets of groups now and then, in one thread.
-So a group that had committed offsets of a partition while bounds were sampled for a while after that, and of which no offset was
-ever sampled, is a group that nobody asked for, or could not.
+When bounds were sampled for a while after a group had committed, and none of its offsets ever was, the sampler did not ask for
+that group, or got no answer.
 
 A coordinator that loads a partition anew answers with what lies below the high watermark that it knows (KAFKA-15910). Until its
 followers have fetched, samples step back to a commit that the group had left.
@@ -26,7 +26,7 @@ ASKED_WITHIN: Final = 3_000_000_000
 
 
 def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) -> str:
-    """Why nothing can be said of how far a group was on a cluster before some time; empty where it was sampled, or never due."""
+    """Why a group's position on a cluster before some time is unknown; empty where it was sampled, or not due."""
     if any(g.group == group and g.cluster == cluster for g in view.groups):
         return ""
     mine = [r for r in view.reads if r.group == group and r.cluster == cluster and r.kind == "commit" and r.returned < until]

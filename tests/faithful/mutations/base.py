@@ -208,7 +208,7 @@ def put(entry: Entry, **fields: object) -> Callable[[list[Entry]], list[Entry]]:
 
 
 def event(made: Made, kind: str, at: int = 0, /, **changes: object) -> None:
-    """Changes the data of the how-manyeth event of a kind."""
+    """Changes the data of one event of a kind, by its index."""
     index = [i for i, e in enumerate(made.events) if e.kind == kind][at]
     old = made.events[index]
     made.events[index] = replace(old, data={**old.data, **changes})

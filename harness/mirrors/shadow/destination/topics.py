@@ -251,7 +251,7 @@ class Topics:
                 self._forget(name, here.topics.get(name))
 
     def _forget(self, name: str, there: Topic | None) -> None:
-        """Takes a topic out of the mirror: its partitions are handed over to nobody, and hold nobody up."""
+        """Removes a topic from the mirror: its partitions are not handed over, and no failover waits for them."""
         notes = self._log.journal.notes
         what = "was deleted on the destination of"
         if there is not None:
