@@ -162,10 +162,6 @@ class Address(str):
         """The same brokers, entered by somebody else."""
         return Address(self, self._others.get(principal, self.security), self._others)
 
-    def split_up(self) -> list[Address]:
-        """Its `host:port`, one by one."""
-        return [Address(one, self.security, self._others) for one in self.split(",")]
-
 
 def security_of(address: str) -> Security:
     """How an address is entered."""

@@ -72,7 +72,6 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 COMMAND: Final = "command"
 """A program of the user's own (`harness.workloads.command`): it is no client of ours, and writes no history."""
-COMMAND_ABOUT: Final = "a program of your own, by command (docs/own-application.md)"
 COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"via": ("direct", "proxy"), "move": ("restart", "signal"), "group": ()}
 """Its options, each with what it may be, the default first; any text where nothing is named."""
 

@@ -118,7 +118,6 @@ def test_an_address_is_a_text_that_knows_how_it_is_entered():
     assert address == "h:1,h:2"
     assert security_of(entered_by(address, "reader")) == reader
     assert security_of(beside(address, "h:3")) == client
-    assert [str(one) for one in address.split_up()] == ["h:1", "h:2"]
     assert security_of(copy.deepcopy(address)) == client
     assert security_of("h:1") == security_of(entered_by("h:1", "reader")) == security_of(beside("h:1", "h:2")) == OPEN
 

@@ -42,12 +42,6 @@ class Kafka:
         """Sorted, because a class archive is only good for the class path that it was made with."""
         return ":".join(str(jar) for jar in self.jars)
 
-    @property
-    def major_minor(self) -> tuple[int, int]:
-        """For example (4, 3); (0, 0) when the version is not of that form."""
-        numbers = re.match(r"(\d+)\.(\d+)", self.version)
-        return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:

@@ -124,14 +124,9 @@ def refused(sends: Sends) -> Bools:
 
 
 def never(sends: Sends) -> Bools:
-    """`never_committed` of each."""
+    """Per operation, whether none of its records may ever be visible: it was aborted, or its commit refused for certain."""
     aborted = sends.says("ending", "abort") | (sends.says("ending", "commit") & sends.says("outcome", "fail"))
     return np.asarray(sends.says("kind", "transaction") & aborted)
-
-
-def never_committed(send: Send) -> bool:
-    """Whether no record of this operation may ever be visible: it was aborted, or its commit refused for certain."""
-    return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))
 
 
 def reads_of(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> list[Read]:
