@@ -122,10 +122,7 @@ def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str,
     rows = commits.listed
     clients = sorted({process_of(row.operation) for row in rows})
     logs = sorted({(row.cluster, row.topic, row.partition) for row in rows})
-    wrong = {
-        (anomaly.evidence.get("operation"), anomaly.topic, anomaly.partition): number
-        for number, anomaly in reversed(list(enumerate(judged.anomalies, start=1)))
-    }
+    wrong = _first_anomalies(judged)
     return {
         "counted": dict(commits.counted),
         "clients": [series.done.clients.get(process, f"producer {process}") for process in clients],
@@ -137,6 +134,14 @@ def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str,
         "written": [_since(row.written * 1_000_000, series) if row.written >= 0 else None for row in rows],
         **{name: [getattr(row, name) for row in rows] for name in ("first", "ending", "marker")},
         "n": [wrong.get((row.operation, row.topic, row.partition), 0) for row in rows],
+    }
+
+
+def _first_anomalies(judged: Document) -> Mapping[tuple[object, str, int], int]:
+    """(operation, topic, partition) -> the number of the first anomaly about it."""
+    return {
+        (anomaly.evidence.get("operation"), anomaly.topic, anomaly.partition): number
+        for number, anomaly in reversed(list(enumerate(judged.anomalies, start=1)))
     }
 
 

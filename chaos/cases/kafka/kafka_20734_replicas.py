@@ -17,6 +17,14 @@ from linkflap.harness.model.wait import until
 TRANSACTIONS = "__transaction_state"
 
 
+def _send_unfinished(producer: Transactional, topic: str) -> None:
+    """A transaction whose records are delivered and whose end is not asked for."""
+    producer.begin()
+    for number in range(RECORDS):
+        producer.send(topic, b"committed %d" % number)
+    producer.flush()
+
+
 def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observation:
     """Of more than two replicas the last ones leave the ISR first, so that the two that acknowledge the write are all of it."""
     producer = bench.transactional("writer")
@@ -29,10 +37,7 @@ def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observat
     for broker in others:
         broker.kill()
     until(lambda: len(asked.leadership(topic)[0].in_sync) == 2, within=WITHIN, what=f"two replicas of {topic} to be in sync")
-    producer.begin()
-    for number in range(RECORDS):
-        producer.send(topic, b"committed %d" % number)
-    producer.flush()
+    _send_unfinished(producer, topic)
     second.kill()
     first.kill()
     until(lambda: wire.leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
