@@ -11,6 +11,7 @@ from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
 from linkflap.chaos.cases.kafka.kafka_20734 import ENDED, RECORDS
 from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
 from linkflap.harness.model.wait import until
 
