@@ -315,7 +315,7 @@ def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: 
 
 
 def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
-    """Whether clients wrote to a mirrored log without a promotion: their records cannot be told from the mirror's."""
+    """Whether clients wrote to a mirrored log without a promotion: their records look like the mirror's."""
     return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(view.sends).said("cluster")
 
 
