@@ -14,6 +14,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, too_few, words
 from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import EventLog
@@ -47,13 +48,9 @@ class Result:
     @property
     def exit_code(self) -> int:
         """0: what is expected of this release happened; 1: it did not; 2: not known, or something is needed."""
-        if self.expected is None or self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+        if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             return UNKNOWN
-        if self.shown:
-            return VALID if self.expected.shows else INVALID
-        if self.runs < self.needed:
-            return UNKNOWN
-        return INVALID if self.expected.shows else VALID
+        return exit_code(self.expected, shown=self.shown, runs=self.runs, needed=self.needed)
 
     @property
     def words(self) -> str:
@@ -67,6 +64,13 @@ class Result:
     @property
     def bounds(self) -> tuple[float, float]:
         return interval(self.shown, self.runs)
+
+
+def exit_code(expected: Expected | None, *, shown: int, runs: int, needed: int) -> int:
+    """What `shown` of `runs` say of an expectation: 0 as expected, 1 not, 2 when nothing is expected, or in too few runs."""
+    if expected is None or (not shown and runs < needed):
+        return UNKNOWN
+    return VALID if bool(shown) == expected.shows else INVALID
 
 
 class Benches:
@@ -89,6 +93,10 @@ class Benches:
         self.drop()
         if not self._keep:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def prepare(self, variant: Variant) -> None:
+        """Has the Kafka and a Java that runs it here. Raises SetupError: without them no run comes to its end."""
+        java_for(kafkas.kafka(variant.kafka).version)
 
     def drop(self) -> None:
         """Ends the deployment: the next run gets a new one."""
@@ -145,7 +153,7 @@ def run_case(
     benches: Benches,
     report: Report = lambda _: None,
 ) -> Result:
-    """Plays the case `count` times (its own number by default). Raises InputError.
+    """Plays the case `count` times (its own number by default). Raises InputError, and SetupError without a Kafka or a Java.
 
     A run whose steps failed counts for nothing and is reported; three in a row end the case.
     """
@@ -153,13 +161,14 @@ def run_case(
     check(case, variant)
     began = time.monotonic()
     wanted = case.runs if count is None else count
-    version = _version(variant)
+    version = version_of(variant)
     played = _Played()
     release = version.partition("-")[0]  # a build says 4.2.0-SNAPSHOT
     if release and number(release) < number(case.oldest):
         return _result(case, variant, version, played, why=f"Kafka {case.oldest} or later")
     if case.needs and kafkas.look_for(variant.kafka) is None:
         return _result(case, variant, version, played, why=case.needs)
+    benches.prepare(variant)
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
         if not _one_run(case, variant, benches, played, report):
             benches.drop()
@@ -176,7 +185,7 @@ def check(case: Case, variant: Variant) -> None:
     kafkas.look_for(variant.kafka)
 
 
-def _version(variant: Variant) -> str:
+def version_of(variant: Variant) -> str:
     """The release of a variant, before anything is fetched where it is given by number."""
     local = kafkas.look_for(variant.kafka)
     return local.version if local else variant.kafka

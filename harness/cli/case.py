@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from linkflap.harness.cli.folders import check_keep, check_store
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
@@ -134,16 +135,17 @@ def run(
     from linkflap.chaos.cases.runner import check
 
     each = case_named(name)
-    if keep is not None and keep.exists():
-        raise InputError(f"{keep} exists already; name a new folder for --keep")
+    if keep is not None:
+        check_keep(keep)
     variants = [_variant(each, kafka, client, transactions) for kafka in kafkas or (DEFAULT_KAFKA,)]
     for variant in variants:
         check(each, variant)
+    check_store(store)
     with _benches(keep) as benches:
         results = [_played(each, variant, count, store, benches) for variant in variants]
     if as_json:
         click.echo(json.dumps([_result(result) for result in results], default=str))
-    return _worst(results)
+    return _worst([result.exit_code for result in results])
 
 
 @case.command()
@@ -165,25 +167,38 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that a broken-off matrix goes on."""
+    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that a broken-off matrix goes on.
+
+    Of all cases those that are not played by --client, or with --transactions, are left out.
+    """
     from linkflap.chaos.cases import case_named, registry
     from linkflap.chaos.cases.results import load, tallies
-    from linkflap.chaos.cases.runner import check
+    from linkflap.chaos.cases.runner import check, exit_code, version_of
 
     part, parts = _shard(shard)
-    cases = [case_named(name) for name in names] or list(registry().values())
+    cases = [case_named(name) for name in names] or [
+        each for each in registry().values() if _is_played_by(each, client, transactions)
+    ]
     every = [(each, _variant(each, kafka, client, transactions)) for kafka in kafkas or _MATRIX for each in cases]
+    for each, variant in every:
+        check(each, variant)
+    check_store(store)
     stored = {} if again else tallies(load(store))
-    results = []
+    codes = []
     with _benches(None) as benches:
         for each, variant in sorted(every[part - 1 :: parts], key=lambda one: (one[1].kafka, repr(one[0].topology))):
-            check(each, variant)
-            known = stored.get((each.name, variant.kafka, variant.client, variant.transactions))
+            known = stored.get((each.name, version_of(variant), variant.client, variant.transactions))
             if known and known.runs >= (count or each.runs):
-                click.echo(f"{each.name} on {variant.title}: stored already", err=True)
+                expected = each.expectation(variant, known.version)
+                codes.append(exit_code(expected, shown=known.shown, runs=known.runs, needed=each.runs))
+                click.echo(f"{each.name} on {variant.title}: stored already; exit {codes[-1]}", err=True)
             else:
-                results.append(_played(each, variant, count, store, benches))
-    return _worst(results) if results else VALID
+                codes.append(_played(each, variant, count, store, benches).exit_code)
+    return _worst(codes)
+
+
+def _is_played_by(each: Case, client: str | None, transactions: str | None) -> bool:
+    return (client is None or client in each.clients) and (transactions is None or transactions in each.protocols)
 
 
 @contextmanager
@@ -222,9 +237,8 @@ def _played(each: Case, variant: Variant, count: int | None, store: Path, benche
     return result
 
 
-def _worst(results: Sequence[Result]) -> int:
+def _worst(codes: Collection[int]) -> int:
     """1 outweighs 2, and 2 outweighs 0."""
-    codes = {result.exit_code for result in results}
     return INVALID if INVALID in codes else UNKNOWN if UNKNOWN in codes else VALID
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,22 @@ def check_output(folder: Path, out: Path | None, junit: Path | None) -> None:
         _check_parent("--out", out)
     if junit:
         check_junit(junit)
+
+
+def check_store(store: Path) -> None:
+    """Raises InputError when results have no place there, before they take their time; makes the folder."""
+    try:  # only who tries it knows
+        store.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=store).close()
+    except OSError as error:
+        raise InputError(f"--store {store} cannot be written ({error.strerror}); name another folder") from None
+
+
+def check_keep(keep: Path) -> None:
+    """Raises InputError for a folder that is there already, or that cannot be made."""
+    if os.path.lexists(keep):
+        raise InputError(f"{keep} exists already; name a new folder for --keep")
+    _check_parent("--keep", keep)
 
 
 def check_junit(junit: Path) -> None:

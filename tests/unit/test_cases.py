@@ -6,18 +6,19 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
+from linkflap.chaos.cases import GROUPS, case_named, registry, results, runner, track_record
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, Result, check, run_case
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.cli.case import _MATRIX, _shard, _worst, case
 from linkflap.harness.cli.commands import _exit_of
-from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import pin
@@ -96,7 +97,7 @@ def test_exit_codes(result, code):
 
 
 def test_the_worst_of_several_releases():
-    fine, wrong, unknown = a_result("4.2.0"), a_result("4.3.1"), a_result("4.2.0", runs=1)
+    fine, wrong, unknown = a_result("4.2.0").exit_code, a_result("4.3.1").exit_code, a_result("4.2.0", runs=1).exit_code
     assert _worst([fine]) == 0
     assert _worst([fine, unknown]) == 2
     assert _worst([fine, unknown, wrong]) == 1
@@ -284,6 +285,38 @@ def test_bad_input_is_one_sentence_and_254(words, sentence, tmp_path):
     assert not list(tmp_path.iterdir()), "nothing was played"
 
 
+@pytest.mark.parametrize(("option", "names"), [("--store", "name another folder"), ("--keep", "there is no folder")])
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(tmp_path, option, names):
+    file = tmp_path / "file"
+    file.touch()
+    code, text = _exit_of(invoked("run", "KAFKA-20734", "--store", str(tmp_path), option, str(file / "in it")).exception)
+    assert code == 254
+    assert f"{option} {file / 'in it'}" in text
+    assert names in text
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing was stored"
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"), [({"4.2.0": 0, "4.3.1": 3}, 0), ({"4.2.0": 2, "4.3.1": 3}, 1), ({"4.2.0": 0, "4.3.1": 0}, 1)]
+)
+def test_a_matrix_that_is_stored_already_ends_as_what_is_stored_says(tmp_path, shown, code):
+    each = case_named("KAFKA-20734")
+    for version, count in shown.items():
+        results.store(tmp_path, results.row(each, a_result(version, count, case=each.name)))
+    words = ("matrix", each.name, "--kafka", "4.2.0", "--kafka", "4.3.1", "--store", str(tmp_path))
+    assert invoked(*words).return_value == code
+
+
+def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path):
+    java = {name for name, each in registry().items() if "java" in each.clients and "V1" in each.protocols}
+    for name in java:
+        stored = a_result("4.3.1", 1, 30, case=name, variant=Variant(kafka="4.3.1", client="java", transactions="V1"))
+        results.store(tmp_path, results.row(registry()[name], stored))
+    done = invoked("matrix", "--client", "java", "--transactions", "V1", "--kafka", "4.3.1", "--store", str(tmp_path))
+    assert done.exception is None, "a case that is not played so is left out, and does not end the matrix"
+    assert done.stderr.count("stored already") == len(java) > 0
+
+
 def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
     with Benches(tmp_path / "runs") as benches:
         result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), benches=benches)
@@ -338,6 +371,9 @@ class NoBenches:
 
     def __init__(self) -> None:
         self.stamp, self.dropped, self.ended = "1-a-case", 0, 0
+
+    def prepare(self, variant) -> None:
+        pass
 
     def bench(self, case, variant):
         return self
@@ -399,6 +435,17 @@ def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters():
     assert result.failures == ("run 1: DeadlineExceeded: waited 60 s for a leader",)
     assert benches.dropped == 1
     assert reported[0] == result.failures[0]
+
+
+def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path, monkeypatch):
+    def none(version):
+        raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
+
+    monkeypatch.setattr(runner, "java_for", none)
+    monkeypatch.setattr(runner.kafkas, "kafka", lambda kafka: SimpleNamespace(version=kafka))
+    with Benches(tmp_path / "runs") as benches, pytest.raises(SetupError, match=r"for Kafka 4\.3\.1; install"):
+        run_case(a_case(), Variant(kafka="4.3.1"), benches=benches)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_three_failures_in_a_row_end_the_case():

@@ -8,6 +8,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.cases import case_named, registry
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
+from linkflap.chaos.cases.mirror_maker.offset_syncs import committed, syncs
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
 from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
@@ -91,6 +92,31 @@ def test_a_log_as_a_broker_wrote_it(tmp_path):
     assert logs.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
     assert logs.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
     assert logs.batches(tmp_path, ("t", 1)) == []
+
+
+def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path):
+    ours = {"pid": 5, "epoch": 0, "transactional": True}
+    data = [
+        written(0, [record(b"aborted")], seq=0, **ours),
+        written(1, [record(b"another's")], pid=6, epoch=0, seq=0, transactional=True),
+        marker(2, ABORT, pid=5, epoch=0),
+        written(3, [record(b"a"), record(b"b")], seq=1, **ours),
+        written(5, [record(b"plain")]),
+        marker(6, COMMIT, pid=5, epoch=0),
+        written(7, [record(b"open")], seq=3, **ours),
+    ]
+    segment(tmp_path / "t-0", data)
+    assert committed(logs.batches(tmp_path, ("t", 0))) == {3: b"a", 4: b"b", 5: b"plain"}
+
+    def sync(topic: bytes, partition: int, there: int, here: int):
+        key = len(topic).to_bytes(2, "big") + topic + partition.to_bytes(4, "big")
+        return record(there.to_bytes(8, "big") + here.to_bytes(8, "big"), key=key)
+
+    segment(
+        tmp_path / "syncs-0",
+        [written(0, [sync(b"t", 0, 10, 3), sync(b"t", 1, 7, 7), sync(b"other", 0, 1, 1), sync(b"t", 0, 12, 5)])],
+    )
+    assert syncs(logs.batches(tmp_path, ("syncs", 0)), "t") == [(10, 3), (12, 5)]
 
 
 @pytest.mark.parametrize(

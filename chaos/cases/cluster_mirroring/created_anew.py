@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from contextlib import closing
 from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.chaos.cases.cluster_mirroring.verbs import BUILD
 from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.branch import BUILD, branch_mirror
 from linkflap.chaos.cases.tools.logs import records
-from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
-from linkflap.harness.runtimes.distribution.kafka import kafka
 
 WATCHED: Final = 20.0
 """Seconds for which B's log is watched after the last verb; a mirror starts in six."""
@@ -26,42 +20,26 @@ WATCHED: Final = 20.0
 
 def _promoted(bench: Bench, *, anew: bool) -> Observation:
     """Nobody asks to start the mirror a second time."""
-    build = kafka(bench.variant.kafka)
-    names = generation(build)
-    assert names is not None  # the case needs a build, and `needs` says so
-    topic, mirror = f"A.{bench.name('records')}", bench.name("mirror")
-    bench.cluster("A").create_topic(topic, partitions=1)
+    topic = bench.topic()
     bench.write(topic, [b"of A"] * 5)
-    configs = {names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap, names.mirror["groups"]: "(?!)"}
-    folder = bench.folder / f"admin-{bench.stamp}"
-    with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))) as admin:
-
-        def state() -> str:
-            with contextlib.suppress(Refused):
-                return next((row.state for row in admin.describe(mirror)), "")
-            return ""
-
-        def says(wanted: str) -> None:
-            until(lambda: state() == wanted, within=WITHIN, what=f"{topic} to be {wanted}", every=0.2, state=state)
-
-        admin.create(mirror, configs)
-        admin.start(mirror, [topic], [])
-        says(MIRRORING)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1)
         until(lambda: _values(bench, topic).count("of A") == 5, within=WITHIN, what="the records of A to be on B", every=0.2)
-        admin.stop(mirror, [topic], [])
-        says("STOPPED")
+        mirror.stop()
+        stopped = {"STOPPED": 1}
+        until(lambda: mirror.states() == stopped, within=WITHIN, what=f"{topic} to be STOPPED", every=0.2, state=mirror.states)
         bench.write(topic, [b"of B"] * 5, cluster="B")
         before = _values(bench, topic)
-        admin.delete(mirror)
+        mirror.admin.delete(mirror.name)
         if anew:
-            admin.create(mirror, configs)
+            mirror.create()
         with contextlib.suppress(DeadlineExceeded):
             until(lambda: _values(bench, topic) != before, within=WATCHED, what="B's log to change", every=0.5)
-        after, now = _values(bench, topic), state()
+        after, now = _values(bench, topic), dict(mirror.states())
     facts = {
         "acknowledged_by_B": before.count("of B"),
         "in_B_log_at_the_end": after.count("of B"),
-        "state_at_the_end": now or "in no mirror",
+        "state_at_the_end": "".join(now) or "in no mirror",
     }
     return Observation(shown=after.count("of B") < before.count("of B"), facts=facts)
 

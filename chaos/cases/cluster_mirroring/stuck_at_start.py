@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from contextlib import closing
 from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.chaos.cases.cluster_mirroring.verbs import BUILD
-from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
+from linkflap.chaos.cases.tools.branch import BUILD, branch_mirror
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import pause, until
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
-from linkflap.harness.runtimes.distribution.kafka import kafka
 
 PARTITIONS: Final = 24
 LOADED_SECONDS: Final = 20.0
@@ -26,38 +21,19 @@ LOADED_SECONDS: Final = 20.0
 
 
 def _started(bench: Bench, *, at_once: bool) -> Observation:
-    build = kafka(bench.variant.kafka)
-    names = generation(build)
-    assert names is not None  # the case needs a build, and `needs` says so
-    topic = f"A.{bench.name('records')}"
-    bench.cluster("A").create_topic(topic, partitions=PARTITIONS)
-    configs = {names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap, names.mirror["groups"]: "(?!)"}
-    rows: list[Row] = []
-    with closing(
-        MirrorAdmin(build, java_for(build.version), bench.folder / f"admin-{bench.stamp}", bench.bootstrap("B"))
-    ) as admin:
-
-        def accepted() -> bool:
-            try:
-                admin.start("first", [topic], [])
-            except Refused:
-                return False
-            return True
-
-        def mirrors() -> bool:
-            with contextlib.suppress(Refused):
-                rows[:] = admin.describe("first")
-            return len(rows) == PARTITIONS and all(row.state == MIRRORING for row in rows)
-
-        admin.create("first", configs)
+    topic = bench.topic(partitions=PARTITIONS)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.create()
         if not at_once:
             pause(LOADED_SECONDS, lambda: False)
-        until(accepted, within=WITHIN, what="start to be accepted", every=0.25)
+        mirror.started()
         with contextlib.suppress(DeadlineExceeded):
-            until(mirrors, within=WITHIN, what="every partition to be MIRRORING", every=0.5)
-    states = Counter(row.state for row in rows)
-    stuck = sorted(row.partition for row in rows if row.state == names.aligning)
-    return Observation(shown=bool(stuck), facts={"states_after_a_minute": dict(states), "stuck": stuck})
+            until(lambda: mirror.states() == {MIRRORING: PARTITIONS}, within=WITHIN, what=f"{topic} to mirror", every=0.5)
+        rows = mirror.rows()
+    stuck = sorted(row.partition for row in rows if row.state == mirror.aligning)
+    return Observation(
+        shown=bool(stuck), facts={"states_after_a_minute": dict(Counter(row.state for row in rows)), "stuck": stuck}
+    )
 
 
 CASE = Case(

@@ -10,6 +10,7 @@ from typing import Final
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.branch import BUILD
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
@@ -20,7 +21,6 @@ from linkflap.harness.runtimes.distribution.kafka import kafka
 
 LENGTH: Final = 20
 SEEDS: Final = 4
-BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
 
 
 def played(bench: Bench, steps_of: list[list[tuple[Verb, ...]]], topics: list[list[str]]) -> Observation:

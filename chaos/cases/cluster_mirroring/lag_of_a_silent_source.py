@@ -1,0 +1,79 @@
+"""KIP-1279 itself: describe says MIRRORING, lag 0, of a partition whose source does not answer."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.branch import BUILD, branch_mirror
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
+from linkflap.harness.model.wait import pause, until
+
+MIRRORED, BEHIND = 100, 50
+OLD: Final = 5.0
+"""Seconds that an answer may be old: metadata is refreshed every two."""
+WATCHED: Final = 15.0
+OWNER: Final = "case"
+
+
+def _asked(bench: Bench, *, silent: bool) -> Observation:
+    """Requests reach A, and no answer comes back; what describe says is held against the bytes of both logs."""
+    topic = bench.topic()
+    link = bench.deployment.links["A->B"]
+    bench.write(topic, [b"%d" % n for n in range(MIRRORED)])
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1)
+        until(lambda: _end(bench, topic, "B") == MIRRORED, within=WITHIN, what="B to have all", every=0.2)
+        try:
+            if silent:
+                link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
+            bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
+            pause(OLD, lambda: False)
+            said: dict[str, int] = {}
+            missing = BEHIND
+            end = time.monotonic() + WATCHED
+            while time.monotonic() < end:
+                for row in mirror.rows():
+                    words = f"{row.state}, lag {row.lag}"
+                    said[words] = said.get(words, 0) + 1
+                missing = min(missing, _end(bench, topic, "A") - _end(bench, topic, "B"))
+                pause(0.2, lambda: False)
+        finally:
+            link.clear(owner=OWNER)
+    facts = {"missing_on_B_all_the_time": missing, "describe": said}
+    return Observation(shown=missing > 0 and f"{MIRRORING}, lag 0" in said, facts=facts)
+
+
+def _end(bench: Bench, topic: str, cluster: str) -> int:
+    """Where a log ends, by its bytes."""
+    return max((batch.last_offset + 1 for batch in bench.log(topic, cluster=cluster)), default=0)
+
+
+CASE = Case(
+    name="KIP-1279-lag-of-a-silent-source",
+    title="A build of the KIP-1279 branch says MIRRORING, lag 0, of a partition whose source does not answer",
+    kind="proposal",
+    claim_text=(
+        "The lag that describe gives is of the last answer of the source. When none comes any more it stays, and so does the "
+        "state: who asks for the lag before a failover reads that nothing is missing."
+    ),
+    sources=("docs/findings/cluster-mirroring-lag-of-a-dead-source.md", "KIP-1279: DescribeClusterMirrors"),
+    expected=(Expected(shows=True, since="4.2.0"),),
+    schedule=(
+        f"1. {MIRRORED} records are mirrored; 2. the link is half-open: no answer of A comes back; 3. {BEHIND} more are "
+        f"written to A; 4. {OLD:g} s later: describe"
+    ),
+    reproduced=f"an answer of MIRRORING and lag 0, {OLD:g} s after the write or later, while A's log is longer than B's",
+    control_text="the link is as it was: B has all by then",
+    refuted="a lag that is not 0, or another state, as long as records are missing",
+    topology=PAIR,
+    claim=partial(_asked, silent=True),
+    control=partial(_asked, silent=False),
+    clients=("java",),
+    needs=BUILD,
+    apart=True,
+)

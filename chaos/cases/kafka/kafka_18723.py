@@ -1,0 +1,93 @@
+"""KAFKA-18723: a follower that is given a batch of a leader epoch which its leader does not have."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.logs import table
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.wait import until
+
+BEFORE, BEHIND = 10, 10
+AHEAD = 20
+"""How far the batch's epoch is above the leader's: more than the fences that a start of the mirror costs."""
+PATIENCE = 20.0
+
+
+def _followed(bench: Bench, *, ahead: int) -> Observation:
+    """B's broker follows a leader that serves batches of its own leader epoch, and then some of an epoch `ahead` of it.
+
+    The leader is the shadow, which brokers follow as one of theirs. A leader epoch is outside of a batch's checksum, as in a
+    response whose end a leader sends from what it has fetched anew after it was deposed.
+    """
+    topic = bench.topic()
+    mirror = bench.mirror("shadow")
+    if not isinstance(mirror, ShadowMirror):
+        raise EnvironmentFailure("the mirror `shadow` is another one here; take linkflap's own")
+    mirror.start()
+    bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
+    bench.drained(mirror)
+    until(lambda: _end(bench, topic) == BEFORE, within=WITHIN, what="B to have all", every=0.1)
+    mirror.crash()
+    journal = Journal(mirror.log.parent)
+    note = journal.partition(topic, 0)
+    own = max((epoch for epoch, _ in note.epochs), default=0)
+    if ahead:
+        note.epochs = [*note.epochs, (own + ahead, BEFORE)]
+        journal.save()
+    mirror.restart()
+    bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
+    with contextlib.suppress(DeadlineExceeded):  # a follower that takes none of it says so to nobody
+        until(lambda: _end(bench, topic) == BEFORE + BEHIND, within=PATIENCE, what="B to have what is behind", every=0.2)
+    of_leader = wire.answered(bench.broker(cluster="B").client_address, topic)[0].epoch
+    log = bench.log(topic, cluster="B")
+    later = [batch.base_offset for batch in log if batch.leader_epoch > of_leader]
+    facts = {
+        "leader_epoch_of_the_partition": of_leader,
+        "first_offset_of_a_later_epoch": later[:1],
+        "log_end_of_the_follower": _end(bench, topic),
+        "log_end_of_the_leader": BEFORE + BEHIND,
+        "follower": table(log)[-4:],
+    }
+    if not ahead and _end(bench, topic) < BEFORE + BEHIND:
+        raise EnvironmentFailure("B's broker does not follow a leader whose epochs are right; the machine is too busy")
+    return Observation(shown=bool(later), facts=facts)
+
+
+def _end(bench: Bench, topic: str) -> int:
+    """Where the follower's log ends, by its bytes."""
+    return max((batch.last_offset + 1 for batch in bench.log(topic, cluster="B")), default=0)
+
+
+CASE = Case(
+    name="KAFKA-18723",
+    title="A follower appends batches of a leader epoch that its leader does not have",
+    kind="defect",
+    claim_text=(
+        "A fetch response that a follower is slow to take can end with bytes that its leader, deposed and truncated meanwhile, "
+        "has fetched from the next leader. The follower appends them, although they are of a later leader epoch than the one "
+        "that it fetches with: its log joins what the old leader had and what the new one wrote."
+    ),
+    sources=("KAFKA-18723, pull request apache/kafka 18852: better handle invalid records during replication",),
+    expected=(Expected(shows=True, since="3.9.0", until="3.9.0"), Expected(shows=False, since="3.9.1")),
+    schedule=(
+        f"1. a broker follows a leader and has {BEFORE} records; 2. the leader, its epoch unchanged, answers a fetch with "
+        f"batches of an epoch {AHEAD} above its own"
+    ),
+    reproduced="the follower's log has a batch of an epoch above the one that the partition has by its broker's metadata",
+    control_text="the leader starts anew just so, and serves batches of its own epoch: the follower has them all",
+    refuted="a follower whose log ends before such a batch",
+    topology=PAIR,
+    claim=partial(_followed, ahead=AHEAD),
+    control=partial(_followed, ahead=0),
+    clients=("wire",),
+    oldest="3.9.0",
+    apart=True,
+)

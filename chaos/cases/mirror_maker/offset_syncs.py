@@ -1,0 +1,112 @@
+"""Offset syncs of MirrorMaker 2 as an exactly-once source: a producer of their own, outside the worker's transaction."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.logs import markers, records
+from linkflap.harness.log.reference import Batch
+from linkflap.harness.log.reference import records as records_of
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.wait import until
+
+SYNCS: Final = "mm2-offset-syncs.A.internal"
+KILLS, BURST = 3, 150
+"""A burst is longer than `offset.lag.max` (100), so that each has a sync of its own."""
+
+
+def _synced(bench: Bench, *, killed: bool) -> Observation:
+    """The worker dies with copies on the target whose transaction is open; its syncs are compared with the target's bytes."""
+    topic = bench.topic()
+    mirror = bench.mirror("mm2", delivery="exactly-once")
+    mirror.start()
+    bench.led(topic, cluster="B")
+
+    def arrived(last: bytes) -> bool:
+        return last in {value for _, value in bench.read(topic, cluster="B")}
+
+    for number in range(KILLS):
+        high = bench.bound("high", topic, cluster="B")
+        bench.write(topic, [b"%d of burst %d" % (n, number) for n in range(BURST)])
+        if killed:
+            copied = partial(_beyond, bench, topic, high)
+            until(copied, within=WITHIN, what="a copy on the target", every=0.01)
+            mirror.crash()
+            mirror.restart()
+        last = b"last of burst %d" % number
+        bench.write(topic, [last])
+        until(partial(arrived, last), within=2 * WITHIN, what="the last record to be mirrored", every=0.3)
+    mirror.stop()
+    log = bench.log(topic, cluster="B")
+    there = {record.offset: record.value for record in records(bench.log(topic))}
+    here = committed(log)
+    pairs = syncs(bench.log(SYNCS, cluster="B"), topic)
+    copies = len(records(log))
+    wrong = [pair for pair in pairs if here.get(pair[1], b"") != there.get(pair[0])]
+    if killed and copies == len(here):
+        raise EnvironmentFailure("the worker had committed each time before it was killed; run the case again")
+    if not pairs:
+        raise EnvironmentFailure(f"{SYNCS} has no sync of {topic}; look at MirrorMaker's log")
+    facts = {"syncs": len(pairs), "wrong": wrong[:5], "copies": copies, "aborted_copies": copies - len(here)}
+    return Observation(shown=bool(wrong), facts=facts)
+
+
+def _beyond(bench: Bench, topic: str, offset: int) -> bool:
+    return bench.bound("high", topic, cluster="B") > offset
+
+
+def committed(log: Iterable[Batch]) -> Mapping[int, bytes | None]:
+    """Offset -> value of the records whose transaction was committed, and of those without one."""
+    found: dict[int, bytes | None] = {}
+    waiting: dict[int, dict[int, bytes | None]] = {}
+    for batch in log:
+        if batch.is_control:
+            (marker,) = markers([batch])
+            ended = waiting.pop(marker.producer_id, {})
+            found |= ended if marker.kind == "COMMIT" else {}
+        else:
+            into = waiting.setdefault(batch.producer_id, {}) if batch.transactional else found
+            into.update((record.offset, record.value) for record in records_of(batch))
+    return found
+
+
+def syncs(log: Iterable[Batch], topic: str) -> list[tuple[int, int]]:
+    """(offset at the source, offset at the target) of each sync of partition 0, in order (KIP-382: OffsetSync)."""
+    found = []
+    for record in records(log):
+        key, value = record.key or b"", record.value or b""
+        (length,) = struct.unpack_from(">h", key)
+        name, (number,) = key[2 : 2 + length].decode(), struct.unpack_from(">i", key, 2 + length)
+        if (name, number) == (topic, 0):
+            found.append(struct.unpack(">qq", value))
+    return found
+
+
+CASE = Case(
+    name="MM2-offset-syncs",
+    title="MirrorMaker 2 with exactly-once source support syncs an offset whose copy was aborted",
+    kind="defect",
+    claim_text=(
+        "Offset syncs are written by a producer of the task's own, outside the worker's transaction: when the worker dies "
+        "between the two, a sync can name a copy that is aborted, and a group's offset is translated to what stands for nothing."
+    ),
+    sources=("KIP-618: exactly-once support for source connectors, MirrorSourceTask", "KIP-382: offset syncs"),
+    expected=(Expected(shows=True),),
+    schedule=(
+        f"1. {BURST} records; 2. kill -9 of the worker while copies of them are in an open transaction; 3. it starts; "
+        f"{KILLS} times; 4. every sync is compared with the bytes of both logs"
+    ),
+    reproduced="a sync whose offset on the target is not that of a committed copy of the record that it names",
+    control_text="the worker is not killed: every sync names a committed copy",
+    refuted="syncs of committed copies alone, with aborted copies beside them in the log",
+    topology=PAIR,
+    claim=partial(_synced, killed=True),
+    control=partial(_synced, killed=False),
+    apart=True,
+)

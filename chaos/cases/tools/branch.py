@@ -1,0 +1,83 @@
+"""A mirror of a build of the KIP-1279 branch, by its own verbs: what the cases of the build ask it and see of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.kafka import kafka
+
+BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchMirror:
+    """A mirror on B of one topic of A."""
+
+    admin: MirrorAdmin
+    name: str
+    topic: str
+    configs: Mapping[str, str]
+    aligning: str
+    """The state in which a partition's log is truncated, as this generation of the branch calls it."""
+
+    def create(self) -> None:
+        """Raises Refused, as every verb here."""
+        self.admin.create(self.name, self.configs)
+
+    def start(self) -> None:
+        self.admin.start(self.name, [self.topic], [])
+
+    def stop(self) -> None:
+        self.admin.stop(self.name, [self.topic], [])
+
+    def rows(self) -> Sequence[Row]:
+        """What describe says; nothing when it is not answered."""
+        with suppress(Refused):
+            return self.admin.describe(self.name)
+        return []
+
+    def states(self) -> Mapping[str, int]:
+        """State -> how many partitions are in it, by describe."""
+        return Counter(row.state for row in self.rows())
+
+    def mirrors(self, partitions: int) -> None:
+        """Creates and starts it, and waits until every partition is MIRRORING."""
+        self.create()
+        self.started()
+        wanted = {MIRRORING: partitions}
+        until(lambda: self.states() == wanted, within=2 * WITHIN, what=f"{self.topic} to mirror", every=0.25, state=self.states)
+
+    def started(self) -> None:
+        """Asks for start until it is accepted: right after create it may be refused for a moment."""
+
+        def accepted() -> bool:
+            with suppress(Refused):
+                self.start()
+                return True
+            return False
+
+        until(accepted, within=WITHIN, what=f"start of {self.name} to be accepted", every=0.25)
+
+
+@contextmanager
+def branch_mirror(bench: Bench, topic: str) -> Iterator[BranchMirror]:
+    """A mirror that is not created yet, of a topic of A. Raises InputError for a Kafka that has none."""
+    build = kafka(bench.variant.kafka)
+    names = generation(build)
+    if names is None:
+        raise InputError(f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it")
+    configs = {names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap, names.mirror["groups"]: "(?!)"}
+    folder = bench.folder / f"admin-{bench.stamp}"
+    with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))) as admin:
+        yield BranchMirror(admin=admin, name=bench.name("mirror"), topic=topic, configs=configs, aligning=names.aligning)
