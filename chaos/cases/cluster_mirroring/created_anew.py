@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.chaos.cases.tools.branch import BUILD, branch_mirror
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.branch_mirror import BUILD
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.chaos.cases.tools.branch import BUILD
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
