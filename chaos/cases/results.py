@@ -14,6 +14,7 @@ from linkflap.chaos.cases.case import Case, Outcome
 from linkflap.chaos.cases.rates import interval
 from linkflap.chaos.cases.variant import Client, Protocol
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.rundir import with_current_kinds
 from linkflap.harness.version import VERSION
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def load(folder: Path) -> list[Row]:
 def _rows(path: Path) -> Iterable[Row]:
     for index, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            found = msgspec.json.decode(line, type=Row)
+            found = msgspec.json.decode(with_current_kinds(line), type=Row)
         except msgspec.DecodeError as error:
             raise InputError(f"{path}, line {index}, is no stored result ({error}); remove that line") from error
         if found.format != FORMAT:

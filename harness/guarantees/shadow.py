@@ -38,7 +38,7 @@ ALLOWED: Final = (
     ),
     *over_a_failover(_SYNC),
     Allowance(
-        kind="skipped-by-cut",
+        kind="skipped-by-truncation",
         rule="below-truncation",
         window="a log is truncated under a reader: its cluster follows the one that took over, or a promotion truncates",
         bound="from the truncation up to where the reader stood; no other cluster ever had what it got of the tail",

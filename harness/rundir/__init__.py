@@ -24,12 +24,14 @@ client_writer  what processes of clients write, and where one goes on that is st
 manifest       what there was when a run ended
 reader         all of it, read
 impossible     rows that say what cannot be
+renamed        kinds of anomalies that older versions called something else
 """
 
 from linkflap.harness.rundir.client_writer import ClientWriter, LastRows, last_rows
 from linkflap.harness.rundir.files import Appender, EventLog, write_whole
 from linkflap.harness.rundir.manifest import inventory
 from linkflap.harness.rundir.reader import RunReader
+from linkflap.harness.rundir.renamed import with_current_kinds
 from linkflap.harness.rundir.values import FORMAT, Damage, Run, Status
 from linkflap.harness.rundir.writer import RunWriter
 
@@ -46,5 +48,6 @@ __all__ = [
     "Status",
     "inventory",
     "last_rows",
+    "with_current_kinds",
     "write_whole",
 ]

@@ -17,6 +17,7 @@ from linkflap.harness.model.events import KINDS, Event, read
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.rundir.impossible import IMPOSSIBLE
 from linkflap.harness.rundir.manifest import missing
+from linkflap.harness.rundir.renamed import with_current_kinds
 from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
 
 EVENTS: Final = "events.jsonl"
@@ -38,7 +39,7 @@ class RunReader:
         except OSError:
             raise InputError(f"{root} is not a run directory: it has no readable run.json; {_instead(root)}") from None
         try:
-            run = msgspec.json.decode(content, type=Run)
+            run = msgspec.json.decode(with_current_kinds(content), type=Run)
         except msgspec.DecodeError as error:
             raise InputError(f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond judging") from None
         if run.format != FORMAT:

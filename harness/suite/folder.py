@@ -28,7 +28,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Coverage
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.plan import FORMAT, Plan
 from linkflap.harness.version import VERSION
 
@@ -178,7 +178,7 @@ def _results(path: Path) -> Iterator[Result]:
             os.truncate(path, whole)
             return
         try:
-            yield decoder.decode(line)
+            yield decoder.decode(with_current_kinds(line))
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{path} has a line that cannot be read ({error}); take that line out, and its run is judged again"

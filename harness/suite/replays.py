@@ -21,7 +21,7 @@ import msgspec
 from linkflap.chaos import scenario_file
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import kinds_of, same
 from linkflap.harness.suite.shrink import Rate
 from linkflap.harness.suite.work import Finished, Task, Works
@@ -61,7 +61,7 @@ class Replays:
         (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         path = self.folder / "tries.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        self._tries = [msgspec.json.decode(line, type=Try) for line in lines if line.endswith(b"\n")]
+        self._tries = [msgspec.json.decode(with_current_kinds(line), type=Try) for line in lines if line.endswith(b"\n")]
         self._left = {id(one): one for one in self._tries}
 
     _left: dict[int, Try] = field(default_factory=dict)

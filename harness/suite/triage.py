@@ -11,7 +11,7 @@ import msgspec
 
 from linkflap.chaos import scenario_file
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import UNKNOWN, by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.replays import Replays
@@ -52,7 +52,7 @@ def _path(folder: SuiteFolder, kind: str) -> Path:
 
 
 def _known(path: Path) -> Report:
-    return msgspec.json.decode(path.read_bytes(), type=Report)
+    return msgspec.json.decode(with_current_kinds(path.read_bytes()), type=Report)
 
 
 def _one(folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], say: Callable[[str], None]) -> Report:

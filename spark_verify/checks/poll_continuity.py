@@ -38,7 +38,7 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
-SKIPPED_BY_TRUNCATION = "skipped-by-cut"
+SKIPPED_BY_TRUNCATION = "skipped-by-truncation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
 
 
 def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int) -> Iterator[Found]:
-    """What of [cut, first record of the last row) is there, and the consumer of these rows never got."""
+    """What of [truncation, first record of the last row) is there, and the consumer of these rows never got."""
     poll, records = rows[-1], log.replica.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])
@@ -169,7 +169,7 @@ def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: 
         "reader": poll.reader,
         "isolation": poll.isolation,
         "returned": poll.returned,
-        "cut": truncated_to,
+        "truncated_to": truncated_to,
         "stood_at": stood,
         "then": {"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
         "last_skipped": int(offsets.max()),
@@ -230,7 +230,8 @@ CHECK = Check(
         AnomalyKind(
             name=SKIPPED_BY_TRUNCATION,
             meaning="A consumer stood beyond where the log was truncated and went on there, without what replaced the tail.",
-            sentence="{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to {cut}, and skipped {n}",
+            sentence="{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to {truncated_to}, and "
+            "skipped {n}",
             counted="record was skipped by a reader|records were skipped by readers",
             smallest="A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset of 4.",
         ),

@@ -5,7 +5,7 @@ of its records must be visible in all partitions: Jepsen's rule that a commit of
 any of its writes was read. What was still waiting for its marker when its cluster was given up is not held against it.
 
 Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era that ends with the failover has
-all or nothing. A planned failover drains first. A forced one over a mirror that copies each partition on its own cuts every
+all or nothing. A planned failover drains first. A forced one over a mirror that copies each partition on its own ends every
 partition where it happens to be: counted as torn-by-failover, and allowed where that is documented.
 """
 

@@ -173,7 +173,12 @@ def _left(
         base = int(before.batches.base_offset[row])
         if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
             yield _found(
-                "tail-not-cut", generation, base, capture=before.moment, parted_at=generation.truncated_to, batches=len(rows)
+                "tail-not-truncated",
+                generation,
+                base,
+                capture=before.moment,
+                parted_at=generation.truncated_to,
+                batches=len(rows),
             )
             return
 
@@ -241,7 +246,7 @@ CHECK = Check(
             smallest="A had 1 2 and was truncated at 1, now it has only what came from offset 1 on: at offset 0.",
         ),
         AnomalyKind(
-            name="tail-not-cut",
+            name="tail-not-truncated",
             meaning="A batch from behind the place where the histories part is still there.",
             sentence="{cluster} kept {batches} batches from {at} on that its new source does not have",
             alone="readers of the two clusters get different records",
@@ -297,10 +302,10 @@ CHECK = Check(
             despite_torn=True,
         ),
         AnomalyKind(
-            name="cut-not-made",
+            name="truncation-not-made",
             meaning="Where a mirror says that it truncated the log, a batch lies across, or goes on in the leader epoch before.",
-            sentence="the mirror {link} says that it truncated {tp} on {cluster} from {end} to {cut}, and the log still has a "
-            "batch of before",
+            sentence="the mirror {link} says that it truncated {tp} on {cluster} from {end} to {truncated_to}, and the log "
+            "still has a batch of before",
             alone="the log keeps what the mirror gave up",
             smallest="the mirror of A->B says that it truncated B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
         ),

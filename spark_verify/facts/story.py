@@ -43,8 +43,8 @@ class Truncation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
-    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what), `epochs` the leader epochs of
-    the mirrored log (epoch, first offset), both rising.
+    the destination's clients may begin. `truncated` are (end, truncated to), `appended` (offset, what), `epochs` the leader
+    epochs of the mirrored log (epoch, first offset), both rising.
     """
 
     link: str

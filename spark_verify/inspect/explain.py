@@ -20,7 +20,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir import RunReader, with_current_kinds
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import anomaly_context, evidence
 from linkflap.spark_verify.inspect.evidence import Shown
@@ -133,7 +133,7 @@ def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
         anomalies: list[Anomaly] = []
 
     try:
-        document = msgspec.json.decode((root / "verdict.json").read_bytes(), type=Found)
+        document = msgspec.json.decode(with_current_kinds((root / "verdict.json").read_bytes()), type=Found)
         return (root if (root / "run.json").exists() or not document.run else Path(document.run)), document.anomalies
     except OSError:
         raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None

@@ -40,7 +40,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # Rows that cross Spark are few: compiling code for each plan costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # A partition of any size goes through the JVM some MiB at a time: what is sorted is spilled, what is handed over is cut.
+    # A partition of any size goes through the JVM some MiB at a time: what is sorted is spilled, what is handed over is split.
     "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "64m",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }

@@ -55,7 +55,7 @@ def _forced_failover(line: Allowance, anomaly: Anomaly, _link: str, _windows: Se
 
 def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
     """A reader may skip what lies between the truncation and where it stood, and nothing behind that."""
-    truncated_to, stood, last = (anomaly.evidence.get(name) for name in ("cut", "stood_at", "last_skipped"))
+    truncated_to, stood, last = (anomaly.evidence.get(name) for name in ("truncated_to", "stood_at", "last_skipped"))
     if not (isinstance(truncated_to, int) and isinstance(stood, int) and isinstance(last, int) and truncated_to <= last < stood):
         return None
     return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"

@@ -4,7 +4,7 @@
     made        a whole run directory as values, until it is written
     clusters    clusters with their logs, and what Kafka does to those
     coordinators  what coordinators write into Kafka's own topics
-    endings     how a mirror that keeps offsets ends what is open, or cuts it off
+    endings     how a mirror that keeps offsets ends what is open, or truncates it
     links       what the two kinds of mirrors do, failovers and failbacks
     clients     producers, with what they write down
     observers   readers and samplers, with what they write down
@@ -13,7 +13,7 @@
     spec        what a seed's story is about
     world       everything of a story while it goes on
     doing       what clients and mirrors do on an ordinary day
-    tails       the last moments of a cluster whose mirror cuts
+    tails       the last moments of a cluster whose mirror truncates
     turns       flaps, failovers, reversals, captures
     stories     a seed's story from beginning to end
     mutations   every mutation, declared: what it does, what must find it, what may

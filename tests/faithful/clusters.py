@@ -1,4 +1,4 @@
-"""Clusters with their logs, and what Kafka does to a log: append, end a transaction, cut; and producer ids (KIP-98, KIP-890)."""
+"""Clusters and their logs; what Kafka does to them: append, end transactions, truncate; and producer ids (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TRUNCATING_RULES = frozenset({"truncate-once", "truncate-stable"})
 
 
 def truncated_back(log: Log, rule: str) -> list[list[int]]:
-    """Cuts what a rule cuts. Returns (end, cut at) of every time."""
+    """Truncates what a rule truncates. Returns (end, truncated to) of every time."""
     truncations = []
     if rule == "truncate-once":
         truncations.append([log.end, log.stable])

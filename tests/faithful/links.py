@@ -40,7 +40,7 @@ class Link(Protocol):
 class Shadow:
     """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only; `keeps` leader epochs.
 
-    `rule`: what becomes of open transactions at its end. `cuts` are (end, cut at) of its destination's logs.
+    `rule`: what becomes of open transactions at its end. `truncations` are (end, truncated to) of its destination's logs.
     """
 
     source: Cluster

@@ -35,7 +35,7 @@ class LogKey(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Captured:
-    """What was captured of one replica. `cuts` are offsets at which new segments begin."""
+    """What was captured of one replica. `edges_at` are offsets at which new segments begin."""
 
     entries: list[Entry]
     bounds: Bounds

@@ -31,8 +31,8 @@ class Spec:
     forced failover was not mirrored; `tear`: a transaction was committed then of which one partition was mirrored and another was
     not; `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the run ends. `relay`: there
     is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
-    (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror cuts what is open, cutting a
-    transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
+    (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror truncates what is open, truncating
+    a transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
     `deaths`: producers and relays are killed with work in flight, and come back. `outlives`: two producers of A are there before
     and after a failback, and what the first did last was truncated where the mirror resets producer states. `late_commit`: what
     was `open_at_death` A committed as it died. `program`: the relay is a program of the user's, which writes no history.
@@ -101,7 +101,7 @@ def spec(seed: int, **wanted: object) -> Spec:
     )
     drawn_spec = replace(drawn, **wanted)  # type: ignore[arg-type]
     drawn_spec = _ended(drawn_spec, Random(f"sessions {seed}"), wanted)
-    # To cut once is right only where that opens nothing else.
+    # To truncate once is right only where that opens nothing else.
     stable = drawn_spec.options.get("open_transactions") == "truncate-stable"
     return drawn_spec if "overlap" in wanted else replace(drawn_spec, overlap=stable and ends.random() < 0.6)
 

@@ -1,4 +1,4 @@
-"""The last moments of a cluster whose mirror cuts what is open at its end (`tests.faithful.endings`).
+"""The last moments of a cluster whose mirror truncates what is open at its end (`tests.faithful.endings`).
 
 One transaction is open to the end, and others are acknowledged behind where it began: what of them was mirrored goes with it.
 Where transactions `overlap`, cutting one opens the one before it. On a destination nobody gets any of it but what stays open, and

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 TRUNCATING = {"mirror": "shadow", "forced": True, "options": {"open_transactions": "truncate-stable"}, "overlap": True}
 FAITHFUL = {seed: spec(seed) for seed in range(45)}
-FAITHFUL |= {f"cut-{shape}": spec(1, shape=shape, **TRUNCATING) for shape in ("failover", "round-trip", "chain")}
+FAITHFUL |= {f"truncated-{shape}": spec(1, shape=shape, **TRUNCATING) for shape in ("failover", "round-trip", "chain")}
 FAITHFUL |= {
     f"program-{shape}": spec(1, shape=shape, relay=True, program=True, deaths=False) for shape in ("failover", "round-trip")
 }

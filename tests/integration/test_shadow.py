@@ -254,7 +254,7 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
 @pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
 def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rule):
-    """X opens before Y, and Y commits before X does: the cut at X's beginning takes Y's marker away, and Y is open again."""
+    """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker of Y, and Y is open."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
     mirror.start()
@@ -267,7 +267,7 @@ def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rul
     y.commit_transaction(60)
     drained(mirror)
     mirror.stop()
-    # Y was committed on A. Cut at 1 it has lost its marker; cut until nothing is open it is gone.
+    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open it is gone.
     assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
     assert ends(b, "stable")[TOPIC, 0] == 0
 
@@ -356,7 +356,7 @@ def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap
     until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
     reaching = AdminClient(quiet(b.bootstrap))
     # While the shadow raises leader epochs the partition has no leader for a moment.
-    until(lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6}, within=60, what="B to be cut and to follow")
+    until(lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6}, within=60, what="B to be truncated and to follow")
     drained(mirror)
     there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
     assert [here[name] for name in SAME] == [there[name] for name in SAME]

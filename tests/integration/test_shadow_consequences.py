@@ -461,7 +461,7 @@ def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_
         there, here = seen.log("A", number), seen.log("B", number)
         producer = seen.batch("B", number, at)["producer_id"]
         ended = (there.producer_id == producer) & (there.control >= 0) & (there.base_offset > at)
-        assert there.base_offset[ended][0] >= seen.promoted()[number], "A has its marker, behind the cut"
+        assert there.base_offset[ended][0] >= seen.promoted()[number], "A has its marker, behind the truncation"
         assert not ((here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)).any()
         last = seen.last_sample("B", number)
         assert last.last_stable <= at < last.high_watermark, "the LSO stands still for ever"

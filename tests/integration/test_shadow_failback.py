@@ -1,4 +1,4 @@
-"""Failback on real brokers: the reverse mirror takes over what is there, cuts what never crossed, and the logs are one."""
+"""Failback on real brokers: the reverse mirror takes over, truncates what was never mirrored, and the logs are one."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
     back = mirror.reversed()
     promoted = mirror.promotion()
     back.__class__ = Shadowed  # one that tells its step
-    uncut = TAKING_OVER[: TAKING_OVER.index("alone")]
+    not_truncated = TAKING_OVER[: TAKING_OVER.index("alone")]
     for step in TAKING_OVER:
         monkeypatch.setenv(PAUSE_AT, step)
         with ThreadPoolExecutor(1) as pool:
@@ -172,7 +172,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
             back.crash()
             with pytest.raises(SetupError, match="ended"):
                 started.result(60)
-        if step in uncut:
+        if step in not_truncated:
             # Nothing is lost before the shadow leads alone: A is as it was.
             assert all(ends(a.bootstrap)[tp] >= tail[tp] for tp in TOPIC_PARTITIONS)
         else:

@@ -82,7 +82,7 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
 def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment):
-    """X opens before Y, and Y commits before X does: B is cut at X's beginning, and then at Y's."""
+    """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at Y's."""
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     writer, first, second = chain(up, open_transactions="truncate-stable")

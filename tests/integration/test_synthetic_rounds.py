@@ -80,7 +80,7 @@ def aborted_at_the_far_end():
 
 
 NAMED = {
-    tail_not_truncated: ("tail-not-cut", "A", PARTED),
+    tail_not_truncated: ("tail-not-truncated", "A", PARTED),
     truncated_too_deep: ("truncation-too-deep", "A", 8),
     hole_in_what_came_back: ("byte-hole", "A", 12),
     marker_that_is_not_there: ("marker-not-appended", "B", PARTED),

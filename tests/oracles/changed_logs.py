@@ -224,10 +224,10 @@ def change_own(made: World) -> bool:
     chosen = random.choice(sorted(made.own))
     log = made.own[chosen]
     n = random.randrange(len(log))
-    what = random.choice(["lose", "crc", "epoch", "twice", "cut", "other", "other", "other", "start", "second", "second"])
-    if what in ("lose", "cut"):
+    what = random.choice(["lose", "crc", "epoch", "twice", "truncate", "other", "other", "other", "start", "second", "second"])
+    if what in ("lose", "truncate"):
         made.highs.setdefault(chosen, log[-1]["base"] + 1)
-        del log[n : len(log) if what == "cut" else n + 1]
+        del log[n : len(log) if what == "truncate" else n + 1]
         if not log:
             del made.own[chosen]
     elif what == "crc":

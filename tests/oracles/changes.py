@@ -190,7 +190,7 @@ def _change_journal(made: World) -> bool:
     if not made.stops:
         return False
     row, random = random_row(made, made.stops), made.random
-    what = random.choice(["mirrored", "promoted", "silent", "claims", "cut", "unknown", "epochs"])
+    what = random.choice(["mirrored", "promoted", "silent", "claims", "truncated", "unknown", "epochs"])
     if what in ("mirrored", "promoted"):
         row[what] = max(0, row[what] + random.choice([1, -1]))
     elif what == "silent":
@@ -200,7 +200,7 @@ def _change_journal(made: World) -> bool:
             *row["appended"],
             (row["mirrored"], random.choice(["ABORT of producer 1, epoch 0", "MIRROR_PID_RESET"])),
         ]
-    elif what == "cut":
+    elif what == "truncated":
         row["truncated"] = [*row["truncated"], (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2])))]
     elif what == "epochs":
         row["epochs"] = [(epoch + random.choice([0, 1]), start + random.choice([0, 0, 1])) for epoch, start in row["epochs"]]

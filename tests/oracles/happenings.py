@@ -186,7 +186,7 @@ def _stop(made: World, link: str, partition: int, time: int) -> int:
 
 
 def _truncate_open(made: World, cluster: str, partition: int, *, again: bool) -> list[tuple[int, int]]:
-    """Cuts a log where the first of its open transactions begins; and `again`, until nothing is open. (end, cut at) of each."""
+    """Truncates a log where its first open transaction begins; and `again`, until none is open. (end, truncated to) of each."""
     truncations: list[tuple[int, int]] = []
     while not truncations or (again and made.open_first(cluster, partition) < made.end(cluster, partition)):
         end, at = made.end(cluster, partition), made.open_first(cluster, partition)
@@ -197,7 +197,7 @@ def _truncate_open(made: World, cluster: str, partition: int, *, again: bool) ->
 
 
 def _truncate_to(made: World, cluster: str, partition: int, at: int) -> None:
-    """Cuts a log, and those of whoever follows it."""
+    """Truncates a log, and those of whoever follows it."""
     log = made.logs[cluster, partition]
     log[:] = [b for b in log if b["base"] < at]
     for source, destination in made.links:

@@ -1,7 +1,7 @@
 """Who wrote what of a partition, and when which cluster's log was truncated: with one list entry per offset.
 
 `owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster the rest of its list; who
-follows another has that one's list; a reversal cuts where two lists differ first. The last entry stands for all behind it.
+follows another has that one's list; a reversal truncates where two lists differ first. The last entry stands for all behind it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Owner = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class PlainGeneration:
-    """A cluster's log between two cuts. `sources[o]` is where offset o was mirrored from, empty where it is the cluster's own."""
+    """A cluster's log between two truncations. `sources[o]` is where offset o was mirrored from; empty: the cluster's own."""
 
     cluster: str
     number: int
@@ -174,7 +174,7 @@ class Story:
         if owners[offset][0] == cluster:
             return ""
         first = owners.index(owners[offset])
-        # What was there before the last cut had come the way it had come.
+        # What was there before the last truncation had come the way it had come.
         for generation in reversed(self.generations.get(cluster, [])):
             if (
                 first < generation.truncated_to

@@ -45,8 +45,9 @@ class World:
     of those that are not their ends, `own_others` what another broker has. `noted` are high watermarks that brokers note, by
     replica, where they are above the ends of their logs.
     `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
-    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `truncated_at_end`: one cut what was
-    open at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
+    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `truncated_at_end`: one truncated
+    what was open at its end; `truncations_made` (end, truncated to), by link and partition, are of mirrors that went on when
+    their source was truncated.
     """
 
     def __init__(self, random: Random) -> None:

@@ -299,9 +299,9 @@ def _truncates_short() -> None:
     async def truncate(self: Takeover, here: Any) -> list[str]:
         for partition in self._partitions():
             ends = [follower.offset for follower in partition.live().values()]
-            if partition.note.cut_from < 0 and ends and max(ends) > partition.note.cut:
-                partition.note.cut = min(max(ends), partition.note.cut + 10)
-                struck(f"{partition.name} at {partition.note.cut}")
+            if partition.note.truncated_from < 0 and ends and max(ends) > partition.note.truncated_to:
+                partition.note.truncated_to = min(max(ends), partition.note.truncated_to + 10)
+                struck(f"{partition.name} at {partition.note.truncated_to}")
         return await right(self, here)
 
     Takeover._truncate = truncate

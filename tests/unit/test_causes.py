@@ -379,6 +379,8 @@ def test_leaders_and_mirrors_are_held_to_what_they_said() -> None:
     begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
     assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
     holds = {"base": 7, "leader_epoch": 0}
-    said = in_words("truncation-accounting", "cut-not-made", 7, "A.orders", **mirror, end=9, cut=7, before=0, holds=holds)
+    said = in_words(
+        "truncation-accounting", "truncation-not-made", 7, "A.orders", **mirror, end=9, truncated_to=7, before=0, holds=holds
+    )
     begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
     assert said == f"{begun}, and the log still has a batch of before"

@@ -107,12 +107,12 @@ def test_nothing_is_found_in_a_faithful_history(random):
     # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.
     again = {"mirrored-duplicate"} if made.repeated else set()
     # Readers do not learn of a truncation, which is allowed as well.
-    again |= {"skipped-by-cut"} if made.truncations else set()
+    again |= {"skipped-by-truncation"} if made.truncations else set()
     # What a source commits after a forced failover, or when the mirror ends behind it, its destination has aborted.
     planned = {(p["link"], p["partition"]) for p in made.promotions if p["kind"] == "planned"}
     again |= {"outcome-split"} if any((s["link"], s["partition"]) not in planned for s in made.stops) else set()
     # A mirror that cuts takes back what it had shown.
-    again |= {"skipped-by-cut", "lost-write", "phantom-read"} if made.truncated_at_end else set()
+    again |= {"skipped-by-truncation", "lost-write", "phantom-read"} if made.truncated_at_end else set()
     for name, check in REGISTRY.items():
         rows = findings(check, seen)
         assert not disagreement(name, rows, seen)

@@ -29,11 +29,11 @@ def test_a_truncation_that_the_mirrors_journal_confirms(tmp_path):
     assert not [r for r in reasons(tmp_path, truncated, stopped) if "truncation" in r]
 
 
-@pytest.mark.parametrize(("cut", "cut_from"), [(3, 5000), (2, 5)])
-def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path, cut, cut_from):
+@pytest.mark.parametrize(("truncated_to", "truncated_from"), [(3, 5000), (2, 5)])
+def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path, truncated_to, truncated_from):
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
-    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": cut, "cut_from": cut_from}]})
-    said = f"a truncation of A.t-0 on A says (3, 5), its mirror ({cut}, {cut_from}) (offset, end)"
+    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": truncated_to, "cut_from": truncated_from}]})
+    said = f"a truncation of A.t-0 on A says (3, 5), its mirror ({truncated_to}, {truncated_from}) (offset, end)"
     assert said in reasons(tmp_path, truncated, stopped)
 
 

@@ -1,4 +1,4 @@
-"""Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, cut, and made."""
+"""Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, split, and made."""
 
 import dataclasses
 

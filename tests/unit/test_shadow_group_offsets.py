@@ -35,7 +35,7 @@ def test_how_far_a_mirror_has_got_is_unknown_until_its_followers_have_said():
     p.heard(1, 90, 4)
     p.heard(2, 95, 4)
     assert reached(p) == 90
-    p.heard(1, 120, 4)  # it has more than the log is known to have: it will be cut
+    p.heard(1, 120, 4)  # it has more than the log is known to have: it will be truncated
     p.heard(2, 100, 4)
     assert reached(p) == 100
     p.advance()

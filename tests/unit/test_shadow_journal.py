@@ -19,7 +19,14 @@ MARKER = "ABORT of producer 7, epoch 0"
         ({"mirrored": 9, "promoted": 5, "truncated": [(9, 4)], "appended": [(4, "reset")]}, 4),
         ({"mirrored": 9, "promoted": 9, "appended": [(12, MARKER)]}, 9),
     ],
-    ids=["not ended", "nothing to do", "markers", "cut", "cut, and reset there", "markers of the brokers that lead then"],
+    ids=[
+        "not ended",
+        "nothing to do",
+        "markers",
+        "truncated",
+        "truncated, and reset there",
+        "markers of the brokers that lead then",
+    ],
 )
 def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_truncation(lengths, kept):
     assert PartitionNote(**lengths).kept == kept

@@ -1,4 +1,4 @@
-"""Where a log is cut that is taken over: what both rules say, of logs that parted in every way."""
+"""Where a log is truncated that is taken over: what both rules say, of logs that parted in every way."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.spark_verify.checks import REGISTRY
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify", "benchmarks", "docs", "tests")
 TEXT = {
@@ -28,6 +30,8 @@ TEXT = {
 """Banned wherever a person reads: names, comments, docstrings, messages, documents."""
 NAMES = TEXT | {"place": r"places?", "cut": r"cuts?"}
 """Banned in names: they had several meanings. In a sentence they are plain English."""
+LOGS = ("spark_verify/", "harness/mirrors/", "harness/log/", "harness/rundir/", "tests/oracles/", "tests/faithful/")
+"""Folders that speak of logs and of no link: a log is truncated there, and never cut, also in a sentence."""
 KEPT = re.compile(r"link_cut|linkcut", re.IGNORECASE)  # the fault
 
 
@@ -77,6 +81,8 @@ def in_file(name: str) -> Iterator[str]:
     yield from found(path.stem, NAMES)
     text = path.read_text()
     yield from in_python(text) if path.suffix == ".py" else found(text, TEXT)
+    if name.startswith(LOGS):
+        yield from found(text, {"cut": NAMES["cut"]})
 
 
 def exceptions() -> dict[str, frozenset[str]]:
@@ -97,6 +103,12 @@ def test_no_private_word_outside_the_exceptions():
         for name, words in used().items()
     }
     assert {name: words for name, words in left.items() if words} == {}, "docs/design.md has the words to use"
+
+
+def test_no_kind_of_anomaly_has_a_private_word():
+    kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies} | set(REGISTRY)
+    assert len(kinds) > 100
+    assert {kind: words for kind in kinds if (words := found(kind, NAMES))} == {}
 
 
 def test_every_exception_is_needed():

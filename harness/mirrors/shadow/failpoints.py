@@ -24,7 +24,7 @@ Step = Literal[
     "claimed",  # the shadow is in its ISRs, beside real brokers
     "elected",  # the shadow leads it, real brokers are in its ISRs still
     "alone",  # the shadow alone is in its ISRs, nothing is truncated
-    "cut",  # where logs are truncated is recorded, and sent to followers
+    "truncating",  # where logs are truncated is recorded, and sent to followers
     "truncated",  # all live replicas end there
     "noted",  # a topic is written down, nothing is made
     "created",  # a topic is made, on the shadow alone
@@ -45,7 +45,7 @@ Step = Literal[
 ]
 """In the order in which a shadow comes by them."""
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-TAKING_OVER: Final[tuple[Step, ...]] = ("planned", "joined", "claimed", "elected", "alone", "cut", "truncated")
+TAKING_OVER: Final[tuple[Step, ...]] = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")
 """Those of a takeover (failback): other shadows do not come by them."""
 
 

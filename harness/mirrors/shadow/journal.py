@@ -40,8 +40,8 @@ class TopicNote:
 class PartitionNote:
     """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it.
 
-    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `cut` is the offset
-    to which its log is truncated, `cut_from` where that log ended (-1 until it is truncated).
+    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `truncated_to` is
+    the offset to which its log is truncated, `truncated_from` where that log ended (-1 until it is truncated).
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -54,8 +54,8 @@ class PartitionNote:
     appended: list[tuple[int, str]] = field(default_factory=list)
     promoted: int = -1
     home: list[int] = field(default_factory=list)
-    cut: int = -1
-    cut_from: int = -1
+    truncated_to: int = -1
+    truncated_from: int = -1
 
     @property
     def kept(self) -> int:
@@ -75,8 +75,8 @@ class PartitionNote:
             appended=tuple(self.appended),
             promoted=self.promoted,
             home=tuple(self.home),
-            truncated_to=self.cut,
-            truncated_from=self.cut_from,
+            truncated_to=self.truncated_to,
+            truncated_from=self.truncated_from,
         )
 
 

@@ -126,7 +126,7 @@ class ShadowMirror:
         except DeadlineExceeded:
             self._kill()
             raise
-        self._tell_cuts()
+        self._record_truncations()
         self._recorder.write(
             MirrorStarted(
                 link=self.link.name,
@@ -234,13 +234,13 @@ class ShadowMirror:
             if topic.destination_id and name != topic_name(self.link.source, CANARY)
         }
 
-    def _tell_cuts(self) -> None:
+    def _record_truncations(self) -> None:
         """Records, once each, where a takeover has truncated the destination's logs."""
         if not self._generation:
             return
         for topic, partitions in self.notes().partitions.items():
             for number, note in sorted(partitions.items()):
-                if note.cut_from >= 0 and (topic, number) not in self._truncations_recorded:
+                if note.truncated_from >= 0 and (topic, number) not in self._truncations_recorded:
                     self._truncations_recorded.add((topic, number))
                     self._recorder.write(
                         Truncation(
@@ -248,8 +248,8 @@ class ShadowMirror:
                             cluster=self._destination.name,
                             topic=topic,
                             partition=number,
-                            offset=note.cut,
-                            end=note.cut_from,
+                            offset=note.truncated_to,
+                            end=note.truncated_from,
                         )
                     )
 
@@ -275,7 +275,7 @@ class ShadowMirror:
 
     def _through(self, canary: int, patient: float) -> bool:
         self._raise_if_ended()
-        self._tell_cuts()
+        self._record_truncations()
         status = self._ask()
         if status is None or status.fenced:
             return False

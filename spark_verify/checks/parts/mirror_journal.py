@@ -58,7 +58,7 @@ def _adds_up(stop: Stop) -> bool:
     """Whether the truncations of the failover lead from the last mirrored offset to where its markers begin.
 
     Truncations that came before, because the source was truncated, are written down in the same list. A failover that was killed
-    in the middle cuts again: what it began with may come twice.
+    in the middle truncates again: what it began with may come twice.
     """
     # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
     wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)
@@ -88,8 +88,8 @@ def unseen_truncations(replica: Replica, stop: Stop, about: Mapping[str, object]
         row, newest = int(rows[0]), int(batches.leader_epoch[below].max())
         if below[row] or int(batches.leader_epoch[row]) <= newest:
             holds = {"base": int(batches.base_offset[row]), "leader_epoch": int(batches.leader_epoch[row])}
-            evidence = {**about, "end": end, "cut": at, "before": newest, "holds": holds}
-            yield Found(kind="cut-not-made", cluster=stop.cluster, offset=at, evidence=evidence)
+            evidence = {**about, "end": end, "truncated_to": at, "before": newest, "holds": holds}
+            yield Found(kind="truncation-not-made", cluster=stop.cluster, offset=at, evidence=evidence)
 
 
 def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:

@@ -112,7 +112,7 @@ def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[
     """What one consumer did on its cluster before its first row of this generation, since it was moved last.
 
     That is of a poll which is split between two generations what it got in the one before. Empty where it had got beyond the
-    truncation: what it lacks then is known from its polls (`skipped-by-cut`).
+    truncation: what it lacks then is known from its polls (`skipped-by-truncation`).
     """
     if not generation.earlier or not rows:
         return ()

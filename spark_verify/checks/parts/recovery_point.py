@@ -35,7 +35,7 @@ def shown_tail(view: PartitionView, compared: Hop) -> Ints:
 
 
 def _truncated_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bools:
-    """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and cut the destination."""
+    """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and truncated the destination."""
     mirrored_range, source = compared.mirrored_range, compared.source
     ended = FOREVER if mirrored_range.promotion is None else mirrored_range.promotion.time
     link = f"{mirrored_range.source}->{mirrored_range.destination}"

@@ -12,7 +12,7 @@ from tests.faithful.mutations.base import ROUND_TRIP, NothingToChange, change_po
 READER = "A-uncommitted"
 
 
-@mutation(ROUND_TRIP, must="poll-continuity/skipped-by-cut", verdict="valid")
+@mutation(ROUND_TRIP, must="poll-continuity/skipped-by-truncation", verdict="valid")
 def stayed_beyond_the_truncation(made: Made, rng: Random) -> None:
     """A reader of everything had got A's tail before that was truncated, and went on where it stood, in what came from B."""
     truncated_to, since = (

@@ -1,4 +1,4 @@
-"""Promotions, cuts, leader epochs and budgets: what a failover and a failback may do, and what was done instead."""
+"""Promotions, truncations, leader epochs and budgets: what a failover and a failback may do, and what was done instead."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def history_rewritten(made: Made, rng: Random) -> None:
 
 @mutation(
     ROUND_TRIP,
-    must="truncation-accounting/tail-not-cut",
+    must="truncation-accounting/tail-not-truncated",
     may="byte-equality group-offsets inconsistent-offset last-stable-offset lost-write marker-pairing "
     "order-equality poll-continuity producer-id-uniqueness record-equality sequence-continuity "
     "standby-isolation torn-transaction truncation-accounting",
@@ -205,7 +205,7 @@ def journal_does_not_add_up(made: Made, rng: Random) -> None:
     journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
 
 
-@mutation(PLANNED, must="truncation-accounting/cut-not-made")
+@mutation(PLANNED, must="truncation-accounting/truncation-not-made")
 def truncation_only_announced(made: Made, rng: Random) -> None:
     """The mirror says that it truncated B's log at its failover, and what was mirrored there is there still."""
     log = made.log("B")

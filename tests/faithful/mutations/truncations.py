@@ -1,4 +1,4 @@
-"""A mirror that cuts its destination's log where transactions are open at its end (KIP-1279, February to May 2026)."""
+"""A mirror that truncates its destination's log where transactions are open at its end (KIP-1279, February to May 2026)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def sampled_after_the_truncation(made: Made, rng: Random) -> None:
 
 @mutation(
     TRUNCATING,
-    must="truncation-accounting/cut-not-made standby-isolation/standby-write",
+    must="truncation-accounting/truncation-not-made standby-isolation/standby-write",
     may="byte-equality ghost-ack inconsistent-offset leader-epochs order-equality producer-id-uniqueness record-equality "
     "sequence-continuity truncation-accounting",
 )
@@ -114,7 +114,7 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
 
 @mutation(
     PLANNED,
-    must="truncation-accounting/cut-not-made leader-epochs/epoch-not-raised provenance/stranger "
+    must="truncation-accounting/truncation-not-made leader-epochs/epoch-not-raised provenance/stranger "
     "standby-isolation/circular-mirror",
     may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )

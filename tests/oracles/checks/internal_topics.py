@@ -1,7 +1,7 @@
 """Kafka's own topics are sound, and say of transactions and groups what the data and the clients say.
 
-Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to cut what is not complete off the
-end of the decisions is tried; one of them must be what the markers are.
+Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to leave out what is not complete
+at the end of the decisions is tried; one of them must be what the markers are.
 """
 
 from __future__ import annotations

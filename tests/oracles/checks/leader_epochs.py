@@ -105,7 +105,7 @@ def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainL
     said = [m for m in story.marks(generation) if m.leader_epoch >= 0 and m.high_watermark >= 0]
     every = plain.keeps and plain.options.get("leader_epochs") == "keep"
     for mark in said if every else said[-1:]:
-        end = _uncut(plain, generation, mark)
+        end = _untruncated(plain, generation, mark)
         served = [b.leader_epoch for b in log.batches if b.last_offset < end]
         if served and max(served) > mark.leader_epoch:
             return [next(b.base_offset for b in log.batches if b.leader_epoch > mark.leader_epoch)]
@@ -123,7 +123,7 @@ def _sampled(plain: Plain, story: Story, cluster: str) -> list[int]:
     return [max(0, m.high_watermark) for m in said if m.leader_epoch > said[-1].leader_epoch][:1]
 
 
-def _uncut(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
+def _untruncated(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
     ends = [mark.high_watermark]
     for stop in plain.view.stops:
         if stop.cluster == generation.cluster and mark.time <= stop.time:

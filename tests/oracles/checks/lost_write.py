@@ -60,7 +60,7 @@ def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 
 def _arrived(plain: Plain, compared: Compared) -> int:
-    """Up to where the destination had the source's log before its mirror, ending, cut it; for ever where none did."""
+    """Up to where the destination had the source's log before its mirror, ending, truncated it; for ever where none did."""
     mirrored_range = compared.mirrored_range
     ended = NEVER if mirrored_range.promotion is None else mirrored_range.promotion.time
     link = f"{mirrored_range.source}->{mirrored_range.destination}"

@@ -33,7 +33,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 said = positions(plain, story, generation, log)
                 found += [plain.anomaly(kind, generation.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
                 found += [
-                    plain.anomaly("skipped-by-cut", generation.cluster, offset)
+                    plain.anomaly("skipped-by-truncation", generation.cluster, offset)
                     for offset in _across(plain, story, generation, log)
                 ]
     return found

@@ -39,7 +39,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _circles(plain: Plain) -> list[Any]:
-    """Cuts of a cluster that was made to follow one that, over however many links, followed it."""
+    """Truncations of a cluster that was made to follow one that, over however many links, followed it."""
     follows = {destination: source for source, destination in plain.hops}
     found = []
     for step in sorted([*plain.view.promotions, *plain.view.truncations], key=lambda s: s.time):

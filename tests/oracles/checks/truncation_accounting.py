@@ -12,7 +12,14 @@ from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"truncated-write"})
 DESPITE_TORN = frozenset(
-    {"truncation-too-deep", "tail-not-cut", "marker-unannounced", "promotion-mismatch", "promotion-unaccounted", "epoch-mismatch"}
+    {
+        "truncation-too-deep",
+        "tail-not-truncated",
+        "marker-unannounced",
+        "promotion-mismatch",
+        "promotion-unaccounted",
+        "epoch-mismatch",
+    }
 )
 BESIDE = "what the mirror wrote down of its end is held against bytes that were changed"
 SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
@@ -66,7 +73,7 @@ def _truncation(plain: Plain, story: Story, generation: PlainGeneration, followi
     yield from (("history-changed", before.batches[n].base_offset) for n in starts(gone))
     owner = plain.final(following.sources[min(generation.truncated_to, len(following.sources) - 1)])
     left = [b for b in tail if _has(after, b) and not _from(owner, b)]
-    yield from (("tail-not-cut", b.base_offset) for b in left[:1])
+    yield from (("tail-not-truncated", b.base_offset) for b in left[:1])
     for promise in promises(plain, story, generation, earlier=False):
         if (
             promise.must
@@ -132,7 +139,7 @@ def _called(batch: Any) -> str:
 
 
 def _ways(stop: Any) -> set[int]:
-    """Where the log can have ended after some of the last cuts, each from where it then ended, or had ended before."""
+    """Where the log can have ended after some of the last truncations, each from where it then ended, or had ended before."""
     found = {stop.mirrored}
     for first in range(len(stop.truncated)):
         been = {stop.mirrored}
@@ -152,7 +159,7 @@ def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
         if at >= end or deeper or not below or not behind:
             continue
         if behind[0].base_offset < at or behind[0].leader_epoch <= max(b.leader_epoch for b in below):
-            yield "cut-not-made", at
+            yield "truncation-not-made", at
 
 
 def _other_epochs(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:

@@ -105,9 +105,15 @@ def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind, evidence, what)
 
 @pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
 def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
-    evidence = {"records": 5, "cut": 900, "stood_at": stood, "last_skipped": last}
+    evidence = {"records": 5, "truncated_to": 900, "stood_at": stood, "last_skipped": last}
     found = Anomaly(
-        check="poll-continuity", kind="skipped-by-cut", cluster="A", topic="A.t", partition=0, offset=900, evidence=evidence
+        check="poll-continuity",
+        kind="skipped-by-truncation",
+        cluster="A",
+        topic="A.t",
+        partition=0,
+        offset=900,
+        evidence=evidence,
     )
     assert (why_allowed(found, SHADOW, "B->A", []) is not None) == allowed
     assert why_allowed(found, AT_LEAST_ONCE, "B->A", []) is None

@@ -223,7 +223,7 @@ def test_what_is_lost_above_a_truncation_is_reported_separately():
 
 @pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
 def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(mirrored, found):
-    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and cut B at 0."""
+    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and truncated B to 0."""
     reported = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
     seen = view(
         [Log("A").txn(1, pid=7), Log("B").data(9)],

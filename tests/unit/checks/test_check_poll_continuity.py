@@ -149,7 +149,7 @@ REJECTS = {
     "poll-regression": Rejected(view=view([A], reads=[poll((1, 2)), later((0, 1))]), cluster="A", offset=0),
     "internal-skip": Rejected(view=view([A], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
     "internal-regression": Rejected(view=view([A], reads=[poll((1, 2), (0, 1))]), cluster="A", offset=0),
-    "skipped-by-cut": Rejected(view=trip(reads=STOOD), cluster="A", offset=2),
+    "skipped-by-truncation": Rejected(view=trip(reads=STOOD), cluster="A", offset=2),
     "passed-unread": Rejected(
         view=view([Log("A").data(1, 2)], reads=[assigned(0), poll((0, 1)), later(kind="drained", position=2)]),
         cluster="A",
@@ -263,8 +263,8 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
 
 def test_what_was_skipped_says_where_the_log_was_truncated_and_where_the_reader_stood():
     (found,) = findings(NAME, trip(reads=STOOD))
-    evidence = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
-    assert evidence == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
+    evidence = {name: found.evidence[name] for name in ("records", "truncated_to", "stood_at", "then", "last_skipped")}
+    assert evidence == {"records": 1, "truncated_to": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
 
 
 def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_the_reader_stood():
@@ -278,13 +278,13 @@ def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it():
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
     got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
     seen = view([A, Log("B").data(1, 8, 9)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
-    assert anomalies(NAME, seen) == [("skipped-by-cut", "B", 1)]
+    assert anomalies(NAME, seen) == [("skipped-by-truncation", "B", 1)]
 
 
 def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones():
     after = Log("A").data(1).data(2).txn(4, pid=7, end="abort").data(5)
     got = [poll((2, 3), at=400 * SECOND), poll((4, 5), at=650 * SECOND)]
-    for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-cut", "A", 2)])):
+    for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-truncation", "A", 2)])):
         seen = trip(logs=[after], reads=[replace(each, isolation=isolation) for each in got])
         assert anomalies(NAME, seen) == skips
 

@@ -126,7 +126,7 @@ def test_it_is_due_where_offsets_and_ids_are_kept(mirror, due):
 
 
 def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own():
-    """A has 1 and an open transaction; no failover: when the run is over the mirror cuts that off B, and resets there."""
+    """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that on B, and resets there."""
     reported = {"link": "A->B", "cluster": "B", "time": 900 * SECOND, "truncated": [(2, 1)], "appended": [(1, "reset")]}
     logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]
     assert anomalies(NAME, kept(logs, stops=[Stop(mirrored=2, promoted=2, **reported)])) == []

@@ -73,22 +73,22 @@ PLANNED = [replace(AWAY, kind="planned"), home_again()]
 ACCEPTED = {
     "no failback": (view([Log("A"), Log("B")], mirror_kind="shadow"), {}),
     "there and back": (trip(), {"A/native": 3}),
-    "nothing to cut": (trip(earlier=[WHOLE], sends=[], truncations=[]), {"A/native": 2}),
+    "nothing to truncate": (trip(earlier=[WHOLE], sends=[], truncations=[]), {"A/native": 2}),
     "an ABORT as it was written down": (ended(stop(1, 2, SAID)), {"B/native": 2}),
     "nothing to end": (
         view([Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop(1, 1)]),
         {"B/native": 1},
     ),
-    "cut once": (shortened((3, 1)), {"B/native": 2}),
-    "cut twice": (shortened((3, 2), (2, 1)), {"B/native": 3}),
-    "cut again after a kill": (shortened((3, 2), (2, 1), (2, 1)), {"B/native": 4}),
+    "truncated once": (shortened((3, 1)), {"B/native": 2}),
+    "truncated twice": (shortened((3, 2), (2, 1)), {"B/native": 3}),
+    "truncated again after a kill": (shortened((3, 2), (2, 1), (2, 1)), {"B/native": 4}),
     "nothing was open, nothing was truncated": (
         shortened((1, 1), mirrored=1, log=Log("B").data(1).data(8, leader_epoch=1)), {"B/native": 2},
     ),
-    "cut because the source was, and then failed over": (
+    "truncated because the source was, and then failed over": (
         shortened((9, 1), log=Log("B").data(1).data(2, leader_epoch=1).data(3, leader_epoch=1), promoted_at=3), {"B/native": 2},
     ),
-    "cut because the source was, and deeper at the failover": (
+    "truncated because the source was, and deeper at the failover": (
         shortened((9, 2), (3, 1), log=Log("B").data(1).data(8, 9, leader_epoch=1)), {"B/native": 3},
     ),
     "markers of the brokers that lead afterwards": (
@@ -109,7 +109,7 @@ REJECTS = {
     "truncation-unrecorded": Rejected(view=trip(truncations=[]), cluster="A", offset=2),
     "truncation-impossible": Rejected(view=trip(truncations=[truncation(offset=5, end=6)]), cluster="A", offset=5),
     "history-changed": Rejected(view=trip(logs=[LOST, on_b()]), cluster="A", offset=0),
-    "tail-not-cut": Rejected(view=trip(logs=[KEPT, on_b()]), cluster="A", offset=2),
+    "tail-not-truncated": Rejected(view=trip(logs=[KEPT, on_b()]), cluster="A", offset=2),
     "truncated-write": Rejected(view=trip(promotions=PLANNED), cluster="A", offset=2),
     "marker-not-appended": Rejected(
         view=view(
@@ -121,7 +121,7 @@ REJECTS = {
     "marker-unannounced": Rejected(view=ended(stop(1, 2)), cluster="B", offset=1),
     "epoch-mismatch": Rejected(view=in_epochs((0, 0), (3, 2)), cluster="B", offset=2),
     "promotion-unaccounted": Rejected(view=shortened(), cluster="B", offset=1),
-    "cut-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)), cluster="B", offset=1),
+    "truncation-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)), cluster="B", offset=1),
     "promotion-mismatch": Rejected(view=ended(stop(1, 2, SAID), offset=0), cluster="B", offset=0),
 }  # fmt: skip
 
@@ -184,10 +184,10 @@ def test_a_marker_of_another_producer():
 @pytest.mark.parametrize(
     ("seen", "where"),
     [
-        (shortened((3, 2)), [("promotion-unaccounted", "B", 1), ("cut-not-made", "B", 2)]),
+        (shortened((3, 2)), [("promotion-unaccounted", "B", 1), ("truncation-not-made", "B", 2)]),
         (shortened((4, 1)), [("promotion-unaccounted", "B", 1)]),
-        (shortened((3, 1), promoted_at=3, log=Log("B").data(1).data(2).data(3)), [("cut-not-made", "B", 1)]),
-        (shortened((3, 1), log=Log("B").data(1, 2, 3)), [("cut-not-made", "B", 1)]),
+        (shortened((3, 1), promoted_at=3, log=Log("B").data(1).data(2).data(3)), [("truncation-not-made", "B", 1)]),
+        (shortened((3, 1), log=Log("B").data(1, 2, 3)), [("truncation-not-made", "B", 1)]),
     ],
     ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
 )

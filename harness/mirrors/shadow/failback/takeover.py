@@ -143,7 +143,7 @@ class Takeover:
         for lineage in (ours[0], theirs):
             lineage.truncate(point)
         note.epochs, note.source_epochs = ours[0].entries, theirs.entries
-        note.home, note.cut = [broker for broker in led.replicas if broker < FIRST_BROKER_ID], point
+        note.home, note.truncated_to = [broker for broker in led.replicas if broker < FIRST_BROKER_ID], point
         log.info("%s-%d ends at %d here and is to be truncated at %d", *tp, ours[1], point)
 
     async def run(self) -> None:
@@ -153,7 +153,7 @@ class Takeover:
         await self._repeat(self._lead, "led by the shadow alone")
         await self._log.steps.reach("alone")
         await self._repeat(self._truncate, "truncated")
-        await self._log.steps.reach("cut")
+        await self._log.steps.reach("truncating")
         await self._repeat(self._truncated, "truncated by all live replicas")
         await self._log.steps.reach("truncated")
         try:
@@ -163,9 +163,9 @@ class Takeover:
             log.warning("group offsets: %s", error or "no answer in time")
         for partition in self._partitions():
             partition.taking = False
-            partition.position = partition.served = partition.note.cut
+            partition.position = partition.served = partition.note.truncated_to
             if self._log.config.options.leader_epochs == "keep":
-                partition.epochs.truncate(partition.note.cut)  # epochs from there on are the source's
+                partition.epochs.truncate(partition.note.truncated_to)  # epochs from there on are the source's
             self._log.lead(partition, partition.leader_epoch)
         self._log.journal.notes.phase = "mirroring"
         self._log.journal.save()
@@ -228,7 +228,7 @@ class Takeover:
         await self._log.steps.reach("joined")
 
     async def _truncate(self, _: Picture) -> list[str]:
-        """Cuts the logs whose replicas have all said where they are. Nothing has been served by then."""
+        """Truncates the logs whose replicas have all said where they are. Nothing has been served by then."""
         left: list[str] = []
         for partition in self._partitions():
             note, live = partition.note, partition.live()
@@ -236,11 +236,11 @@ class Takeover:
             if partition.leader_epoch < 0 or not needed or not live.keys() >= needed:
                 left.append(partition.name)
                 continue
-            if note.cut_from < 0:
-                note.cut_from = max(note.cut, *(follower.offset for follower in live.values()))
-                log.info("%s is truncated at %d, from %d", partition.name, note.cut, note.cut_from)
-            partition.truncate(note.cut)
-            partition.epochs.begin(partition.leader_epoch, note.cut)
+            if note.truncated_from < 0:
+                note.truncated_from = max(note.truncated_to, *(follower.offset for follower in live.values()))
+                log.info("%s is truncated at %d, from %d", partition.name, note.truncated_to, note.truncated_from)
+            partition.truncate(note.truncated_to)
+            partition.epochs.begin(partition.leader_epoch, note.truncated_to)
         self._log.remember(self._partitions())
         self._log.ring()
         return left
@@ -258,7 +258,7 @@ class Takeover:
             if partition.leader_epoch > partition.epochs.latest:  # the shadow was away
                 await self._truncate(here)
             needed = set(note.home) if everyone else self._log.brokers & set(note.home)
-            if not needed or not live.keys() >= needed or any(live[broker].offset > note.cut for broker in needed):
+            if not needed or not live.keys() >= needed or any(live[broker].offset > note.truncated_to for broker in needed):
                 left.append(partition.name)
         return left
 

@@ -1,0 +1,22 @@
+"""Kinds of anomalies whose names changed: what older versions of linkflap wrote, and what the kind is called now.
+
+The one converter for all that was stored: guarantees in run.json, verdicts, results of suites, results of cases.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+RENAMED: Final[Mapping[bytes, bytes]] = {
+    b"skipped-by-cut": b"skipped-by-truncation",
+    b"tail-not-cut": b"tail-not-truncated",
+    b"cut-not-made": b"truncation-not-made",
+}
+_OLD: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(RENAMED) + rb")(?![\w-])")
+
+
+def with_current_kinds(content: bytes) -> bytes:
+    """A stored JSON document, or a line of one, with every kind of anomaly as it is called now."""
+    return _OLD.sub(lambda found: RENAMED[found[0]], content)
