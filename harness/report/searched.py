@@ -16,6 +16,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Document
 from linkflap.harness.report.document import in_short
 from linkflap.harness.report.series import Series
+from linkflap.harness.report.words import in_words
 
 MOST_EVENTS: Final = 3_000
 MOST_OPERATIONS: Final = 1_000
@@ -86,7 +87,7 @@ def _rows(
         of = {"cluster": row.cluster, "partition": f"{row.topic}-{row.partition}"} if row.topic else {"cluster": row.cluster}
         yield {"at": each["at"], "kind": "allowed" if row.allowed else "anomaly", "text": said, "n": each["n"], "of": of}
     for event in events:
-        facts = ", ".join(f"{name} {in_short(value, 160)}" for name, value in event.row.data.items())
+        facts = ", ".join(f"{name} {in_short(in_words(value), 160)}" for name, value in event.row.data.items())
         yield {
             "at": _since(event.time, series),
             "kind": event.kind,

@@ -42,6 +42,7 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.report.operations import Done, errors, latency
+from linkflap.harness.report.words import in_words
 from linkflap.harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
@@ -298,8 +299,8 @@ def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int)
         lasting=start.restores is False,
         bit=bite.bit if bite else None,
         observable=bite.observable if bite else "",
-        measured=str(bite.measured) if bite else "",
-        expected=str(bite.expected) if bite else "",
+        measured=in_words(bite.measured) if bite else "",
+        expected=in_words(bite.expected) if bite else "",
         healed=", ".join(heal.checked) if heal else "",
         bite=(bite.time - began) / _NANO if bite else None,
         heal=(heal.time - began) / _NANO if heal else None,

@@ -242,6 +242,8 @@ def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
     pid = _number(evidence.get("producer_id"))
     if pid >= 0:
         yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1
+    if (name := evidence.get("transactional_id")) and anomaly.topic:
+        yield ("producer", name, anomaly.cluster, anomaly.topic, anomaly.partition), 0, 1
     if anomaly.offset >= 0:
         first = _number(evidence.get("first_offset"))
         start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset

@@ -142,6 +142,15 @@ def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_fr
     assert len(causes) == (1 if joined else 2)
 
 
+def test_a_commit_without_a_marker_follows_from_the_coordinator_that_wrote_none() -> None:
+    """The coordinator's anomaly has no offset, and the client does not know its producer id: both name the transactional id."""
+    coordinator = found("internal-topics", "marker-missing", transactional_id="t1", producer_id=7, decided="COMMIT")
+    commit = found("commit-aborted", "commit-unmarked", 42, operation=uid(7, 3), transactional_id="t1", records=3)
+    other = replace(commit, evidence={**commit.evidence, "transactional_id": "t2"})
+    assert [(c.kind, c.led_to) for c in rank([commit, coordinator], REGISTRY)] == [("marker-missing", 1)]
+    assert sorted(c.kind for c in rank([other, coordinator], REGISTRY)) == ["commit-unmarked", "marker-missing"]
+
+
 def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
     """A chain: what B made of the source's marker C has from B, and another marker C made itself."""
     anomalies = [marker("C"), visible("C"), marker("B"), visible("B"), replace(marker("C", "B", first_offset=29), offset=30)]

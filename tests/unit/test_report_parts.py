@@ -15,6 +15,7 @@ from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
 from linkflap.harness.report.operations import Done, errors, latency
 from linkflap.harness.report.payload import script_safe
+from linkflap.harness.report.words import in_words
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
@@ -224,3 +225,21 @@ def test_of_a_log_that_was_not_captured_it_is_unknown_how_a_commit_ends(tmp_path
     assert after[commits.UNKNOWN] > 0
     assert after[commits.UNKNOWN] + after[commits.COMMIT] == before[commits.COMMIT]
     assert after[commits.NONE] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"interruptions": 2}, "interruptions 2"),
+        ({"before_ms": 5.9, "during_ms": [124.4, 119.5]}, "before_ms 5.9, during_ms 124.4, 119.5"),
+        ([{"topic": "A.orders", "promoted": 20}, {"topic": "B"}], "topic A.orders, promoted 20; topic B"),
+        ([], "none"),
+        ({}, "none"),
+        ((True, None), "true, none"),
+        (1_800_000_000_397_157_251, "2027-01-15 08:00:00.397 UTC"),
+        (1 << 62, str(1 << 62)),
+        ("at least 1", "at least 1"),
+    ],
+)
+def test_what_events_hold_is_in_words(value: object, words: str) -> None:
+    assert in_words(value) == words
