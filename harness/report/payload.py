@@ -209,6 +209,7 @@ def _operations(series: Series, moments: Sequence[float | None]) -> Mapping[str,
         "clients": names,
         "strips": _strips(columns["start"], client, columns["outcome"], len(names), series.length),
         "operations": {name: column.tolist() for name, column in rows.items()},
+        "operations_left_out": len(order) - len(kept),
     }
 
 
@@ -220,7 +221,18 @@ def _kept(start: Ints, outcome: Ints, series: Series, moments: Sequence[float | 
     near = outcome != 0
     for point in points:
         near |= np.abs(start / 1000 - point) < _NEAR
-    return np.flatnonzero(near)[:MOST_OPERATIONS]
+    found = np.flatnonzero(near)
+    if len(found) <= MOST_OPERATIONS:
+        return found
+    # Of all of the run, and first what did not end well.
+    bad = found[outcome[found] != 0]
+    bad, good = _spread(bad, MOST_OPERATIONS // 2), found[outcome[found] == 0]
+    return np.sort(np.concatenate((bad, _spread(good, MOST_OPERATIONS - len(bad)))))
+
+
+def _spread(rows: Ints, most: int) -> Ints:
+    """So many of them at most, from the first to the last."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64))]
 
 
 def _strips(start: Ints, client: Ints, outcome: Ints, clients: int, length: float) -> list[str]:

@@ -1,8 +1,8 @@
 """The logs of a run as they are drawn: of every data partition one lane per cluster and log generation, from batch headers.
 
-Headers only, no CRC and no record. A run of more than RAW batches is binned; batches are then kept only around what is worth a
-look: anomalies, promotions, truncations, and the beginning and end of faults. Plain JSON values; columns of numbers, so that it
-stays small.
+Headers only, no CRC and no record. A run of more than RAW batches is binned; of its batches RAW at most are then kept, around
+what is worth a look: anomalies, promotions, truncations, and the beginning and end of faults. Plain JSON values; columns of
+numbers, so that it stays small.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from linkflap.spark_verify.read.captures import Captured, Key
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
-AROUND: Final = 60
-"""Batches on each side of what is worth a look."""
+AROUND: Final = (60, 20, 6, 2)
+"""Batches on each side of what is worth a look: the first number with which no more than RAW of the run are kept."""
 BINS: Final = 320
+MOST_BINS: Final = 30_000
+"""Of all logs together."""
 MOST_LOGS: Final = 96
 MOST_POINTS: Final = 40
 Ints = NDArray[np.int64]
@@ -69,7 +71,9 @@ def lanes(planned: RunPlan, points: Points) -> Sequence[Lane]:
     """One lane per log, by topic, partition, cluster and generation."""
     logs = list(drawn_logs(planned))
     every = sum(len(log.headers) for log in logs)
-    return [_lane(log, planned, None if every <= RAW else _chosen(log, points)) for log in logs]
+    kept = [None] * len(logs) if every <= RAW else chosen(logs, points)
+    bins = min(BINS, max(1, MOST_BINS // max(1, len(logs))))
+    return [_lane(log, planned, rows, bins) for log, rows in zip(logs, kept, strict=True)]
 
 
 def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
@@ -89,8 +93,18 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
                     yield Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
 
 
-def _chosen(log: Drawn, points: Points) -> Ints:
-    """Rows around what is worth a look."""
+def chosen(logs: Sequence[Drawn], points: Points) -> Sequence[Ints]:
+    """Of each log the rows around what is worth a look: RAW of all logs at most, and rather those of anomalies than of faults."""
+    for worth in (points, Points(offsets=points.offsets)):
+        for around in AROUND:
+            kept = [_near(log, worth, around) for log in logs]
+            if sum(map(len, kept)) <= RAW:
+                return kept
+    share = RAW // len(logs)
+    return [rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), share)).astype(np.int64))] for rows in kept]
+
+
+def _near(log: Drawn, points: Points, around: int) -> Ints:
     h = log.headers
     offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64)
     at = np.searchsorted(np.maximum.accumulate(h.last_offset), offsets) if len(h) else offsets[:0]
@@ -98,11 +112,11 @@ def _chosen(log: Drawn, points: Points) -> Ints:
     moments = np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64)) if len(h) else at
     near = np.zeros(len(h), np.bool_)
     for row in (*at.tolist(), *moments.tolist()):
-        near[max(0, row - AROUND) : row + AROUND] = True
+        near[max(0, row - around) : row + around] = True
     return np.flatnonzero(near)
 
 
-def _lane(log: Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
+def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
     h, generation, bounds = log.headers, log.generation, log.captured.bounds
     shown = np.arange(len(h)) if rows is None else rows
     mapped = h.control[shown]
@@ -128,7 +142,9 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
         "producers": ids.tolist(),
         "who": who.ravel().tolist(),
         "time": h.max_timestamp[shown].tolist(),
-        "bins": None if rows is None else _bins(h, bounds.log_start, end),
+        # Rows behind which batches are missing that are counted only: what is drawn across them would be guessed.
+        "gaps": (np.flatnonzero(np.diff(shown, append=len(h)) > 1) if rows is not None else shown[:0]).tolist(),
+        "bins": None if rows is None else _bins(h, bounds.log_start, end, bins),
         "eras": [
             {"start": era.start, "end": None if era.end == FOREVER else era.end, "owner": era.owner, "source": era.source}
             for era in generation.eras
@@ -137,15 +153,15 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
     }
 
 
-def _bins(h: Headers, start: int, end: int) -> Mapping[str, object]:
+def _bins(h: Headers, start: int, end: int, count: int) -> Mapping[str, object]:
     """How many offsets, how many of them markers, and the last timestamp, per bin of offsets."""
-    edges = np.linspace(start, max(end, start + 1), BINS + 1)
-    at = np.clip(np.searchsorted(edges, h.base_offset, side="right") - 1, 0, BINS - 1)
+    edges = np.linspace(start, max(end, start + 1), count + 1)
+    at = np.clip(np.searchsorted(edges, h.base_offset, side="right") - 1, 0, count - 1)
     width = h.last_offset - h.base_offset + 1
-    latest = np.zeros(BINS, np.int64)
+    latest = np.zeros(count, np.int64)
     np.maximum.at(latest, at, h.max_timestamp)
     return {
-        "records": np.bincount(at, weights=width, minlength=BINS).astype(np.int64).tolist(),
-        "markers": np.bincount(at[h.control != layout.DATA], minlength=BINS).tolist(),
+        "records": np.bincount(at, weights=width, minlength=count).astype(np.int64).tolist(),
+        "markers": np.bincount(at[h.control != layout.DATA], minlength=count).tolist(),
         "time": latest.tolist(),
     }

@@ -61,8 +61,8 @@ def test_what_was_truncated_is_a_lane_of_its_own(failback: Path) -> None:
 
 def test_of_many_batches_those_worth_a_look_stay(failback: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = {(lane["topic"], lane["partition"], lane["cluster"], lane["generation"]): lane for lane in lanes_around(failback, ())}
-    monkeypatch.setattr(drawn, "RAW", 10)
-    monkeypatch.setattr(drawn, "AROUND", 2)
+    monkeypatch.setattr(drawn, "RAW", sum(lane["batches"] for lane in every.values()) // 2)
+    monkeypatch.setattr(drawn, "AROUND", (2,))
     topic, partition, _, _ = next(iter(every))
     for lane in lanes(plan(failback), Points(offsets={(topic, partition): [5]})):
         whole = every[lane["topic"], lane["partition"], lane["cluster"], lane["generation"]]

@@ -149,11 +149,14 @@
     if (clients.length) {
       make("text", { x: left, y: swimTop - 3, class: "dim" }, svg, phone ? "operations of each client" : "operations of each client: ok, fail (red), outcome unknown (amber)");
       const o = data.operations, near = t1 - t0 < data.length * 0.6 || o.start.length < 1500;
+      // Where operations are left out, what is not drawn one by one is still shown by its bin.
+      const strips = !near || data.operations_left_out > 0 || o.start.length > 4000;
       clients.forEach((name, row) => {
         const y = swimTop + 2 + row * rowHeight, strip = data.strips[row], width = data.length / strip.length;
-        if (!near) for (let k = 0; k < strip.length; k++) {
-          if (strip[k] === ".") continue;
-          make("rect", { x: x(k * width), y, width: Math.max(1, x(width) - x(0)), height: rowHeight - 3, fill: css({ o: "--ok", f: "--fail", i: "--info" }[strip[k]]), opacity: strip[k] === "o" ? 0.45 : 1 }, svg);
+        if (strips) for (let k = 0; k < strip.length; k++) {
+          if (strip[k] === "." || (k + 1) * width < t0 || k * width > t1) continue;
+          const from = clamp(x(k * width), left, right), to = clamp(x((k + 1) * width), left, right);
+          make("rect", { x: from, y, width: Math.max(1, to - from), height: rowHeight - 3, fill: css({ o: "--ok", f: "--fail", i: "--info" }[strip[k]]), opacity: (strip[k] === "o" ? 0.45 : 1) * (near ? 0.5 : 1) }, svg);
         }
         const most = phone ? 8 : 15;
         make("text", { x: left - 5, y: y + 9, "text-anchor": "end", class: "dim", style: `font-size:${phone ? 9 : 10.5}px` }, svg, name.length > most ? `${name.slice(0, 4)}…${name.slice(-3)}` : name);
@@ -208,6 +211,19 @@
   };
   const everything = (group) => [Math.min(...group.lanes.map((l) => l.start)), Math.max(...group.lanes.map((l) => l.end), 1)];
   const inSelection = (time) => !state.time || (time / 1000 >= state.time[0] && time / 1000 <= state.time[1]);
+  // Batches, or where they are counted only, bins: [from, to) in offsets, first and last time in milliseconds, records.
+  const pieces = (lane) => {
+    if (lane.pieces) return lane.pieces;
+    if (!lane.bins) return (lane.pieces = lane.base.map((base, k) => [base, base + lane.count[k], lane.time[k], lane.time[k], lane.count[k]]));
+    const width = (lane.end - lane.start) / lane.bins.records.length;
+    let before = null;
+    return (lane.pieces = lane.bins.records.flatMap((count, k) => {
+      if (!count) return [];
+      const time = lane.bins.time[k], from = before ?? time;
+      before = time;
+      return [[lane.start + k * width, lane.start + (k + 1) * width, Math.min(from, time), time, count]];
+    }));
+  };
   const sampled = (lane, t) => {
     let found = null;
     for (let k = 0; k < lane.samples.at.length && lane.samples.at[k] <= t; k++) found = k;
@@ -215,7 +231,7 @@
   };
   const transactions = (lane) => {
     if (lane.transactions) return lane.transactions;
-    const open = new Map(), found = [];
+    const open = new Map(), found = [], gaps = new Set(lane.gaps);
     for (let k = 0; k < lane.base.length; k++) {
       const kind = lane.kind[k], pid = lane.producers[lane.who[k]][0];
       if (kind === 1) { if (!open.has(pid)) open.set(pid, [lane.base[k], lane.who[k]]); }
@@ -223,6 +239,7 @@
         const began = open.get(pid);
         if (began) { found.push([began[0], lane.base[k], kind, began[1]]); open.delete(pid); }
       } else if (kind === 4) open.clear();
+      if (gaps.has(k)) open.clear(); // batches that are only counted: where these end is not drawn
     }
     for (const [, [first, who]] of open) found.push([first, lane.end, 0, who]);
     return (lane.transactions = found);
@@ -342,6 +359,7 @@
     };
     entry(css("--ok"), "COMMIT"); entry(css("--fail"), "ABORT"); entry(css("--c3"), "producer state reset");
     [...who].filter(Boolean).slice(0, 18).forEach((label) => entry(producerColor(label), label));
+    if (group.lanes.some((lane) => lane.bins)) legend.appendChild(html("span", "grey: batches that are counted; near anomalies, promotions and faults each is drawn"));
     if (who.size > 18) legend.appendChild(html("span", `and ${who.size - 18} more producers`));
   };
 
@@ -351,7 +369,7 @@
     state.time = window;
     state.offsets = null;
     if (window && groups.length) {
-      const group = groups[state.group], counts = group.lanes.map((lane) => `${lane.cluster} ${number(lane.base.reduce((n, _, k) => n + (inSelection(lane.time[k]) ? lane.count[k] : 0), 0))}`);
+      const group = groups[state.group], counts = group.lanes.map((lane) => `${lane.cluster} ${lane.bins ? "about " : ""}${number(pieces(lane).reduce((n, [, , , time, count]) => n + (inSelection(time) ? count : 0), 0))}`);
       say("timeline-readout", `${seconds(window[0])} to ${seconds(window[1])}: offsets written in it to ${group.topic}-${group.partition}: ${counts.join(", ")}`);
     }
     draw();
@@ -361,9 +379,9 @@
     state.time = null;
     if (range) {
       let first = Infinity, last = -Infinity;
-      for (const lane of groups[state.group].lanes) lane.base.forEach((base, k) => {
-        if (base + lane.count[k] > range[0] && base < range[1]) { first = Math.min(first, lane.time[k] / 1000); last = Math.max(last, lane.time[k] / 1000); }
-      });
+      for (const lane of groups[state.group].lanes) for (const [from, to, began, ended] of pieces(lane)) {
+        if (to > range[0] && from < range[1]) { first = Math.min(first, began / 1000); last = Math.max(last, ended / 1000); }
+      }
       if (first <= last) { state.time = [first, Math.max(last, first + data.length / 2000)]; say("lanes-readout", `offsets ${number(range[0])} to ${number(range[1])}: written from ${seconds(first)} to ${seconds(last)}`); }
     }
     draw();
