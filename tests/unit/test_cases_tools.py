@@ -8,6 +8,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.cases import case_named, registry
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
+from linkflap.chaos.cases.cluster_mirroring.outage_backlog import connections
 from linkflap.chaos.cases.mirror_maker.offset_syncs import committed, syncs
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
@@ -92,6 +93,19 @@ def test_a_log_as_a_broker_wrote_it(tmp_path):
     assert logs.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
     assert logs.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
     assert logs.batches(tmp_path, ("t", 1)) == []
+
+
+def test_connections_to_the_proxies_of_a_link():
+    table = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:4E20 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+   1: 0100007F:C001 0100007F:4E20 01 00000000:00000000 00:00000000 00000000     0        0 2
+   2: 0100007F:4E20 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 3
+   3: 0100007F:C002 0100007F:4E20 06 00000000:00000000 00:00000000 00000000     0        0 4
+   4: 0100007F:C003 0100007F:4E21 01 00000000:00000000 00:00000000 00000000     0        0 5
+"""
+    assert connections(table.splitlines(), {20000}) == {0xC001, 0xC002}
+    assert connections([], {20000}) == frozenset()
 
 
 def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path):

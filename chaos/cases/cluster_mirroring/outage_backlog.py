@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
@@ -15,17 +18,35 @@ from linkflap.harness.model.wait import pause, until
 PARTITIONS, BACKLOG, SIZE = 40, 25, 20_000
 OUTAGE, TOO_LONG = 5.0, 3.0
 STANDS_STILL = 5.0
+_TABLE: Final = Path("/proc/net/tcp")
 
 
-def _longest(wire: Wire, topic: str, seconds: float) -> tuple[float, int]:
-    """Produce round trips for so long, one after another: the longest, and how many."""
+def _longest(wire: Wire, topic: str, seconds: float, seen: Callable[[], object] = bool) -> tuple[float, int]:
+    """Produce round trips for so long, one after another: the longest, and how many. `seen` is called after each."""
     taken: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
         wire.produce((topic, len(taken) % PARTITIONS), record_batch([b"probe"]))
         taken.append(time.monotonic() - began)
+        seen()
     return round(max(taken), 3), len(taken)
+
+
+def connections(table: Iterable[str], ports: Collection[int]) -> frozenset[int]:
+    """Local ports of the connections to `ports` in Linux's table of TCP sockets (/proc/net/tcp), also of those just closed."""
+    found = (line.split() for line in table)
+    pairs = ((row[1].rpartition(":")[2], row[2].rpartition(":")[2]) for row in found if len(row) > 2 and ":" in row[2])
+    return frozenset(int(local, 16) for local, remote in pairs if int(remote, 16) in ports)
+
+
+def _connections(bench: Bench) -> frozenset[int]:
+    """Those that the mirror has, or had a moment ago, to the link's proxies; none where the system has no such table."""
+    ports = {int(address.rpartition(":")[2]) for address in bench.deployment.links["A->B"].bootstrap.split(",")}
+    try:
+        return connections(_TABLE.read_text().splitlines(), ports)
+    except OSError:
+        return frozenset()
 
 
 def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
@@ -43,6 +64,7 @@ def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
             wire.produce((topic, partition), record_batch([b"x" * SIZE]))
     pause(max(0.0, OUTAGE - (time.monotonic() - down_since)), lambda: False)
     behind = mirror.lag()
+    old, new = _connections(bench), set[int]()
     link.restore()
     healed = time.monotonic()
     if stands_still:
@@ -52,11 +74,12 @@ def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
         during = time.monotonic() - healed
         count = 1
     else:
-        during, count = _longest(wire, topic, 6.0)
+        during, count = _longest(wire, topic, 6.0, lambda: new.update(_connections(bench) - old))
     until(lambda: mirror.lag() == 0, within=180, what="the mirror to catch up", every=0.2, state=mirror.lag)
     facts = {
         "backlog_bytes": PARTITIONS * BACKLOG * SIZE,
         "lag_at_the_heal": behind,
+        "connections_made_after_the_heal": len(new),
         "caught_up_within": round(time.monotonic() - healed, 1),
         "longest_produce_before": before,
         "longest_produce_while_catching_up": round(during, 3),
