@@ -30,6 +30,7 @@ runtime_option = click.option(
 def images() -> None:
     """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this machine."""
     docker_package.check()
+    click.get_current_context().with_resource(docker_package.importable())
 
 
 @images.command()

@@ -56,8 +56,9 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
     """
     if docker_package.lacking():
         raise StillThere([f"nobody can ask the Docker engine here ({docker_package.FIX}); {FIX}"])
-    import docker
-    from docker.errors import DockerException
+    with docker_package.importable():
+        import docker
+        from docker.errors import DockerException
     from requests.exceptions import RequestException
 
     label = f"{OWNER}={owner_label(owner)}"
@@ -84,8 +85,9 @@ def unclaimed() -> Swept:
     """
     if not_near(host()) or docker_package.lacking():
         return Swept()
-    import docker
-    from docker.errors import DockerException
+    with docker_package.importable():
+        import docker
+        from docker.errors import DockerException
     from requests.exceptions import RequestException
 
     try:
@@ -152,7 +154,8 @@ def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docke
 
 def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]) -> Callable[[], None]:
     """`why`: what the engine's error means, where it is known."""
-    from docker.errors import APIError, NotFound
+    with docker_package.importable():
+        from docker.errors import APIError, NotFound
 
     def removal() -> None:
         try:
@@ -169,7 +172,8 @@ def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callabl
 
 def _guests(network: Any, ours: set[str]) -> Callable[[], str]:  # noqa: ANN401 - the docker package has no types
     def why() -> str:
-        from docker.errors import APIError
+        with docker_package.importable():
+            from docker.errors import APIError
 
         try:
             network.reload()

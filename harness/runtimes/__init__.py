@@ -44,4 +44,5 @@ def _module(name: str) -> ModuleType:
         raise InputError(f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}")
     if name == "docker":
         docker_package.check()
-    return import_module(RUNTIMES[name])
+    with docker_package.importable():
+        return import_module(RUNTIMES[name])

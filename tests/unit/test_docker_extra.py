@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+
+from linkflap.harness.machine import docker_package
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FIX = "pip install 'linkflap[docker]'"
@@ -17,6 +20,27 @@ for name in ("docker", "testcontainers", "pandas"):
     sys.modules[name] = None
 from linkflap.harness.cli import main
 main()
+"""
+
+
+_THEIRS = """
+import sys
+import docker as theirs
+from linkflap.harness import runtimes
+from linkflap.harness.machine import docker_package
+from linkflap.topologies import parse
+
+for _ in range(2):
+    runtimes.check("docker", parse("A->B"))
+    with docker_package.importable():
+        import docker as installed
+        from docker.errors import NotFound
+    import docker
+    assert docker is theirs and docker.theirs, docker
+from linkflap.harness.runtimes.docker import container
+assert installed.from_env and container.NotFound is NotFound
+assert [name for name in sys.modules if name.startswith(("docker.", "testcontainers"))] == []
+assert not any("site-packages" in path for path in sys.path[:1])
 """
 
 
@@ -53,3 +77,24 @@ def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_nee
     demo = tox.partition("[testenv:demo]")[2].partition("\n[")[0]
     assert "\ndeps =\n" in demo
     assert "\nextras =\n" in demo
+
+
+def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path):
+    pytest.importorskip("testcontainers")
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "__init__.py").write_text("theirs = True\n")
+    done = subprocess.run([sys.executable, "-c", _THEIRS], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_called_docker_is_not_the_package(tmp_path, monkeypatch):
+    def none_installed(name):
+        raise PackageNotFoundError(name)
+
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(docker_package, "distribution", none_installed)
+    assert docker_package.lacking() == "docker"
+    with docker_package.importable():  # nothing to import in its stead
+        assert str(tmp_path) == sys.path[0]

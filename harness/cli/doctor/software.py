@@ -145,8 +145,9 @@ def look_at_docker() -> Finding:
     if name := docker_package.lacking():
         lacks = f"the package {name} is not installed"
         return Finding(name="docker", ok=False, says=lacks, fix=docker_package.FIX, needed_by="docker")
-    import docker  # slow to import, and only needed here
-    from docker.errors import DockerException
+    with docker_package.importable():
+        import docker  # slow to import, and only needed here
+        from docker.errors import DockerException
     from requests.exceptions import RequestException
 
     from linkflap.harness.machine.engine_address import host, not_near, reason
