@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -91,6 +92,7 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
         high_watermark=high,
         high_watermark_from=source,
         compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(tp, 0),
+        thinned=_thinned(copied),
         unfinished=_unfinished(copied, high),
     )
 
@@ -111,6 +113,19 @@ def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool
 def log_end(folder: Path) -> int:
     """The offset after the last complete batch of a partition folder; 0 for one without segments."""
     return segments.log_end(sorted(folder.glob("*.log")))[0]
+
+
+def _thinned(folder: Path) -> int:
+    """Where the last segment ends that has a batch with fewer records than offsets; 0 where none has. No cleaner is ever in the
+    active segment, the last one.
+    """
+    from linkflap.harness.log import batches  # not above: numba takes a second to import, also where nothing is captured
+
+    for path, following in reversed([*pairwise(sorted(folder.glob("*.log")))]):
+        found = batches.scan([path]).headers
+        if (found.crc_ok & (found.count <= found.last_offset - found.base_offset)).any():
+            return max(segments.offset_in(following.name), 0)
+    return 0
 
 
 def _unfinished(folder: Path, high_watermark: int) -> int:

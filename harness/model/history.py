@@ -165,7 +165,9 @@ class Bounds:
 
     `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower bound), or recomputed
     (single-replica log: the end of the bytes). `leader` is the last known leader of the partition. Below `compacted` the broker's
-    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has. The last `unfinished`
+    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has. Where the topic is
+    compacted at all, it was as far as `thinned`: the end of the last segment that has a batch with fewer records than offsets.
+    (A cleaner replaces segments first, and writes its checkpoint when it is through with the log.) The last `unfinished`
     bytes of the last segment are a batch that its broker was writing when it was captured or killed: no broker has confirmed it,
     and the recovery of a killed one truncates it (`LogSegment.recover`). `last_stable` is what the leader of a running cluster
     answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
@@ -181,6 +183,7 @@ class Bounds:
     high_watermark: OffsetOrNone
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
     compacted: Offset = 0
+    thinned: Offset = 0
     unfinished: Small = 0
     last_stable: OffsetOrNone = -1
     stable_above: OffsetOrNone = -1

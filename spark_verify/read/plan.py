@@ -11,8 +11,8 @@ from pathlib import Path
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.scenario import WorkloadSpec, clients
-from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec, clients
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Story, Window
 from linkflap.spark_verify.read import captures, partition_events
@@ -93,7 +93,8 @@ def plan(root: Path) -> RunPlan:
         programs=frozenset(topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes),
         copying=tuple(_copying(reader.run.scenario.workloads)),
     )
-    stories = _stories(facts, events, [c.bounds for c in (*replicas, *earlier)], damage)
+    bounds = [c.bounds for c in (*replicas, *earlier)]
+    stories = _stories(facts, events, bounds, reader.run.scenario.topics, damage)
     return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)
 
 
@@ -111,14 +112,16 @@ def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
             yield Copying(name=name, home=workload.home, group=group, reads=reads, writes=writes)
 
 
-def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], damage: list[Damage]) -> Mapping[Key, Story]:
+def _stories(
+    facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], topics: TopicSpec, damage: list[Damage]
+) -> Mapping[Key, Story]:
     """What the events tell of each partition, and of each that was captured."""
     promotions = partition_events.promotions(events)
     truncations = partition_events.truncations(events)
     stops = partition_events.stops(events)
     descriptions = partition_events.descriptions(events)
     unclear = partition_events.unclear(events)
-    compacted = _compacted(bounds)
+    compacted = _compacted(bounds, topics)
     keys = (
         {(b.topic, b.partition) for b in bounds}
         | promotions.keys()
@@ -165,13 +168,19 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 
-def _compacted(captured: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:
-    """Per partition and cluster, how far one of its brokers has compacted the log."""
+def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Mapping[str, int]]:
+    """Per partition and cluster, how far one of its brokers has compacted the log.
+
+    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no cleaner's.
+    """
     found: dict[Key, dict[str, int]] = defaultdict(dict)
+    noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
+    asked = "compact" in topics.config.get("cleanup.policy", "")
     for bounds in captured:
-        if bounds.compacted > 0:
+        cleaned = bounds.topic in noted or (asked and bounds.topic not in INTERNAL_TOPICS)
+        if reached := max(bounds.compacted, bounds.thinned if cleaned else 0):
             mine = found[bounds.topic, bounds.partition]
-            mine[bounds.cluster] = max(bounds.compacted, mine.get(bounds.cluster, 0))
+            mine[bounds.cluster] = max(reached, mine.get(bounds.cluster, 0))
     return dict(found)
 
 

@@ -151,6 +151,22 @@ def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_th
     assert bounds([replica(tmp_path, 2, 7)], Known(leaders={}))[2].unfinished == 0
 
 
+def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_the_active_one_never(tmp_path):
+    """A broker that is killed while it cleans a log has replaced segments, and has not written its checkpoint."""
+    cleaned = replica(tmp_path, 1, 0)
+    whole, lacking = [batch(n, [ours(n), ours(n + 1)]) for n in (0, 4, 8)], [batch(2, [ours(2)], last_delta=1)]
+    segment(cleaned.folder, whole[:1])
+    segment(cleaned.folder, [*whole[1:2], batch(6, [ours(6)], last_delta=1)], base_offset=4)
+    segment(cleaned.folder, whole[2:], base_offset=8)
+    assert bounds([cleaned], Known(leaders={}))[1].thinned == 8
+    segment(cleaned.folder, whole[1:2], base_offset=4)
+    assert bounds([cleaned], Known(leaders={}))[1].thinned == 0
+    segment(cleaned.folder, [*whole[:1], *lacking])
+    assert bounds([cleaned], Known(leaders={}))[1].thinned == 4
+    segment(cleaned.folder, [batch(8, [ours(8)], last_delta=1)], base_offset=8)
+    assert bounds([cleaned], Known(leaders={}))[1].thinned == 4
+
+
 def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path):
     found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
     for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import FunctionType
 
@@ -13,9 +12,9 @@ from linkflap.chaos.scenario_file import is_file
 from linkflap.harness import pytest_plugin
 from linkflap.harness.recording.run import check
 from linkflap.topologies import parse
+from tests.foreign_project import BLOCKS
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.DOTALL)
 
 
 def every_one():

@@ -1,10 +1,15 @@
 """Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as ever."""
 
+from dataclasses import replace
+
 import pytest
 from histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
 
 from linkflap.harness.capture.folders import bounds, folders
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import TopicSpec
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
 
 A = Log("A").data(1).data(2).data(3)
@@ -191,3 +196,26 @@ def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
     (bound,) = bounds(folders("A", tmp_path))
     assert bound.compacted == 1
+
+
+NOTED = Bounds(
+    cluster="A", broker=1, topic="A.x", partition=0, leader=True, alive=False, log_start=0, high_watermark=9,
+    high_watermark_from="recomputed", compacted=2, thinned=5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("noted", "policy", "reached"),
+    [
+        (NOTED, "compact", 5),
+        (NOTED, "", 5),
+        (replace(NOTED, compacted=0), "compact,delete", 5),
+        (replace(NOTED, compacted=0), "delete", None),
+        (replace(NOTED, compacted=7), "compact", 7),
+        (replace(NOTED, compacted=0, topic="__cluster_metadata"), "compact", None),
+    ],
+)
+def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint_where_the_topic_is_compacted(noted, policy, reached):
+    """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing how far it was."""
+    found = _compacted([noted], TopicSpec(config={"cleanup.policy": policy}))
+    assert found.get((noted.topic, 0), {}).get("A") == reached
