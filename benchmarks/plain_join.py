@@ -37,7 +37,6 @@ SCHEMA = pa.schema(
     ]
 )
 KEYS = ["topic", "partition", "offset"]
-COMPARED = ["timestamp", "key", "value"]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 

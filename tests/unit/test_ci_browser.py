@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_ci_engine import put
+
+from tests.unit.test_ci_engine import put
 
 BROWSER = Path(__file__).parents[2] / ".ci" / "browser"
 SCRIPT = f'set -euo pipefail; source "{BROWSER}"; install_browser'

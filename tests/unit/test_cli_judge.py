@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorded_run import Recorded, document
-
 from linkflap.harness.judging import page
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
 from linkflap.harness.report.document import read
 from linkflap.spark_verify.inspect import lanes
+from tests.unit.recorded_run import Recorded, document
 
 
 @dataclass(frozen=True)

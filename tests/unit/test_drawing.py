@@ -7,12 +7,12 @@ from textwrap import dedent
 
 import pytest
 from hypothesis import given
-from test_arrows import legal
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.topologies.arrows import parse
 from linkflap.topologies.drawing import draw
+from tests.unit.test_arrows import legal
 
 
 @pytest.mark.parametrize(

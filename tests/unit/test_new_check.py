@@ -9,12 +9,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from checks.histories import Log, view
 
 from linkflap.spark_verify.checks.base import Check, Examined
 from tests import new_check
 from tests.faithful.mutations.base import CATALOGUE
 from tests.oracles.plain import plain
+from tests.unit.checks.histories import Log, view
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def test_the_skeletons_are_a_check_that_finds_nothing_yet(root, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "checks"))
+def test_the_skeletons_are_a_check_that_finds_nothing_yet(root):
     before = dict(CATALOGUE)
     check, histories, reference, mutation = (loaded(path) for path in new_check.write("stale-copy", root)[:-1])
     try:

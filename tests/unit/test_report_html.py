@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_run import DIED, Recorded, document, run
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Note
@@ -18,6 +17,7 @@ from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
 from tests.events import event
 from tests.traced import peak
+from tests.unit.recorded_run import DIED, Recorded, document, run
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 HELD_PER_ROW = 120

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree.ElementTree import Element, parse
 
-from recorded_run import DIED, document
-
 from linkflap.harness.report import junit
+from tests.unit.recorded_run import DIED, document
 
 
 def written(tmp_path: Path, *documents: dict[str, object]) -> Element:

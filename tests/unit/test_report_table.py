@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded_run import DIED, Recorded, document
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.report import document as documents
 from linkflap.harness.report import table
+from tests.unit.recorded_run import DIED, Recorded, document
 
 
 @pytest.fixture

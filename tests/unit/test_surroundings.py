@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import confluent_kafka
 import msgspec
 import pytest
-from recorded_run import Recorded, document, run
 
 from linkflap.harness.machine import java
 from linkflap.harness.machine.java import Java
@@ -24,6 +23,7 @@ from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
 from linkflap.harness.runtimes.kraft.installation import Installation
+from tests.unit.recorded_run import Recorded, document, run
 
 TWO = Topology(clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=())
 

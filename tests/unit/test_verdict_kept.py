@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from recorded_run import Recorded, document
 
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.verify import _outs, _without_out
@@ -21,6 +20,7 @@ from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import keep
 from tests.command_line import unprivileged
+from tests.unit.recorded_run import Recorded, document
 
 _KEEPS = """
 import sys

@@ -6,10 +6,9 @@ then A  0 1 2   4 5   6
 
 from __future__ import annotations
 
-from histories import SECOND, Log, promoted, reversed_, send, view
-
 from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
+from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, send, view
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)

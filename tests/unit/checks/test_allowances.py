@@ -1,13 +1,13 @@
 """What a mirror's guarantee allows: in its window, up to its bound, and nothing else."""
 
 import pytest
-from histories import SECOND
 
 from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.verdict.allowances import why_allowed
+from tests.unit.checks.histories import SECOND
 
 AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
 EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})

@@ -1,7 +1,8 @@
 """aborted-read: the smallest histories."""
 
 import pytest
-from histories import (
+
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -15,7 +16,7 @@ from histories import (
     send,
     view,
 )
-from round_trip import trip
+from tests.unit.checks.round_trip import trip
 
 NAME = "aborted-read"
 A = Log("A").txn(1, pid=7)

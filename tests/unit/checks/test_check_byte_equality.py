@@ -1,11 +1,23 @@
 """byte-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    but,
+    findings,
+    promoted,
+    unjudged,
+    view,
+)
 
 NAME = "byte-equality"
 

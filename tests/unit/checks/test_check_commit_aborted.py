@@ -1,9 +1,20 @@
 """commit-aborted: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, promoted, unjudged, view
 
 from linkflap.spark_verify.facts.story import Window
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    promoted,
+    unjudged,
+    view,
+)
 
 NAME = "commit-aborted"
 DIES = 500 * SECOND

@@ -1,7 +1,19 @@
 """duplicate: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, samples, view
+
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    promoted,
+    samples,
+    view,
+)
 
 NAME = "duplicate"
 ACCEPTED = {

@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import (
+
+from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.verdict.allowances import why_allowed
+from linkflap.topologies import parse
+from tests.oracles import agreement
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -20,17 +31,6 @@ from histories import (
     unjudged,
     view,
 )
-
-from linkflap.harness.guarantees import DECLARATIONS, declared
-from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.story import Window
-from linkflap.spark_verify.verdict.allowances import why_allowed
-from linkflap.topologies import parse
-from tests.oracles import agreement
 
 NAME = "exactly-once"
 INPUTS = 4

@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.harness.model.scenario import Budgets
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import PartialFinding
+from linkflap.spark_verify.facts.story import Refusal
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -18,12 +23,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import trip
-
-from linkflap.harness.model.scenario import Budgets
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import PartialFinding
-from linkflap.spark_verify.facts.story import Refusal
+from tests.unit.checks.round_trip import trip
 
 DIED = 500 * SECOND
 

@@ -1,7 +1,8 @@
 """ghost-ack: the smallest histories."""
 
 import pytest
-from histories import (
+
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -15,8 +16,8 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED as TRIP
-from round_trip import on_b, trip
+from tests.unit.checks.round_trip import ACKED as TRIP
+from tests.unit.checks.round_trip import on_b, trip
 
 NAME = "ghost-ack"
 ACCEPTED = {

@@ -3,7 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.story import Truncation, Window
+from linkflap.topologies import parse
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -17,15 +26,6 @@ from histories import (
     unjudged,
     view,
 )
-
-from linkflap.harness.guarantees import declared
-from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
-from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.story import Truncation, Window
-from linkflap.topologies import parse
 
 NAME = "group-offsets"
 AFTER = 600 * SECOND

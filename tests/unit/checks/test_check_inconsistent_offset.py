@@ -1,7 +1,9 @@
 """inconsistent-offset: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -16,9 +18,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import before, trip
-
-from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.round_trip import before, trip
 
 NAME = "inconsistent-offset"
 A = Log("A").data(1)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, but, poll, promoted, view
 
 from linkflap.harness.log.coordinators import (
     COMPLETE_ABORT,
@@ -21,6 +20,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.spark.job import examine
+from tests.unit.checks.histories import Log, Rejected, but, poll, promoted, view
 
 CHECK = REGISTRY["internal-topics"]
 TOPIC_PARTITION = ("A.t", 0)

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkflap.spark_verify.checks.last_stable_offset import attained
+from linkflap.spark_verify.checks.parts.logs import read, recompute_last_stable
+from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
     ENDED,
     SECOND,
     Log,
@@ -18,12 +24,6 @@ from histories import (
     samples,
     view,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from linkflap.spark_verify.checks.last_stable_offset import attained
-from linkflap.spark_verify.checks.parts.logs import read, recompute_last_stable
-from linkflap.spark_verify.facts.story import Stop
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)

@@ -1,10 +1,21 @@
 """leader-epochs: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, examined, promoted, samples, view
-from round_trip import before, emptied, on_b, trip
 
 from linkflap.spark_verify.facts.story import Stop, Window
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    examined,
+    promoted,
+    samples,
+    view,
+)
+from tests.unit.checks.round_trip import before, emptied, on_b, trip
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Stop, Window
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -19,10 +21,8 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED as TRIP
-from round_trip import AWAY, home_again, on_b, trip
-
-from linkflap.spark_verify.facts.story import Stop, Window
+from tests.unit.checks.round_trip import ACKED as TRIP
+from tests.unit.checks.round_trip import AWAY, home_again, on_b, trip
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)

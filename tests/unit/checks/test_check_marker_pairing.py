@@ -4,9 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
 
 from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    but,
+    findings,
+    promoted,
+    unjudged,
+    view,
+)
 
 NAME = "marker-pairing"
 ACCEPTED = {

@@ -3,9 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, promoted, reversed_, samples, view
 
 from linkflap.spark_verify.facts.story import Description, Truncation
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    promoted,
+    reversed_,
+    samples,
+    view,
+)
 
 NAME = "mirror-states"
 A2, B1 = Log("A").data(1, 2), Log("B").data(1)

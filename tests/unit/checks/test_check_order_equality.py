@@ -1,7 +1,9 @@
 """order-equality: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Window
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -15,9 +17,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import emptied
-
-from linkflap.spark_verify.facts.story import Window
+from tests.unit.checks.round_trip import emptied
 
 NAME = "order-equality"
 ACCEPTED = {

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -19,9 +21,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import BACK, trip, truncation
-
-from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.round_trip import BACK, trip, truncation
 
 NAME = "poll-continuity"
 A = Log("A").data(1, 2, 3)

@@ -1,7 +1,20 @@
 """producer-id-uniqueness: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, promoted, send, uid, view
+
+from tests.unit.checks.histories import (
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    promoted,
+    send,
+    uid,
+    view,
+)
 
 NAME = "producer-id-uniqueness"
 P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))

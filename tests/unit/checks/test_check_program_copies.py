@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from histories import SECOND, Log, but, promoted, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
@@ -14,6 +13,7 @@ from linkflap.spark_verify.facts.story import Copying
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
+from tests.unit.checks.histories import SECOND, Log, but, promoted, view
 
 NAME = "program-copies"
 PROGRAM = Copying(name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"}))

@@ -1,7 +1,10 @@
 """provenance: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Unjudged
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -16,10 +19,7 @@ from histories import (
     send,
     view,
 )
-from round_trip import trip
-
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Unjudged
+from tests.unit.checks.round_trip import trip
 
 NAME = "provenance"
 ACCEPTED = {

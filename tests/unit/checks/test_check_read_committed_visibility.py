@@ -1,8 +1,20 @@
 """read-committed-visibility: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, poll, unjudged, view
-from round_trip import trip
+
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    poll,
+    unjudged,
+    view,
+)
+from tests.unit.checks.round_trip import trip
 
 NAME = "read-committed-visibility"
 A = Log("A").txn(1, pid=7).txn(9, pid=7, end="abort").txn(2, pid=7)

@@ -1,14 +1,26 @@
 """record-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
-from round_trip import on_a, on_b, trip
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.topologies import parse
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    but,
+    findings,
+    promoted,
+    unjudged,
+    view,
+)
+from tests.unit.checks.round_trip import on_a, on_b, trip
 
 NAME = "record-equality"
 

@@ -1,7 +1,8 @@
 """replica-agreement: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, unjudged, view
+
+from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, unjudged, view
 
 NAME = "replica-agreement"
 NEEDS_NO_EVENTS = "it only counts by era what it compared; copies of one log are equal whoever wrote it"

@@ -1,8 +1,9 @@
 """send-order: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, uid, view
-from round_trip import on_b, trip
+
+from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, uid, view
+from tests.unit.checks.round_trip import on_b, trip
 
 NAME = "send-order"
 ACCEPTED = {

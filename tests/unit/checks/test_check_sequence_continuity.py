@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
-from round_trip import AWAY, BACK, home_again
+
+from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
+from tests.unit.checks.round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
 ACCEPTED = {

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.view import Read
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -16,8 +18,6 @@ from histories import (
     unjudged,
     view,
 )
-
-from linkflap.spark_verify.facts.view import Read
 
 NAME = "share-groups"
 LOG = Log("A").txn(1, pid=7)

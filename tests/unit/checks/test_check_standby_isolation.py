@@ -1,7 +1,9 @@
 """standby-isolation: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Truncation
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -15,9 +17,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED, emptied, on_b, trip
-
-from linkflap.spark_verify.facts.story import Truncation
+from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
 
 NAME = "standby-isolation"
 

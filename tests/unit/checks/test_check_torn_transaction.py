@@ -4,13 +4,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, findings, poll, promoted, unjudged, view
 
 from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.verdict.allowances import why_allowed
+from tests.unit.checks.histories import (
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    examined,
+    findings,
+    poll,
+    promoted,
+    unjudged,
+    view,
+)
 
 NAME = "torn-transaction"
 A12 = Log("A").txn(1, 2, pid=7)

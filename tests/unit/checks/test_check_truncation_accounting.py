@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -16,9 +18,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip, truncation
-
-from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip, truncation
 
 NAME = "truncation-accounting"
 

@@ -1,7 +1,9 @@
 """uncommitted-read: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -17,9 +19,7 @@ from histories import (
     send,
     view,
 )
-from round_trip import trip
-
-from linkflap.spark_verify.facts.story import Stop
+from tests.unit.checks.round_trip import trip
 
 NAME = "uncommitted-read"
 A = Log("A").txn(1, pid=7)

@@ -1,7 +1,12 @@
 """unseen: the smallest histories."""
 
 import pytest
-from histories import (
+
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.topologies import parse
+from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
@@ -17,12 +22,7 @@ from histories import (
     send,
     view,
 )
-from round_trip import ACKED, trip
-
-from linkflap.harness.guarantees import declared
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.topologies import parse
+from tests.unit.checks.round_trip import ACKED, trip
 
 NAME = "unseen"
 A = Log("A").data(1, 2)

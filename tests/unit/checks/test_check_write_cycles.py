@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, ints, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
@@ -11,6 +10,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.topologies import parse
+from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, ints, view
 
 NAME = "write-cycles"
 NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that was"

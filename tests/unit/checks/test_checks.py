@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from histories import Log, anomalies, commit, examined, poll, promoted, samples, view
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
+from tests.unit.checks.histories import Log, anomalies, commit, examined, poll, promoted, samples, view
 
 MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
 

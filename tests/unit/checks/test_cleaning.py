@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, anomalies, findings, unjudged, view
 
 from linkflap.spark_verify.facts.view import NULL
 from linkflap.spark_verify.read.differing_batches import digested
+from tests.unit.checks.histories import Log, anomalies, findings, unjudged, view
 
 NAME = "replica-agreement"
 

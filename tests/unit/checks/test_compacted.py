@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
 
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.model.history import Bounds
@@ -11,6 +10,7 @@ from linkflap.harness.model.scenario import TopicSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
+from tests.unit.checks.histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
 
 A = Log("A").data(1).data(2).data(3)
 SENT = [send(1, 2, 3, acked=0)]

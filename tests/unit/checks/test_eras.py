@@ -1,8 +1,7 @@
 """Eras: what promotions and reversals make of a log."""
 
-from histories import SECOND, Log, promoted, reversed_, view
-
 from linkflap.spark_verify.facts.eras import FOREVER, eras, history
+from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, view
 
 
 def eras_of(seen, cluster):

@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_judge import LINK, Recorded, looked, result, row
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
@@ -15,6 +14,7 @@ from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import judge
 from tests.events import event
 from tests.synthetic import append_events
+from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row
 
 BACK = "B->A"
 

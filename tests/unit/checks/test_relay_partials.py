@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, commit, ints, poll, promoted, uid, view
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -13,6 +12,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.spark.job import combined, examine
 from tests.traced import peak
+from tests.unit.checks.histories import SECOND, Log, commit, ints, poll, promoted, uid, view
 
 FEW, MANY, RECORDS = 300, 1200, 10
 MORE = (MANY - FEW) * RECORDS

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, anomalies, ints, poll, reversed_, view
-from round_trip import before, on_a, on_b, trip, truncation
 
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
 from linkflap.spark_verify.facts.view import Watermarks
+from tests.unit.checks.histories import SECOND, Log, anomalies, ints, poll, reversed_, view
+from tests.unit.checks.round_trip import before, on_a, on_b, trip, truncation
 
 LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
 TRUNCATED = replace(truncation(), time=620 * SECOND)

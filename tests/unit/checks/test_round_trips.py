@@ -3,10 +3,24 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, anomalies, commit, examined, poll, promoted, reversed_, samples, send, uid, unjudged, view
-from round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
 
 from linkflap.spark_verify.checks import REGISTRY
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    anomalies,
+    commit,
+    examined,
+    poll,
+    promoted,
+    reversed_,
+    samples,
+    send,
+    uid,
+    unjudged,
+    view,
+)
+from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
 
 CHAIN = {"topology": "A->B->C", "mirror_kind": "shadow", "promotions": [promoted(2)]}
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from test_checks import MODULES
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Examined, Found
 from linkflap.spark_verify.spark.job import examine
+from tests.unit.checks.test_checks import MODULES
 
 CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
 

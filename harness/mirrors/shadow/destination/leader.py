@@ -22,7 +22,7 @@ from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23
-LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
+LATEST = -1
 _NOTHING: Final = timedelta()
 ReadBehind = Callable[[Partition, int, int], Awaitable[Buffer]]
 

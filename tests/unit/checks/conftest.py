@@ -1,0 +1,12 @@
+"""What tests of the judge share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.checks.judged_runs import Recorded
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return Recorded(tmp_path / "run")

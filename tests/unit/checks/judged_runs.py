@@ -1,0 +1,130 @@
+"""A recorded run with what a test adds to it, findings about it, and what the judge makes of them."""
+
+from __future__ import annotations
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.rundir import Run, RunWriter
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.verdict.judge import judge
+from linkflap.topologies import parse
+from tests.events import event
+
+LINK = "A->B"
+
+
+def scenario(**rest):
+    given = {
+        "name": "test", "about": "", "seed": 5, "topology": parse(LINK),
+        "mirror": MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
+        "workloads": (WorkloadSpec(kind="transactional", home="A"),), "schedule": (),
+    }  # fmt: skip
+    return Scenario(**given | rest)
+
+
+class Recorded:
+    """A complete run directory: a commit, an abort, a read; and whatever a test adds."""
+
+    def __init__(self, folder, **rest):
+        self.folder = folder
+        self.writer = RunWriter(
+            folder,
+            Run(
+                format=1, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0,
+                scenario=scenario(**rest),
+            ),
+        )  # fmt: skip
+        self.operations, self.polls = self.writer.operations("client"), self.writer.polls("reader")
+        self.writer.watermarks("A").write(
+            Watermark(
+                time=now(),
+                returned=now(),
+                cluster="A",
+                leader=1,
+                topic="A.t",
+                partition=0,
+                log_start=0,
+                last_stable=1,
+                high_watermark=1,
+            )
+        )
+
+    def event(self, kind, subject, /, **data):
+        """An event, of which a test says what it cares about."""
+        return self.writer.write(event(kind, subject, **data))
+
+    def read(self, kind, reader, *, cluster="A", group="", partition=0):
+        """A row of a reader, who is at offset 3."""
+        here = (Fetched(topic="A.t", partition=partition, position=3),)
+        row = {"reader": reader, "process": 3, "cluster": cluster, "isolation": "read_committed", "group": group}
+        self.polls.write(Poll(time=now(), returned=now(), kind=kind, fetched=here if kind != "error" else (), **row))
+
+    def fault(self, name="f", *, bit=True, healed=True, fault="mirror-kill", target=LINK):
+        self.event("fault-start", target, id=name, fault=fault, restores=True, options={})
+        self.event("fault-bite", target, id=name, bit=bit, observable="worker", measured="alive", expected="dead")
+        self.event("fault-heal", target, id=name, healed=healed, checked=[])
+        self.event("fault-end", target, id=name)
+
+    def close(self, *, commits=1, aborts=1, reads=1, status="finished"):
+        for number in range(commits + aborts):
+            for phase in ("invoke", "return"):
+                self.operations.write(
+                    Operation(
+                        number=number,
+                        phase=phase,
+                        time=now(),
+                        client="client",
+                        process=1,
+                        cluster="A",
+                        kind="transaction",
+                        ending="commit" if number < commits else "abort",
+                        outcome="ok",
+                        sends=(SendGroup(topic="A.t", partition=0, first_uid=number, count=1),),
+                    )
+                )
+        if reads:
+            self.polls.write(
+                Poll(
+                    time=now(),
+                    returned=now(),
+                    reader="reader",
+                    process=2,
+                    cluster="A",
+                    isolation="read_committed",
+                    kind="poll",
+                    fetched=(Fetched(topic="A.t", partition=0, runs=((1, 0, reads),), position=reads),),
+                )
+            )
+        self.writer.write_bounds("end", [self._bounds(cluster) for cluster in "AB"])
+        self.writer.close(status)
+        return self.folder
+
+    @staticmethod
+    def _bounds(cluster):
+        return Bounds(
+            cluster=cluster, broker=1, topic="A.t", partition=0, leader=True, alive=True, log_start=0, high_watermark=0,
+            high_watermark_from="sampled",
+        )  # fmt: skip
+
+
+def row(folder, check, finding, **rest):
+    data = rest.pop("data", {})
+    return FindingRow(
+        run=str(folder), topic=rest.pop("topic", "A.t"), partition=0, check=check, finding=finding, data=data, **rest
+    )
+
+
+def looked(folder, *checks):
+    """Findings of checks that looked everywhere and found nothing."""
+    where = (("A", "native"), ("B", "mirrored"))
+    return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in where]
+
+
+def result(judgement, name):
+    return next(c for c in judgement.checks if c.name == name)
+
+
+def verdict_of(folder, rows, *names):
+    return judge(folder, rows, [REGISTRY[name] for name in names])
