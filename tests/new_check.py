@@ -72,6 +72,7 @@ CHECK = Check(
 HISTORIES: Final = '''"""check-name: the smallest histories."""
 
 import pytest
+
 from tests.unit.checks.histories import Log, Rejected, assert_accepted, assert_rejected, view
 
 NAME = "check-name"
