@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import shlex
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +11,9 @@ import click
 
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.clients import LIBRDKAFKA
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.seed import drawn_seed
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.model.verdict import Verdict, worst
 
 if TYPE_CHECKING:
     from linkflap.chaos.generator import Bounds
@@ -99,7 +94,7 @@ def suite(
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
-    from linkflap.harness.cli import suite_dry_run
+    from linkflap.harness.cli import suite_dry_run, suite_work
     from linkflap.harness.suite import plan as plans
     from linkflap.harness.version import VERSION
 
@@ -108,9 +103,9 @@ def suite(
     if resume is not None:
         if names:
             raise InputError("--resume goes on with a suite as it was begun; leave the name and the other options away")
-        return _work(_resumed(resume), junit)
+        return suite_work.work(_resumed(resume), junit)
     if names[:1] == (MERGE,):
-        return _merge([Path(name) for name in names[1:]], out, junit)
+        return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = _only(names)
     kind, given = _kind(name, allow_commands=allow_commands or dry_run)
     plan = plans.Plan(
@@ -137,7 +132,7 @@ def suite(
         return suite_dry_run.show(plan, name)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
-    return _work(_created(folder, plan), junit)
+    return suite_work.work(_created(folder, plan), junit)
 
 
 def _following(plan: Plan, last: Path | None) -> Plan:
@@ -155,25 +150,6 @@ def _resumed(path: Path) -> SuiteFolder:
     if folder.plan.merged:
         raise InputError(f"{path} is merged of shards, which are gone on with one by one; merge them again when they have ended")
     return folder
-
-
-def _merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
-    """Makes one suite of its shards, says what they found together, and returns the exit code."""
-    from linkflap.harness.suite import merge
-    from linkflap.harness.suite.folder import SuiteFolder
-
-    root = out or new_folder("suite-merged")
-    check_output(root, out, None)
-    with ExitStack() as held:
-        parts = [SuiteFolder.open(path) for path in paths]
-        for part in parts:
-            held.enter_context(part.held())
-        folder = merge.merge(parts, root)
-    found = _found_cases(folder) if folder.plan.name == REGRESSION else _found(folder)
-    if missing := merge.missing(folder.plan):
-        text = f"{found.text}\nNot merged, so that not all is known: shard {', '.join(missing)}.\n"
-        found = replace(found, text=text, verdict=worst([found.verdict, Verdict.UNKNOWN]))
-    return _said(folder, found, junit, f"merged of {len(parts)} shards")
 
 
 def _created(path: Path, plan: Plan) -> SuiteFolder:
@@ -245,92 +221,13 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
 
 
-def _work(folder: SuiteFolder, junit: Path | None) -> int:
-    """Works on a suite to its end, says what it found, and returns the exit code."""
-    with folder.held(), _full_disk_named(folder):
-        _say_disk(folder)
-        found = _cases(folder) if folder.plan.name == REGRESSION else _generated(folder)
-        return _said(folder, found, junit, f"go on with it: linkflap suite --resume {folder.root}")
-
-
-@contextmanager
-def _full_disk_named(folder: SuiteFolder) -> Iterator[None]:
-    """A write for which there is no room, wherever it is made, is the environment's failure, and not a defect."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise EnvironmentFailure(f"the disk of {folder.root} is full; make room, and go on with --resume") from error
-
-
-def _said(folder: SuiteFolder, found: _Found, junit: Path | None, also: str) -> int:
-    """Writes down and says what was found."""
-    from linkflap.harness.suite import page as pages
-
-    (folder.root / "summary.md").write_text(found.text)
-    page = pages.write(folder)
-    if junit:
-        junit.write_bytes(found.junit)
-    click.echo(found.text)
-    click.echo(f"suite {folder.root}, page {page}; {also}", err=True)
-    return found.verdict.exit_code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a suite came to."""
-
-    text: str
-    junit: bytes
-    verdict: Verdict
-
-
-def _cases(folder: SuiteFolder) -> _Found:
-    """Plays the cases of a regression suite."""
-    from linkflap.harness.suite import regression
-
-    regression.run(folder, _say)
-    return _found_cases(folder)
-
-
-def _found_cases(folder: SuiteFolder) -> _Found:
-    from linkflap.harness.suite import regression
-    from linkflap.harness.suite import summary as summaries
-
-    names = {entry.number: entry.title for entry in regression.entries(folder)}
-    return _Found(text=regression.summary(folder), junit=summaries.junit(folder, names), verdict=regression.verdict_of(folder))
-
-
-def _generated(folder: SuiteFolder) -> _Found:
-    """Records and judges the runs of any other suite, and shrinks what failed."""
-    from linkflap.harness.suite.explore import Suite
-    from linkflap.harness.suite.triage import triage
-    from linkflap.harness.suite.work import Works
-
-    plan = folder.plan
-    works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
-    try:
-        Suite(folder=folder, works=works, say=_say).run()
-        if plan.replays:
-            triage(folder, works, _say)
-    finally:
-        works.close()
-    return _found(folder)
-
-
-def _found(folder: SuiteFolder) -> _Found:
-    from linkflap.harness.suite import summary as summaries
-
-    return _Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.came_to(folder))
-
-
 def again_and_again(
     scenario: Scenario, *, runtime: str, count: int, until_fail: bool, out: Path | None, junit: Path | None
 ) -> int:
     """`linkflap run --count`: one scenario so many times, each with a seed of its own, and how often it came to what."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator import Bounds
+    from linkflap.harness.cli import suite_work
     from linkflap.harness.suite import plan as plans
     from linkflap.harness.version import VERSION
 
@@ -348,23 +245,4 @@ def again_and_again(
     )
     folder = out or new_folder(f"{scenario.name}-{count}-times")
     check_output(folder, out, junit)
-    return _work(_created(folder, plan), junit)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _say_disk(folder: SuiteFolder) -> None:
-    """The bound on what the suite may take. Raises InputError where the disk has less."""
-    plan, free = folder.plan, shutil.disk_usage(folder.root).free
-    click.echo(
-        f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for {plan.seconds:g} s; "
-        f"at most {plan.disk >> 20} MiB of its disk, which has {free >> 20} MiB",
-        err=True,
-    )
-    if free < plan.disk:
-        raise InputError(
-            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {plan.disk >> 20}; "
-            "name a folder on another disk with --out, or fewer --jobs"
-        )
+    return suite_work.work(_created(folder, plan), junit)

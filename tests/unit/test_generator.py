@@ -47,12 +47,12 @@ def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often():
 def test_each_library_alone_and_all_by_turns_are_drawn_and_played():
     bounds, coverage, seen = Bounds(clients=("librdkafka", "java")), Coverage(), []
     bounds.check()
-    for number in range(1, 13):
+    for number in range(1, 31):
         made = generate(5, number, coverage, bounds)
         check(made, "process")
         coverage = coverage.with_run(cells_of(made))
         seen += {workload.library for workload in made.workloads}
-    assert len(seen) == 12, "all clients of one run are of one kind"
+    assert len(seen) == 30, "all clients of one run are of one kind"
     assert {name: seen.count(name) > 1 for name in seen} == {"librdkafka": True, "java": True, "librdkafka,java": True}
     assert generate(5, 1, Coverage(), Bounds()) == generate(5, 1, Coverage(), Bounds(clients=("librdkafka",)))
 

@@ -1,0 +1,121 @@
+"""Works on a suite, or merges its shards: says what it may take of the disk, runs it to its end, and says what it came to."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from linkflap.harness.cli.folders import check_output, new_folder
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.suite import merge as shards
+from linkflap.harness.suite import page as pages
+from linkflap.harness.suite import regression
+from linkflap.harness.suite import summary as summaries
+from linkflap.harness.suite.explore import Suite
+from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.harness.suite.triage import triage
+from linkflap.harness.suite.work import Works
+
+
+def work(folder: SuiteFolder, junit: Path | None) -> int:
+    """Works on a suite to its end, says what it found, and returns the exit code."""
+    with folder.held(), full_disk_named(folder):
+        _say_disk(folder)
+        if folder.plan.name == regression.REGRESSION:
+            regression.run(folder, _say)
+        else:
+            _explore(folder)
+        return _said(folder, _came_to(folder), junit, f"go on with it: linkflap suite --resume {folder.root}")
+
+
+@contextmanager
+def full_disk_named(folder: SuiteFolder) -> Iterator[None]:
+    """A write for which there is no room, wherever it is made, is the environment's failure, and not a defect."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise EnvironmentFailure(f"the disk of {folder.root} is full; make room, and go on with --resume") from error
+
+
+def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> int:
+    """Writes down and says what was found."""
+    (folder.root / "summary.md").write_text(found.text)
+    page = pages.write(folder)
+    if junit:
+        junit.write_bytes(found.junit)
+    click.echo(found.text)
+    click.echo(f"suite {folder.root}, page {page}; {also}", err=True)
+    return found.verdict.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a suite came to."""
+
+    text: str
+    junit: bytes
+    verdict: Verdict
+
+
+def _came_to(folder: SuiteFolder) -> Found:
+    """Of a regression suite by its cases, of any other by its runs."""
+    if folder.plan.name != regression.REGRESSION:
+        return Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.came_to(folder))
+    names = {entry.number: entry.title for entry in regression.entries(folder)}
+    return Found(text=regression.summary(folder), junit=summaries.junit(folder, names), verdict=regression.verdict_of(folder))
+
+
+def _explore(folder: SuiteFolder) -> None:
+    """Records and judges the runs of a suite that is not regression, and shrinks what failed."""
+    plan = folder.plan
+    works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
+    try:
+        Suite(folder=folder, works=works, say=_say).run()
+        if plan.replays:
+            triage(folder, works, _say)
+    finally:
+        works.close()
+
+
+def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
+    """Makes one suite of its shards, says what they found together, and returns the exit code."""
+    root = out or new_folder("suite-merged")
+    check_output(root, out, None)
+    with ExitStack() as held:
+        parts = [SuiteFolder.open(path) for path in paths]
+        for part in parts:
+            held.enter_context(part.held())
+        folder = shards.merge(parts, root)
+    found = _came_to(folder)
+    if missing := shards.missing(folder.plan):
+        text = f"{found.text}\nNot merged, so that not all is known: shard {', '.join(missing)}.\n"
+        found = replace(found, text=text, verdict=worst([found.verdict, Verdict.UNKNOWN]))
+    return _said(folder, found, junit, f"merged of {len(parts)} shards")
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _say_disk(folder: SuiteFolder) -> None:
+    """The bound on what the suite may take. Raises InputError where the disk has less."""
+    plan, free = folder.plan, shutil.disk_usage(folder.root).free
+    click.echo(
+        f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for {plan.seconds:g} s; "
+        f"at most {plan.disk >> 20} MiB of its disk, which has {free >> 20} MiB",
+        err=True,
+    )
+    if free < plan.disk:
+        raise InputError(
+            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {plan.disk >> 20}; "
+            "name a folder on another disk with --out, or fewer --jobs"
+        )
