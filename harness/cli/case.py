@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -203,13 +202,15 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 
 @contextmanager
 def _benches(keep: Path | None) -> Iterator[Benches]:
-    """Deployments in a folder that is kept, or in one that goes."""
+    """Deployments in a folder that is kept, or in one that goes, also when this process is killed."""
     from linkflap.chaos.cases.runner import Benches
+    from linkflap.harness.machine import cleanup
 
-    with (
-        tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary,
-        Benches(keep or Path(temporary) / "runs", keep=keep is not None) as benches,
-    ):
+    if keep is not None:
+        with Benches(keep, keep=True) as benches:
+            yield benches
+        return
+    with cleanup.temporary_folder("linkflap-case-") as temporary, Benches(temporary / "runs") as benches:
         yield benches
 
 

@@ -16,8 +16,9 @@ from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, numb
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, Result, check, run_case
 from linkflap.chaos.cases.variant import Variant
-from linkflap.harness.cli.case import _MATRIX, _shard, _worst, case
+from linkflap.harness.cli.case import _MATRIX, _benches, _shard, _worst, case
 from linkflap.harness.cli.commands import _exit_of
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.distribution import kafka as kafkas
@@ -315,6 +316,14 @@ def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path):
     done = invoked("matrix", "--client", "java", "--transactions", "V1", "--kafka", "4.3.1", "--store", str(tmp_path))
     assert done.exception is None, "a case that is not played so is left out, and does not end the matrix"
     assert done.stderr.count("stored already") == len(java) > 0
+
+
+def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed():
+    with _benches(None):
+        (folder,) = (Path(one) for one in ledger.own().folders if "linkflap-case-" in one)
+        assert folder.is_dir(), "the watchdog removes what is in the ledger"
+    assert not folder.exists()
+    assert str(folder) not in ledger.own().folders
 
 
 def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
