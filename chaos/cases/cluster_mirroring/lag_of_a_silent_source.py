@@ -62,7 +62,7 @@ CASE = Case(
         "state: who asks for the lag before a failover reads that nothing is missing."
     ),
     sources=("docs/findings/cluster-mirroring-lag-of-a-dead-source.md", "KIP-1279: DescribeClusterMirrors"),
-    expected=(Expected(shows=True, since="4.2.0"),),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
         f"1. {MIRRORED} records are mirrored; 2. the link is half-open: no answer of A comes back; 3. {BEHIND} more are "
         f"written to A; 4. {OLD:g} s later: describe"

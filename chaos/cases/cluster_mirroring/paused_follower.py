@@ -72,7 +72,7 @@ CASE = Case(
         "truncated, below the high watermark."
     ),
     sources=("docs/findings/cluster-mirroring-truncates-to-zero.md", "KIP-1279: last mirrored epoch, LOG_TRUNCATION"),
-    expected=(Expected(shows=True, since="4.2.0"),),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
         f"1. three brokers of B; {RECORDS} records are mirrored; 2. SIGSTOP of a follower of B until it is out of "
         "sync; 3. SIGCONT"

@@ -77,7 +77,7 @@ def _known(
         kind="proposal",
         claim_text=claim,
         sources=("docs/findings/cluster-mirroring-verbs.md", "KIP-1279: verbs, states and error codes 136 to 146"),
-        expected=(Expected(shows=True, since="4.2.0"),),
+        expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
         schedule="; ".join(f"{number}. {verb}" for number, verb in enumerate(asked, start=1)),
         reproduced=texts[0],
         control_text=texts[1],

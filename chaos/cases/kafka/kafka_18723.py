@@ -76,7 +76,10 @@ CASE = Case(
         "that it fetches with: its log joins what the old leader had and what the new one wrote."
     ),
     sources=("KAFKA-18723, pull request apache/kafka 18852: better handle invalid records during replication",),
-    expected=(Expected(shows=True, since="3.9.0", until="3.9.0"), Expected(shows=False, since="3.9.1")),
+    expected=(
+        Expected(shows=True, since="3.9.0", until="3.9.0", basis="runs"),
+        Expected(shows=False, since="3.9.1", basis="runs"),
+    ),
     schedule=(
         f"1. a broker follows a leader and has {BEFORE} records; 2. the leader, its epoch unchanged, answers a fetch with "
         f"batches of an epoch {AHEAD} above its own"
