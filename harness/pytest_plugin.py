@@ -45,7 +45,7 @@ Policy = Literal["fail", "skip", "run-again"]
 _ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "clients", "runtime")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FixtureRun(Judged):
     """What `linkflap_run` gives a test: a judged run, which can be done again."""
 

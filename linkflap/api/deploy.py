@@ -194,7 +194,7 @@ class _Session:
         groups = workloads.groups(scenario.workloads)
         sampler = self._sampler = watermarks.WatermarkSampler(bootstraps, self._topics, writer, groups=groups)
         crews = make_all(scenario.workloads, addresses=deployment, topics=self._topics, writer=writer, seed=scenario.seed)
-        self._clients = OwnClients(crews, writer, deployment, groups)
+        self._clients = OwnClients(crews, writer, deployment, groups=groups, topics=self._topics)
         mirrored = scenario.topology.links if scenario.mirror.kind != NO_MIRROR.kind else ()
         self.inner = RunWorld(
             deployment=deployment,

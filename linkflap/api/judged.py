@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from linkflap.harness.judging.verifier import Judgement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Judged:
     """A run and what was found in it.
 
@@ -48,6 +48,11 @@ class Judged:
         wrong = [check for check in self.checks.values() if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)]
         lines = [f"{check.name}: {check.verdict}: {check.reason}" for check in wrong]
         return "\n".join([*first, *lines, f"run directory: {self.folder}"])
+
+    def __repr__(self) -> str:
+        """In one line: what a failed `assert judged.valid` shows."""
+        lines = self.why.splitlines()
+        return f"<{type(self).__name__} {self.verdict}: {'; '.join(dict.fromkeys((lines[0], lines[-1])))}>"
 
     def found(self, kind: str) -> tuple[Anomaly, ...]:
         """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check has."""

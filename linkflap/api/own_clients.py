@@ -47,9 +47,18 @@ class OwnClient(Protocol):
 class OwnClients(WorkloadClients):
     """Both kinds together, as faults and the run have them. Moving is what the caller's own clients do themselves."""
 
-    def __init__(self, workloads: Sequence[Crew], writer: RunWriter, deployment: Deployment, groups: list[str]) -> None:
+    def __init__(
+        self,
+        workloads: Sequence[Crew],
+        writer: RunWriter,
+        deployment: Deployment,
+        *,
+        groups: list[str],
+        topics: Mapping[str, int],
+    ) -> None:
+        """`topics` are those that exist already, with their partitions: no client has to ask for them over a link that is cut."""
         super().__init__(workloads, writer)
-        self.writer = writer
+        self.writer, self.topics = writer, topics
         self._deployment, self._groups = deployment, groups
         numbers = writer.root.resolve() / "logs" / "clients" / "numbers"  # those of the processes (`crew.make`)
         numbers.parent.mkdir(parents=True, exist_ok=True)

@@ -234,7 +234,7 @@ class Producer(confluent_kafka.Producer):
         return (self._process << PROCESS_SHIFT) + self._uid
 
     def _choose(self, topic: str, key: str | bytes | None) -> int:
-        count = self._counts.get(topic) or len(self.list_topics(topic, timeout=10).topics[topic].partitions)
+        count = self._counts.get(topic) or self._clients.topics.get(topic) or self._asked(topic)
         if not count:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"topic {topic} has no partitions on {self.cluster}"))
         self._counts[topic] = count
@@ -242,6 +242,10 @@ class Producer(confluent_kafka.Producer):
         if self._partitioner == "random" or (not content and self._partitioner != "consistent"):
             return random.randrange(count)
         return zlib.crc32(content or b"") % count
+
+    def _asked(self, topic: str) -> int:
+        """The partitions of a topic that was made later. Raises KafkaException where no broker answers."""
+        return len(self.list_topics(topic, timeout=10).topics[topic].partitions)
 
     def _sent(self, flight: _Flight, error: KafkaError | None) -> None:
         """A record outside of transactions has its report: acknowledged, certainly refused, or unknown."""

@@ -93,6 +93,8 @@ def test_what_was_found_is_asked_for_by_its_kind():
     assert seen.why == "lost-write: invalid: 1 lost\nrun directory: run"
     cause = replace(seen, folder=Path("a run"), document={"cause": "B lost it."})
     assert cause.why.startswith("B lost it.\nsee it: linkflap explain 'a run' 1\nlost-write: invalid")
+    assert repr(seen) == "<Judged invalid: lost-write: invalid: 1 lost; run directory: run>"
+    assert repr(cause) == "<Judged invalid: B lost it.; run directory: a run>"
     assert not seen.valid
     with pytest.raises(linkflap.InputError, match="there is no anomaly 'lost-rite'"):
         seen.found("lost-rite")
