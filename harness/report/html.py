@@ -33,6 +33,8 @@ from linkflap.harness.report.series import Series, series
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 
 NAME: Final = "report.html"
+MOST_ROWS: Final = 300
+"""Of a table with a row per partition or fault; verdict.json and events.jsonl have them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             data=Markup(script_safe(drawn)),
             has_lanes=bool(about.lanes),
             causes=[(cause, _caused(number, judged, about.meanings)) for number, cause in enumerate(judged.causes, start=1)],
+            more=_groups([(n, a) for n, a in _numbered(judged) if a.cause > len(judged.causes)], judged, about.meanings),
+            most=MOST_ROWS,
             unproven=_groups([(n, a) for n, a in _numbered(judged) if not a.allowed and not a.cause], judged, about.meanings),
             allowed=_groups([(n, a) for n, a in _numbered(judged) if a.allowed], judged, about.meanings, _citations(reader)),
             explained=_explained(about.explained, shown),

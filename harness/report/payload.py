@@ -21,6 +21,8 @@ from linkflap.harness.report.series import Floats, Series, Window
 
 Lane = Mapping[str, Any]
 MOST_OPERATIONS: Final = 12_000
+MOST_MARKS: Final = 1_000
+"""Failovers and promotions are the first of them; events are searched all the same."""
 _NEAR: Final = 1.5
 _STRIP: Final = 200
 _LETTERS: Final = np.array(list(".oif"))
@@ -53,7 +55,7 @@ def payload(
         "at": _rounded(series.at),
         "panels": _panels(series, clusters),
         "windows": [_window(window) for window in series.windows],
-        "marks": [{"at": round(mark.at, 3), "label": mark.label, "kind": mark.kind} for mark in series.marks],
+        "marks": [{"at": round(mark.at, 3), "label": mark.label, "kind": mark.kind} for mark in series.marks[:MOST_MARKS]],
         "anomalies": anomalies,
         **_operations(series, [a["at"] for a in anomalies]),
         "lanes": drawn,
@@ -218,10 +220,10 @@ def _kept(start: Ints, outcome: Ints, series: Series, moments: Sequence[float | 
         return np.arange(len(start))
     points = [m for m in moments if m is not None] + [mark.at for mark in series.marks]
     points += [edge for w in series.windows for edge in (w.start, w.end)]
-    near = outcome != 0
-    for point in points:
-        near |= np.abs(start / 1000 - point) < _NEAR
-    found = np.flatnonzero(near)
+    edges = np.array([-np.inf, *sorted(points), np.inf])
+    after = np.searchsorted(edges, start / 1000)
+    away = np.minimum(start / 1000 - edges[after - 1], edges[after] - start / 1000)
+    found = np.flatnonzero((outcome != 0) | (away < _NEAR))
     if len(found) <= MOST_OPERATIONS:
         return found
     # Of all of the run, and first what did not end well.

@@ -7,6 +7,7 @@ markers. The page's script (search.js) has the grammar; docs/report.md explains 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -19,6 +20,8 @@ from linkflap.harness.report.series import Series
 from linkflap.harness.report.words import in_words
 
 MOST_EVENTS: Final = 3_000
+MOST_TEXT: Final = 500_000
+"""Characters of what is said of them all."""
 MOST_OPERATIONS: Final = 1_000
 _NAMES: Final = {
     "link": "link",
@@ -72,9 +75,13 @@ def searched(
 ) -> Mapping[str, object]:
     """Rows of the search, and how many of them are left out."""
     rows = list(_rows(series, judged, events, anomalies))
+    room = [
+        row for row, length in zip(rows, accumulate(len(str(row["text"])) for row in rows), strict=True) if length <= MOST_TEXT
+    ]
+    listed = room[:MOST_EVENTS]
     return {
-        "events": rows[:MOST_EVENTS],
-        "events_left_out": max(0, len(rows) - MOST_EVENTS),
+        "events": listed,
+        "events_left_out": len(rows) - len(listed),
         "commits": _commits(commits, series, judged) if commits else None,
     }
 

@@ -50,6 +50,10 @@ Key = TypeVar("Key", bound=Hashable)
 Levels = Mapping[tuple[str, str, int], tuple[Floats, Floats, Floats]]
 _BINS: Final = 160
 _MOST_SAMPLES: Final = 400
+"""Of a partition on one cluster."""
+_MOST_OF_ALL: Final = 24_000
+"""Samples of all partitions."""
+_FEWEST: Final = 8
 _FINEST: Final = 0.1
 _NANO: Final = 1e9
 
@@ -311,14 +315,16 @@ def _sampled(seen: Seen, began: int) -> Levels:
     """Of each partition of a cluster seconds, high watermarks and last stable offsets: only where one of them changed."""
     stable = {key: (times, values) for key, times, values in seen.stable.since(began)}
     found: dict[tuple[str, str, int], tuple[Floats, Floats, Floats]] = {}
-    for key, times, high in seen.levels.since(began):
+    every = list(seen.levels.since(began))
+    most = min(_MOST_SAMPLES, max(_FEWEST, _MOST_OF_ALL // max(1, len(every))))
+    for key, times, high in every:
         order = np.argsort(times, kind="stable")
         times, high = times[order], high[order]
         their_times, values = stable.get(key, (times[:0], times[:0]))
         at = np.searchsorted(np.sort(their_times), times, side="right")
         low = np.where(at > 0, values[np.argsort(their_times, kind="stable")][at - 1], -1.0) if len(values) else high * 0 - 1
         changed = np.flatnonzero(np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1])))
-        chosen = changed[np.unique(np.linspace(0, len(changed) - 1, min(len(changed), _MOST_SAMPLES)).astype(np.int64))]
+        chosen = changed[np.unique(np.linspace(0, len(changed) - 1, min(len(changed), most)).astype(np.int64))]
         found[key] = (times[chosen], high[chosen], low[chosen])
     return found
 

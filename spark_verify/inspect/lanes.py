@@ -110,10 +110,12 @@ def _near(log: Drawn, points: Points, around: int) -> Ints:
     at = np.searchsorted(np.maximum.accumulate(h.last_offset), offsets) if len(h) else offsets[:0]
     risen = np.maximum.accumulate(h.max_timestamp) if len(h) else h.max_timestamp
     moments = np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64)) if len(h) else at
-    near = np.zeros(len(h), np.bool_)
-    for row in (*at.tolist(), *moments.tolist()):
-        near[max(0, row - around) : row + around] = True
-    return np.flatnonzero(near)
+    rows = np.concatenate((at, moments))
+    # How many of the neighbourhoods begin here, less those that end here.
+    edges = np.zeros(len(h) + 1, np.int64)
+    np.add.at(edges, np.clip(rows - around, 0, len(h)), 1)
+    np.add.at(edges, np.clip(rows + around, 0, len(h)), -1)
+    return np.flatnonzero(np.cumsum(edges[:-1]))
 
 
 def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
