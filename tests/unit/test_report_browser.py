@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -15,6 +16,7 @@ from linkflap.harness.judging.page import about
 from linkflap.harness.model.events import Note
 from linkflap.harness.report import html
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.inspect import lanes
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.faithful.mutations import CATALOGUE
@@ -419,4 +421,33 @@ def test_a_script_that_is_not_ours_does_not_run(browser: Browser, reports: dict[
     opened = Seen(browser, path)
     assert opened.page.title() != "owned"
     assert any("Content Security Policy" in complaint for complaint in opened.complaints)
+    opened.close()
+
+
+def test_of_a_long_run_what_is_only_counted_does_not_cover_a_hole(
+    browser: Browser, reports: dict[str, Judgement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lost batch is a hole among batches that are drawn one by one; further away they are counted, and can be selected."""
+    monkeypatch.setattr(lanes, "RAW", 40)
+    monkeypatch.setattr(lanes, "AROUND", (2,))
+    judgement = reports["mirrored-batch-lost"]
+    html.write(judgement.folder, judgement.document, about(judgement, []), into=tmp_path)
+    opened = Seen(browser, tmp_path / html.NAME)
+    lane = opened.page.evaluate(f"{DATA}.lanes.find((l) => l.cluster === 'B' && l.topic === 'A.orders' && l.partition === 0)")
+    assert lane["bins"] is not None
+    assert 0 < len(lane["base"]) < lane["batches"]
+    opened.page.click("#lanes-all")
+    all_of_it = opened.page.locator("#lanes-chart rect[data-counted]")
+    assert all_of_it.count() > 0
+    hole = judgement.judged.anomalies[0].offset
+    counted = [json.loads(each.get_attribute("data-counted") or "") for each in all_of_it.all()]
+    assert [span for span in counted if span[0] == "B" and span[1] < hole + 1 and span[2] > hole] == []
+    box = opened.page.locator("#lanes-chart svg").bounding_box()
+    assert box is not None
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 40, steps=3)
+    opened.page.mouse.up()
+    assert "written from" in opened.page.locator("#lanes-readout").inner_text()
+    assert opened.complaints == []
     opened.close()

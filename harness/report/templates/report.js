@@ -224,6 +224,26 @@
       return [[lane.start + k * width, lane.start + (k + 1) * width, Math.min(from, time), time, count]];
     }));
   };
+  // Offsets whose batches are drawn one by one: what is missing there is missing in the log.
+  const drawnOf = (lane) => {
+    if (lane.drawn) return lane.drawn;
+    let first = 0;
+    return (lane.drawn = lane.gaps.concat(lane.base.length - 1).flatMap((last) => {
+      if (last < first) return [];
+      const found = [lane.base[first], lane.base[last] + lane.count[last]];
+      first = last + 1;
+      return [found];
+    }));
+  };
+  const outside = (spans, from, to) => {
+    const found = [];
+    for (const [a, b] of spans) {
+      if (b <= from || a >= to) continue;
+      if (a > from) found.push([from, a]);
+      from = b;
+    }
+    return from < to ? [...found, [from, to]] : found;
+  };
   const sampled = (lane, t) => {
     let found = null;
     for (let k = 0; k < lane.samples.at.length && lane.samples.at[k] <= t; k++) found = k;
@@ -281,9 +301,12 @@
       if (lane.bins) {
         const n = lane.bins.records.length, width = (lane.end - lane.start) / n, most = Math.max(...lane.bins.records, 1);
         lane.bins.records.forEach((count, k) => {
-          const a = x(lane.start + k * width), b = x(lane.start + (k + 1) * width);
-          if (!count || b < left || a > right) return;
-          make("rect", { x: clamp(a, left, right), y: track + 14 - (count / most) * 10, width: Math.max(0.8, clamp(b, left, right) - clamp(a, left, right)), height: (count / most) * 10 + 2, fill: css("--faint"), opacity: inSelection(lane.bins.time[k]) ? 0.55 : 0.15 }, svg);
+          if (!count) return;
+          for (const [from, to] of outside(drawnOf(lane), lane.start + k * width, lane.start + (k + 1) * width)) {
+            const a = x(from), b = x(to);
+            if (b < left || a > right) continue;
+            make("rect", { x: clamp(a, left, right), y: track + 14 - (count / most) * 10, width: Math.max(0.8, clamp(b, left, right) - clamp(a, left, right)), height: (count / most) * 10 + 2, fill: css("--faint"), opacity: inSelection(lane.bins.time[k]) ? 0.55 : 0.15, "data-counted": JSON.stringify([lane.cluster, from, to]) }, svg);
+          }
         });
       }
       let edge = -9;
@@ -445,9 +468,10 @@
   const rows = [...data.events, ...(data.commits ? commitRows(data.commits) : [])];
   for (const row of rows) row.searched = `${row.kind} ${row.text}`.toLowerCase();
   const leftOut = () => {
-    const counted = data.commits ? Object.values(data.commits.counted).reduce((a, b) => a + b, 0) - data.commits.client.length : 0;
+    const ENDS = { none: "without a marker", unknown: "whose marker is unknown", COMMIT: "with a COMMIT marker", ABORT: "with an ABORT marker" };
+    const more = data.commits ? Object.entries(data.commits.counted).map(([ending, count]) => [ENDS[ending], count - data.commits.ending.filter((each) => each === ending).length]).filter(([, count]) => count > 0) : [];
     const said = data.events_left_out ? [`${number(data.events_left_out)} more events and operations are in events.jsonl and operations/ of the run directory`] : [];
-    return counted ? [...said, `${number(counted)} more acknowledged commits are counted, not listed`] : said;
+    return [...said, ...more.map(([ending, count]) => `${number(count)} more acknowledged commits ${ending} are counted, not listed`)];
   };
   const eventText = (row) => {
     const shown = html("span"), link = html(row.n || (row.place && groups.length) ? "a" : "span", row.text);
