@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    EventRow,
+    GroupOffset,
+    Operation,
+    OperationKind,
+    OutcomeName,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import began, decided, done, goes_on
@@ -140,8 +149,7 @@ class Producer:
                 left.append(((topic, partition), first, size))
                 position += size
         ending = "none" if not self.transactional else ending or rng.choices(("commit", "abort"), (4, 1))[0]
-        kind = "transaction" if self.transactional else "send"
-        row = self._row(kind, self.clock.tick(), sends=tuple(groups), ending=ending)
+        row = self._row("transaction" if self.transactional else "send", self.clock.tick(), sends=tuple(groups), ending=ending)
         self.notes.operations.append(row)
         self.writing = Writing(row=row, left=left)
         if self.transactional:
@@ -191,7 +199,7 @@ class Producer:
         self.touched.add(spot)
         return True
 
-    def end(self, *, outcome: str = "ok", really: int | None = None) -> None:
+    def end(self, *, outcome: OutcomeName = "ok", really: int | None = None) -> None:
         """Ends the operation: markers, and the client's answer. `really`: what the cluster did, if not what was asked."""
         writing = self.writing
         if writing is None:
@@ -263,7 +271,7 @@ class Producer:
         self.sequences[spot] = (first + size) % WRAP
         return first
 
-    def _row(self, kind: str, time: int, **rest: object) -> Operation:
+    def _row(self, kind: OperationKind, time: int, **rest: object) -> Operation:
         number = (self.process << PROCESS_SHIFT) + self.numbers
         self.numbers += 1
         assert self.cluster is not None
@@ -279,7 +287,7 @@ class Producer:
             **rest,  # type: ignore[arg-type]
         )
 
-    def _returned(self, row: Operation, outcome: str, **rest: object) -> Operation:
+    def _returned(self, row: Operation, outcome: OutcomeName, **rest: object) -> Operation:
         return replace(
             row,
             phase="return",
@@ -287,7 +295,7 @@ class Producer:
             outcome=outcome,
             producer_id=self.pid,
             producer_epoch=self.epoch,
-            **rest,
+            **rest,  # type: ignore[arg-type]
         )
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.kafka_log import Plain, batch, mirror_pid_reset, ours
 from tests.kafka_log import record as foreign
@@ -39,7 +39,7 @@ class Rec(NamedTuple):
         return Plain(**{**_fields(made), "headers": (*made.headers, ("linkflap-input", self.relayed))})
 
 
-def _fields(plain: Plain) -> dict:
+def _fields(plain: Plain) -> dict[str, Any]:
     return {"value": plain.value, "key": plain.key, "timestamp": plain.timestamp, "delta": plain.delta}
 
 

@@ -6,7 +6,7 @@ repaired on writing: what a mutation leaves here is what the verifier gets to se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -136,7 +136,7 @@ class Made:
         write_whole(root / "manifest.json", _JSON.encode(inventory(root)))
         return root
 
-    def _rows(self) -> Iterator[tuple[str, list]]:
+    def _rows(self) -> Iterator[tuple[str, Sequence[object]]]:
         yield "events.jsonl", self.events
         if not self.recorded:
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from linkflap.harness.model.history import Fetched, Poll, Watermark
+from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind, Watermark
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import committed
@@ -17,7 +17,7 @@ class Reader:
     """A consumer. In a group it commits after polls, follows failovers, and begins where the group's offset is."""
 
     name: str
-    isolation: str
+    isolation: Isolation
     clock: Clock
     notes: Notes
     group: str = ""
@@ -95,7 +95,7 @@ class Reader:
         """Says that it has read to the end."""
         self._write("drained", {spot: () for spot in self.positions})
 
-    def _write(self, kind: str, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> tuple[Fetched, ...]:
+    def _write(self, kind: PollKind, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> tuple[Fetched, ...]:
         assert self.cluster is not None
         fetched = tuple(
             Fetched(topic=topic, partition=partition, runs=runs, position=self.positions[topic, partition])
@@ -112,7 +112,7 @@ class Reader:
                 isolation=self.isolation,
                 kind=kind,
                 group=self.group,
-                fetched=fetched,  # type: ignore[arg-type]
+                fetched=fetched,
             )
         )
         return fetched

@@ -111,7 +111,7 @@ def _ended(drawn_spec: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
     outlives, dying, late = (rng.random() < chance for chance in (0.6, 0.4, 0.5))
     drawn = {"outlives": outlives and drawn_spec.shape == "round-trip", "open_at_death": dying and drawn_spec.forced}
     drawn["late_commit"] = late and bool(wanted.get("open_at_death", drawn["open_at_death"]))
-    return replace(drawn_spec, **{name: value for name, value in drawn.items() if name not in wanted})
+    return replace(drawn_spec, **{name: value for name, value in drawn.items() if name not in wanted})  # type: ignore[arg-type]
 
 
 def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:

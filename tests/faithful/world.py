@@ -7,7 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.history import Isolation
+from linkflap.harness.model.scenario import Budgets, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful.clients import SECOND, Clock, Notes, Producer
 from tests.faithful.clusters import Cluster, Log, Spot
@@ -119,21 +120,23 @@ def _outliving(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
 
 
 def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
-    alone = [(f"{name}-{isolation}", f"read_{isolation}") for name, isolation in _alone(names)]
     return [
         Reader("follower", "read_committed", clock, notes, group=GROUP),
-        *(Reader(name, isolation, clock, notes) for name, isolation in alone),
+        *(Reader(f"{name}-{isolation.removeprefix('read_')}", isolation, clock, notes) for name, isolation in _alone(names)),
     ]
 
 
-def _alone(names: str) -> list[tuple[str, str]]:
+def _alone(names: str) -> list[tuple[str, Isolation]]:
     """Clusters and isolations of readers with fixed partitions; who reads committed on A is the group."""
-    return [(name, isolation) for name in names for isolation in ("committed", "uncommitted")][1:]
+    isolations: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+    return [(name, isolation) for name in names for isolation in isolations][1:]
 
 
 def _specs_of_readers(names: str, *, members: int) -> list[WorkloadSpec]:
     """The workload of each reader, and of the group's members, in their order."""
-    fixed = [{"cluster": name, "isolation": f"read_{isolation}", "assign": True} for name, isolation in _alone(names)]
+    fixed: list[dict[str, Option]] = [
+        {"cluster": name, "isolation": isolation, "assign": True} for name, isolation in _alone(names)
+    ]
     group = WorkloadSpec(kind="readers", home="A", clients=members, options={"group": GROUP})
     return [group, *(WorkloadSpec(kind="readers", home="A", options=options) for options in fixed)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from linkflap.harness.model.history import SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.entries import WRAP, Entry
 from tests.faithful.made import Made
@@ -103,7 +104,7 @@ def _rest(acks: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int],
     return (((index + 1, count - 1, offset + 1),) if count > 1 else ()) + tuple(rest)
 
 
-def _uids(group) -> range:
+def _uids(group: SendGroup) -> range:
     return range(group.first_uid, group.first_uid + group.count)
 
 
@@ -157,7 +158,7 @@ def gap_at_the_wrap(made: Made, rng: Random) -> None:
             later = {e.offset for e in mine if e.offset >= first.offset and (e.pid, e.epoch) == (first.pid, first.epoch)}
             for cluster in "AB":
                 how = [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in made.log(cluster, partition)]
-                made.change(cluster, partition, lambda _, how=how: list(how))
+                made.change(cluster, partition, lambda _, how=how: list(how))  # type: ignore[misc]
             return
     raise NothingToChange("nobody's sequence wrapped")
 

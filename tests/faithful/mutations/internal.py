@@ -22,7 +22,7 @@ from tests.faithful.coordinators import (
 )
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, NothingToChange, kept_out, mutation, put
+from tests.faithful.mutations.base import FORCED, PAIR, Afterwards, NothingToChange, kept_out, mutation, put
 
 OTHER = {PREPARE_COMMIT: PREPARE_ABORT, COMPLETE_COMMIT: COMPLETE_ABORT}
 
@@ -92,7 +92,7 @@ def own_epoch_raised(made: Made, rng: Random) -> None:
 
 
 @mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
-def own_segment_torn(made: Made, rng: Random):
+def own_segment_torn(made: Made, rng: Random) -> Afterwards:
     """The last bytes of __transaction_state, below the high watermark, are missing on its leader."""
     key = made.log_keys("A", 0, topic=STATES[0])[0]
 

@@ -16,6 +16,7 @@ from tests.faithful.mutations.base import (
     MM2_PLANNED,
     PAIR,
     PLANNED,
+    Afterwards,
     data,
     forget,
     kept_out,
@@ -134,7 +135,7 @@ def _one_incarnation(one: int, other: int) -> bool:
 
 
 @mutation(PAIR, unknown="recording", verdict="unknown")
-def segment_torn(made: Made, rng: Random):
+def segment_torn(made: Made, rng: Random) -> Afterwards:
     """The last bytes of a segment of B's leader are missing: what is missing may have been there."""
     file = made.log_keys("B", 0)[0]
 

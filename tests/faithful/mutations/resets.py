@@ -47,7 +47,7 @@ def _adopted(made: Made, further: int = 0) -> None:
         made.change(
             "B",
             partition,
-            lambda log, own=own, start=start: [
+            lambda log, own=own, start=start: [  # type: ignore[misc]
                 replace(e, pid=last.pid, epoch=last.epoch, sequence=e.sequence + (ahead if e.offset in own else 0))
                 if e.pid == old and e.offset >= start
                 else e
@@ -171,10 +171,10 @@ def _committed_late(made: Made) -> None:
         for pid, first in sorted(opened.items()):
             if not _sent_with(made, first.uids[0]) <= there:
                 raise NothingToChange("A commits nothing of which a part never arrived")
-            made.change("A", partition, lambda log, first=first: [*log, _commit(first, log[-1])])
+            made.change("A", partition, lambda log, first=first: [*log, _commit(first, log[-1])])  # type: ignore[misc]
             ended.add(pid)
     for pid in sorted(ended):
-        made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])
+        made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])  # type: ignore[misc]
 
 
 @mutation({**FORCED, **V1, "open_at_death": True}, must=SPLIT, may="torn-transaction/torn-by-failover", verdict="valid")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from linkflap.harness.model.history import Poll, Watermark
@@ -12,6 +14,7 @@ from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
     ROUND_TRIP,
+    Afterwards,
     NothingToChange,
     change_mark,
     change_poll,
@@ -113,7 +116,7 @@ def capture_lacks_its_middle(made: Made, rng: Random) -> None:
     _without(made, lambda e: e.ends is None)
 
 
-def _without(made: Made, which) -> None:
+def _without(made: Made, which: Callable[[Entry], bool]) -> None:
     mine = [e for e in made.log("A", moment="1-reverse")[1:] if which(e) and e.end <= promotion(made, "B")]
     gone: Entry = mine[len(mine) // 2]
     made.change("A", 0, lambda log: [e for e in log if e.offset != gone.offset], moment="1-reverse")
@@ -209,10 +212,10 @@ def event_out_of_time(made: Made, rng: Random) -> None:
 
 
 @mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(beside()))
-def events_torn(made: Made, rng: Random):
+def events_torn(made: Made, rng: Random) -> Afterwards:
     """The file of the events ends in the middle of a row, somewhere behind the first failover."""
 
-    def tear(root) -> None:
+    def tear(root: Path) -> None:
         path = root / "events.jsonl"
         data = path.read_bytes()
         first = data.index(b"clients-moved")

@@ -47,7 +47,7 @@ def _promoted_at(made: Made, offset: int) -> None:
 
 def _said(made: Made, name: str) -> int:
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    return next(row[name] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
+    return next(row[name] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined, no-any-return]
 
 
 @mutation(TRUNCATING, must="failover/rpo-over-budget")

@@ -8,7 +8,17 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, MM2_FORCED, PAIR, change_return, drop_events, event, mutation, states
+from tests.faithful.mutations.base import (
+    FORCED,
+    MM2_FORCED,
+    PAIR,
+    Afterwards,
+    change_return,
+    drop_events,
+    event,
+    mutation,
+    states,
+)
 
 
 @mutation(PAIR, unknown="recording lost-write", verdict="unknown")
@@ -146,7 +156,7 @@ def promotion_not_recorded(made: Made, rng: Random) -> None:
 
 
 @mutation(PAIR, unknown="recording", verdict="unknown")
-def run_did_not_end(made: Made, rng: Random):
+def run_did_not_end(made: Made, rng: Random) -> Afterwards:
     """The harness was killed: run.json still says that it runs."""
 
     def running(root: Path) -> None:
@@ -157,7 +167,7 @@ def run_did_not_end(made: Made, rng: Random):
 
 
 @mutation(PAIR, unknown="recording", verdict="unknown")
-def row_torn(made: Made, rng: Random):
+def row_torn(made: Made, rng: Random) -> Afterwards:
     """The last row of the operations is torn."""
 
     def tear(root: Path) -> None:
