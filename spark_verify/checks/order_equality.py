@@ -186,7 +186,7 @@ def _lag(compared: Hop) -> Sequence[Finding]:
     return [
         Unjudged(
             reason=f"the run ended with {late} committed records of {source} not yet on {destination}: "
-            "late or lost, nobody can tell"
+            "whether they are late or lost is unknown"
         )
     ]
 

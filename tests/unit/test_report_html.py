@@ -261,3 +261,20 @@ def test_events_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
 
     assert left_out("few", 1) == 0
     assert left_out("more", MOST_EVENTS + 5) - left_out("many", MOST_EVENTS) == 5
+
+
+def test_of_an_unknown_run_one_reason_stands_on_top_and_all_of_them_behind_it(folder: Path) -> None:
+    """The reasons of all checks at once would fill the first screen."""
+    written = document(folder, "unknown")
+    checks = written["checks"]
+    assert isinstance(checks, list)
+    first, second = checks[1]["name"], checks[2]["name"]
+    checks[1] |= {"reason": "operations/p1.jsonl: has 5 bytes, had 9 when the run ended; and 6 more"}
+    checks[2] |= {"verdict": "unknown", "reason": "the log of A is torn"}
+    written["reason"] = "; ".join(f"{each['name']}: {each['reason']}" for each in checks[1:3])
+    text = html.page(folder, written)
+    (cause,) = re.findall(r'<p class="cause">(.*?)</p>', text)
+    assert cause == f"{first}: operations/p1.jsonl: has 5 bytes, had 9 when the run ended"
+    shown = Page(text).text
+    assert "2 checks are unknown: all reasons" in shown
+    assert f"{second}: the log of A is torn" in shown
