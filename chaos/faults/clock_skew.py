@@ -1,7 +1,7 @@
 """clock-skew: a broker runs with a clock that is some seconds off, and gets the right one back at the heal.
 
-Breaks    what goes by the time of day: LogAppendTime, retention, time-outs of transactions that another broker began, expiry of
-          producers and groups. It is restarted for it twice, in good order; its monotonic clock stays right.
+Breaks    what depends on the time of day: LogAppendTime, retention, time-outs of transactions that another broker began, expiry
+          of producers and groups. The fault restarts the broker twice, in good order; its monotonic clock stays right.
 Bite      the broker answers, and the times in its own log are that far from those at which the log was written.
 Heal      its process runs with the right time, its listener answers, it is in the ISR of every partition that it holds.
 

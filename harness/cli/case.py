@@ -166,7 +166,7 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that a broken-off matrix goes on.
+    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that an interrupted matrix goes on.
 
     Of all cases those that are not played by --client, or with --transactions, are left out.
     """

@@ -21,7 +21,7 @@ def new_folder(name: str) -> Path:
 def check_output(folder: Path, out: Path | None, junit: Path | None) -> None:
     """Raises InputError when what a run writes has no place, before it takes its time."""
     if os.path.lexists(folder):
-        raise InputError(f"{folder} exists already; name a folder that does not, or leave --out away")
+        raise InputError(f"{folder} exists already; name a folder that does not, or omit --out")
     if out:
         _check_parent("--out", out)
     if junit:

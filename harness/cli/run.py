@@ -187,7 +187,7 @@ def _again_and_again(
         raise InputError("--until-fail ends several runs early; say how many there are at most, for example --count 20")
     for name, value in single.items():
         if value:
-            raise InputError(f"--{name.replace('_', '-')} is for one run, and --count makes several; leave one of them away")
+            raise InputError(f"--{name.replace('_', '-')} is for one run, and --count makes several; omit one of them")
     check(chosen, runtime)
     return again_and_again(chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit)
 

@@ -102,7 +102,7 @@ def suite(
         check_junit(junit)
     if resume is not None:
         if names:
-            raise InputError("--resume goes on with a suite as it was begun; leave the name and the other options away")
+            raise InputError("--resume goes on with a suite as it was begun; omit the name and the other options")
         return suite_work.work(_resumed(resume), junit)
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
@@ -148,7 +148,7 @@ def _resumed(path: Path) -> SuiteFolder:
 
     folder = SuiteFolder.open(path)
     if folder.plan.merged:
-        raise InputError(f"{path} is merged of shards, which are gone on with one by one; merge them again when they have ended")
+        raise InputError(f"{path} was merged from shards; resume each shard, then merge them again")
     return folder
 
 

@@ -1,6 +1,6 @@
 """libfaketime: a library that, loaded before all others, gives one process another time of day and no other monotonic clock.
 
-Promises: who it is loaded into is one program, by the command that starts it; nothing of it stays behind.
+Promises: it is loaded into one program alone, by the command that starts it, and leaves nothing behind.
 """
 
 from __future__ import annotations

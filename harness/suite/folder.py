@@ -87,7 +87,7 @@ class SuiteFolder:
 
     @classmethod
     def open(cls, root: Path) -> SuiteFolder:
-        """One that was begun before. Raises InputError where it cannot be gone on with, and says why."""
+        """One that was begun before. Raises InputError where it cannot be resumed, and says why."""
         try:
             content = (root / SUITE).read_bytes()
         except OSError:

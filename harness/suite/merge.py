@@ -1,4 +1,4 @@
-"""`linkflap suite merge`: the shards of one suite, from as many machines, as one suite directory, which is not gone on with.
+"""`linkflap suite merge`: the shards of one suite, from as many machines, as one suite directory, which cannot be resumed.
 
 Nothing is judged again, left out or counted twice: shards that are of different suites, or have a run in common, are refused; a
 shard that is missing is said, and what the merged suite knows is unknown at best.

@@ -1,4 +1,4 @@
-"""One suite after another: what the ones before have hit is not new to the next, and how they went is its trend."""
+"""One suite after another: what earlier suites hit is not new to the next, and their results are its trend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def following(plan: Plan, last: SuiteFolder) -> Plan:
     if last.plan.given or last.plan.name == REGRESSION:
         raise InputError(f"{last.root} generated no runs, and has no coverage to go on from; name a suite that did")
     if plan.given or plan.name == REGRESSION:
-        raise InputError(f"--after is for suites that generate their runs, and {plan.name} does not; leave it away")
+        raise InputError(f"--after is for suites that generate their runs, and {plan.name} does not; omit it")
     return replace(plan, before=dict(last.coverage.hits), nights=(*last.plan.nights, night(last)))
 
 

@@ -82,9 +82,7 @@ def address(master: str) -> str:
 def check(master: str) -> None:
     """Raises SetupError for what is no master, or a standalone one that does not answer: Spark asks three times, for a minute."""
     if not _FORM.fullmatch(master):
-        raise SetupError(
-            f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or leave --master away"
-        )
+        raise SetupError(f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or omit --master")
     addresses = list(_addresses(master))
     refused = []
     for host, port in addresses:
@@ -95,9 +93,7 @@ def check(master: str) -> None:
             refused.append(f"{host}:{port}: {error.strerror or error}")
     if addresses:
         reasons = "; ".join(refused)
-        raise SetupError(
-            f"no Spark master answers at {master} ({reasons}); start one there, or leave --master away to use {LOCAL}"
-        )
+        raise SetupError(f"no Spark master answers at {master} ({reasons}); start one there, or omit --master to use {LOCAL}")
 
 
 def _addresses(master: str) -> Iterator[tuple[str, int]]:

@@ -393,7 +393,7 @@ def load_for(engine, name: str, *, architecture: str) -> None:
 def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine):
     from linkflap.harness.runtimes.docker.images import kafka_image
 
-    with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* leave --base"):
+    with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* omit --base"):
         kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
 
 

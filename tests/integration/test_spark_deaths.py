@@ -54,7 +54,7 @@ def error_of(tmp_path: Path, master: str) -> str:
 def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path, closed):
     said = error_of(tmp_path, f"spark://127.0.0.1:{closed}")
     assert said.startswith(f"linkflap: no Spark master answers at spark://127.0.0.1:{closed} (")
-    assert said.endswith("leave --master away to use local[2]")
+    assert said.endswith("omit --master to use local[2]")
 
 
 @pytest.mark.integration

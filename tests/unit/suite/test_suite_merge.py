@@ -117,7 +117,7 @@ def test_the_command_says_what_all_found(tmp_path, capsys):
     assert (out / "summary.md").read_text() in said
     assert "lost-write:lost-write" in (out / "suite.html").read_text()
     assert 'tests="6"' in junit.read_text()
-    with pytest.raises(InputError, match="is merged of shards"):
+    with pytest.raises(InputError, match="was merged from shards"):
         command.main(["suite", "--resume", str(out)], standalone_mode=False)
 
 

@@ -120,9 +120,7 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         except ImageNotFound:
             there = False
     if asked and asked != own and not there:
-        fix = (
-            f"leave --base (${BASE_VARIABLE}) away to make one from this machine's Java, or see that its registry can be reached"
-        )
+        fix = f"omit --base (${BASE_VARIABLE}) to make one from this machine's Java, or see that its registry can be reached"
         with engine.asked(f"pull the base image {asked}", kind=SetupError, fix=fix):
             client.images.pull(asked)
     if there or (asked and asked != own):
