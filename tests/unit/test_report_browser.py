@@ -64,6 +64,13 @@ TOO_FAINT = """() => {
   return found;
 }"""
 """Text whose contrast is less than WCAG 2 AA asks for."""
+CROPPED = """() => [...document.querySelectorAll("#lanes-chart svg")].flatMap((svg) => {
+  const edge = svg.getBoundingClientRect();
+  const cropped = (box) => box.left < edge.left - 1 || box.right > edge.right + 1;
+  const found = [...svg.querySelectorAll("text")].filter((each) => cropped(each.getBoundingClientRect()));
+  return found.map((each) => each.textContent);
+})"""
+"""What is written in the offsets and goes beyond their edge."""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +120,7 @@ def test_it_fits_is_legible_and_asks_for_nothing(browser: Browser, reports: dict
     for size in (PHONE, WIDE):
         opened.page.set_viewport_size({"width": size[0], "height": size[1]})
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert opened.page.evaluate(CROPPED) == [], size
     for scheme in LIGHT_AND_DARK:
         opened.page.emulate_media(color_scheme=scheme)
         assert opened.page.evaluate(TOO_FAINT) == [], scheme

@@ -137,10 +137,10 @@
         values.forEach((v, k) => {
           const px = x(data.at[k]);
           if (v === null || px < left - 1 || px > right + 1) { up = false; return; }
-          d += `${up ? "L" : "M"}${px.toFixed(1)} ${y(v).toFixed(1)}`;
+          d += `${up ? "L" : "M"}${px.toFixed(1)} ${y(v).toFixed(1)}${up ? "" : "h0.1"}`; // one that stands alone is a dot
           up = true;
         });
-        make("path", { d: d || "M0 0", fill: "none", stroke: color, "stroke-width": 1.5, "stroke-linejoin": "round" }, svg);
+        make("path", { d: d || "M0 0", fill: "none", stroke: color, "stroke-width": 1.5, "stroke-linejoin": "round", "stroke-linecap": "round" }, svg);
         across -= name.length * 6.2 + 20;
         make("line", { x1: across, x2: across + 11, y1: top - 8, y2: top - 8, stroke: color, "stroke-width": 3 }, svg);
         make("text", { x: across + 14, y: top - 4 }, svg, name);
@@ -335,7 +335,8 @@
       });
       for (const promoted of lane.truncated === null ? lane.promoted : []) if (promoted >= o0 && promoted <= o1) {
         make("line", { x1: x(promoted), x2: x(promoted), y1: top, y2: H - 22, stroke: css("--invalid"), "stroke-dasharray": "4 3" }, svg);
-        make("text", { x: clamp(x(promoted) + 4, left, right - 90), y: track + 46, class: "dim" }, svg, `promoted at ${number(promoted)}`);
+        const text = `promoted at ${number(promoted)}`;
+        make("text", { x: clamp(x(promoted) + 4, left, right - text.length * 6.2), y: track + 46, class: "dim" }, svg, text);
       }
       if (lane.truncated !== null && lane.truncated >= o0 && lane.truncated <= o1) make("line", { x1: x(lane.truncated), x2: x(lane.truncated), y1: track - 6, y2: track + 30, stroke: css("--invalid"), "stroke-width": 2 }, svg);
     });
