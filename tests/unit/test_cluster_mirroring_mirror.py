@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,11 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
 from linkflap.harness.log import batches
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
-from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import JournalPartition
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.events import FailoverRefused, JournalPartition
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import look_for
@@ -206,6 +208,37 @@ def test_an_error_that_asking_again_cannot_change_is_raised_at_once():
             note=print,
             never="CLUSTER_MIRROR_ALREADY_EXISTS",
         )
+
+
+def stopping_mirror(monkeypatch, *states):
+    """A mirror whose stop is accepted, and whose partitions get no reset: describe says these states of them."""
+    made, written = object.__new__(mirror.ClusterMirror), []
+    monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(from_bytes, "every", lambda cluster, partitions: {})
+    monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
+    rows = [row(n, state) for n, state in enumerate(states)]
+    made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
+    made._recorder = SimpleNamespace(write=written.append)
+    made._admin = SimpleNamespace(stop=lambda name, topics, patterns: None, describe=lambda name: rows)
+    made._name, made._promoted, made._stopping = "A-B", False, threading.Lock()
+    monkeypatch.setattr(made, "_destination_partitions", lambda: [("A.orders", n) for n in range(len(rows))], raising=False)
+    return made, written
+
+
+def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_never_took_place(monkeypatch):
+    made, written = stopping_mirror(monkeypatch, "FAILED", "FAILED")
+    with pytest.raises(FaultError, match=r"with ACCEPTED_WITHOUT_EFFECT \(0\)"):
+        made.fail_over("forced")
+    (found,) = (event for event in written if isinstance(event, FailoverRefused))
+    assert (found.error, found.code, found.mode) == ("ACCEPTED_WITHOUT_EFFECT", 0, "forced")
+    assert "2 FAILED" in found.states
+
+
+def test_a_stop_that_is_still_under_way_is_not_said_to_be_refused(monkeypatch):
+    made, written = stopping_mirror(monkeypatch, "STOPPED", "STOPPING")
+    with pytest.raises(DeadlineExceeded):
+        made.fail_over("forced")
+    assert not [event for event in written if isinstance(event, FailoverRefused)]
 
 
 def test_a_promotion_begins_with_the_markers_right_before_the_reset():
