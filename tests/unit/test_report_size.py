@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_run import Recorded
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batches import Headers
@@ -29,6 +28,7 @@ from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import commits, lanes
 from linkflap.spark_verify.inspect.lanes import Drawn, Points
 from linkflap.spark_verify.read.captures import Captured
+from tests.unit.recorded_run import Recorded
 
 MOST_BYTES = 3_000_000
 BATCHES, PARTITIONS = 10_000, 48
