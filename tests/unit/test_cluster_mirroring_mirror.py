@@ -225,7 +225,7 @@ def stopping_mirror(monkeypatch, *states):
     return made, written
 
 
-def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_never_took_place(monkeypatch):
+def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_happen(monkeypatch):
     made, written = stopping_mirror(monkeypatch, "FAILED", "FAILED")
     with pytest.raises(FaultError, match=r"with ACCEPTED_WITHOUT_EFFECT \(0\)"):
         made.fail_over("forced")

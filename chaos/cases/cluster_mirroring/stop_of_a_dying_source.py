@@ -54,6 +54,7 @@ CASE = Case(
     topology=PAIR,
     claim=partial(_stopped, dies=True),
     control=partial(_stopped, dies=False),
+    runs=10,
     clients=("java",),
     needs=BUILD,
     apart=True,

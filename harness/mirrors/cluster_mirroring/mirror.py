@@ -250,7 +250,7 @@ class ClusterMirror:
             except DeadlineExceeded as error:
                 if any(row.state == STOPPING for row in self._rows()):
                     raise  # it is under way, on a machine that is too slow to say more
-                raise self._never_took_place(kind, Refused("stop", NO_EFFECT, 0, str(error))) from error
+                raise self._not_promoted(kind, Refused("stop", NO_EFFECT, 0, str(error))) from error
             self._running, self._promoted = False, True
             rows = tuple(
                 found
@@ -265,9 +265,9 @@ class ClusterMirror:
                 "stop", lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)), STOP_SECONDS
             )
         except Refused as error:
-            raise self._never_took_place(kind, error) from error
+            raise self._not_promoted(kind, error) from error
 
-    def _never_took_place(self, kind: FailoverKind, error: Refused) -> FaultError:
+    def _not_promoted(self, kind: FailoverKind, error: Refused) -> FaultError:
         """Writes down a failover that was refused for as long as it was asked, or accepted and not carried out."""
         states = self._states()
         self._recorder.write(
