@@ -18,7 +18,7 @@ Part = TypeVar("Part")
 MOST_EXPLAINED: Final = 12
 """Kinds of anomalies whose bytes the report shows; the command for the others stands beside them."""
 MOST_HISTORY: Final = 64 << 20
-"""Bytes of a history that is held to explain several anomalies at once: of a longer one, the report has the command alone."""
+"""Bytes of a history that is held to explain several anomalies at once: of a longer one, the report has the logs' bytes alone."""
 
 
 def write(judgement: Judgement) -> Sequence[str]:
@@ -59,7 +59,7 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
 
     folder, shown = judgement.folder, judgement.judged.anomalies
     promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(GUARANTEES)
-    firsts = _first_of_each_kind(shown) if bytes_of_history(folder) <= MOST_HISTORY else ()
+    firsts, history = _first_of_each_kind(shown), bytes_of_history(folder) <= MOST_HISTORY
     return About(
         drawing=_drawing(folder),
         meanings={kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies},
@@ -67,7 +67,9 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
         facts={check.name: facts(check) for check in REGISTRY.values()},
         kinds={check.name: {kind.name: (kind.meaning, kind.smallest) for kind in check.anomalies} for check in REGISTRY.values()},
         lanes=_if_drawn("the offsets", folder, left_out, lambda: lanes_around(folder, judgement.anomalies)),
-        explained=_if_drawn("the bytes beside anomalies", folder, left_out, lambda: explain_several(folder, shown, firsts)),
+        explained=_if_drawn(
+            "the bytes beside anomalies", folder, left_out, lambda: explain_several(folder, shown, firsts, history=history)
+        ),
         commits=next(iter(_if_drawn("acknowledged commits", folder, left_out, lambda: [commits(folder)])), None),
     )
 

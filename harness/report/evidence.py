@@ -169,6 +169,11 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
 
 def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     """The operations and polls, one line each."""
+    if explanation.total < 0:
+        stream.write(
+            f"\nthe history is long: its operations and polls are shown by linkflap explain RUNDIR {explanation.number}\n"
+        )
+        return
     if not explanation.total:
         stream.write("\nno operation of the history touches it\n")
         return

@@ -42,6 +42,25 @@ class Held:
         self.events = cache(reader.events)
 
 
+class Unread:
+    """No rows: of a run whose history is not gone through."""
+
+    def operations(self) -> tuple[list[Operation], list[Damage]]:
+        return [], []
+
+    def polls(self) -> tuple[list[Poll], list[Damage]]:
+        return [], []
+
+    def watermarks(self) -> tuple[list[Watermark], list[Damage]]:
+        return [], []
+
+    def groups(self) -> tuple[list[GroupOffset], list[Damage]]:
+        return [], []
+
+    def events(self) -> tuple[list[Event], list[Damage]]:
+        return [], []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what the evidence names."""

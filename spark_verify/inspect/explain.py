@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are shown."""
+    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are shown.
+
+    A `total` of -1: the history was not gone through.
+    """
 
     number: int
     of: int
@@ -78,10 +81,17 @@ def recorded(root: Path) -> Path:
     return _anomalies(root)[0]
 
 
-def explain_several(root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> Sequence[Explanation]:
-    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once."""
-    planned, rows, log_of = plan(root), anomaly_context.Held(RunReader(root)), cache(evidence.log_of)
-    return [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
+def explain_several(
+    root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int], *, history: bool = True
+) -> Sequence[Explanation]:
+    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once.
+
+    Without `history` from the logs alone: of a long one, all its rows would have to be held.
+    """
+    planned, log_of = plan(root), cache(evidence.log_of)
+    rows = anomaly_context.Held(RunReader(root)) if history else anomaly_context.Unread()
+    found = [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
+    return found if history else [replace(each, total=-1) for each in found]
 
 
 def bytes_of_history(root: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
+from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
 from linkflap.harness.report.operations import Done, errors, latency
 from linkflap.harness.report.payload import script_safe
@@ -21,10 +23,12 @@ from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import commits
 from linkflap.spark_verify.inspect import lanes as drawn
+from linkflap.spark_verify.inspect.explain import explain_several
 from linkflap.spark_verify.inspect.lanes import Points, lanes, lanes_around
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.certificate import certificate
+from tests.copied_logs import judged_again
 from tests.events import event
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
@@ -243,3 +247,16 @@ def test_of_a_log_that_was_not_captured_it_is_unknown_how_a_commit_ends(tmp_path
 )
 def test_what_events_hold_is_in_words(value: object, words: str) -> None:
     assert in_words(value) == words
+
+
+def test_of_a_long_history_the_logs_are_shown_and_the_command_is_named(tmp_path: Path) -> None:
+    made, _ = CATALOGUE["mirrored-batch-lost"].made(1)
+    run = made.write(tmp_path / "run")
+    anomalies = judged_again(run).judged.anomalies
+    (short,), (long,) = (explain_several(run, anomalies, [1], history=history) for history in (True, False))
+    assert long.sides == short.sides != ()
+    shown = io.StringIO()
+    evidence.tell_why(long, shown)
+    assert "batches of B/1" in shown.getvalue()
+    assert "its operations and polls are shown by linkflap explain RUNDIR 1" in shown.getvalue()
+    assert "no operation of the history touches it" not in shown.getvalue()

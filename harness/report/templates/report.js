@@ -27,7 +27,8 @@
 
   const ticks = (from, to, most) => {
     const raw = (to - from) / Math.max(1, most), power = 10 ** Math.floor(Math.log10(raw || 1));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw) || power;
+    const steps = [1, 2, 5, 10].map((m) => m * power), wide = steps.find((s) => s >= raw) || power;
+    const step = wide <= to - from ? wide : steps.findLast((s) => s <= to - from) || wide; // an axis has more than its zero
     const found = [];
     for (let t = Math.ceil(from / step) * step; t <= to + step * 1e-9; t += step) found.push(+t.toFixed(9));
     return found;
@@ -106,7 +107,7 @@
         if (t !== null && t >= t0 && t <= t1 && (!w.lasting || x(t) <= b)) make("line", { x1: x(t), x2: x(t), y1: y, y2: y + 15, stroke: css(name === "bite" ? "--invalid" : "--valid"), "stroke-width": 2 }, g);
       }
       const across = labels[i].length * 5.9, late = to + across > right && from - across > left;
-      make("text", { x: late ? from - 4 : w.lasting || to - from < across ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, labels[i]);
+      make("text", { x: late ? from - 4 : w.lasting || to - from < across + 8 ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, labels[i]);
       make("title", {}, g, w.title);
     });
     document.getElementById("timeline-faults").replaceChildren(...(phone ? data.windows : []).map((w, i) => html("span", `${i + 1} ${w.label}, from ${seconds(w.start)} ${w.lasting ? "for good" : `to ${seconds(w.end)}`}`)));
