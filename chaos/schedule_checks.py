@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from linkflap.chaos.faults import BY_FAKETIME, FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CLIENTS, check_options
 from linkflap.chaos.triggers import condition, known, unknown
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.faults import KILL, REVERSE
+from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
+from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
@@ -54,6 +55,16 @@ def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
             )
         if spec.fault in BY_FAKETIME:
             faketime.library()
+
+
+def check_losses(schedule: Sequence[FaultSpec], guarantee: Guarantee) -> None:
+    """Raises InputError, naming the fault, when nothing could say what of its losses a mirror may still have."""
+    for spec in schedule:
+        if spec.fault == UNCLEAN and not guarantee.offsets_kept:
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) does not apply: this mirror gives records other offsets, so that nothing says "
+                "which of its copies the source has lost; use one that keeps offsets, for example --mirror shadow"
+            )
 
 
 def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:

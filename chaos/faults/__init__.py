@@ -36,6 +36,7 @@ from linkflap.chaos.faults.records_deleted import RecordsDeleted
 from linkflap.chaos.faults.rolling_restart import RollingRestart
 from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade
 from linkflap.chaos.faults.settings import settings
+from linkflap.chaos.faults.unclean_election import UncleanElection
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -71,6 +72,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "records-deleted": RecordsDeleted,
         "rolling-restart": RollingRestart,
         "rolling-upgrade": RollingUpgrade,
+        "unclean-election": UncleanElection,
     }
 )
 OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})

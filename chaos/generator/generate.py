@@ -78,7 +78,9 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     if not guarantee.offsets_kept:
         # A copy at another offset can be held against its original only while that is there.
         topics = replace(topics, config={name: value for name, value in topics.config.items() if name != RETENTION})
-        bounds = replace(bounds, faults=tuple(name for name in bounds.allowed if name != packages.DELETED) or bounds.faults)
+        bounds = replace(
+            bounds, faults=tuple(name for name in bounds.allowed if name not in packages.OF_KEPT_OFFSETS) or bounds.faults
+        )
     # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
     draft = Draft(topology=topology, dice=dice, partitions=topics.partitions)

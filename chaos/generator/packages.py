@@ -16,13 +16,15 @@ from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
-from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, FaultName, Target
+from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
 FAILOVERS: Final = (PLANNED, FORCED)
 UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
+OF_KEPT_OFFSETS: Final = frozenset({DELETED, UNCLEAN})
+"""Faults after which a copy at another offset than its original's could not be judged."""
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
@@ -41,7 +43,7 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
-    | {UPGRADE, "clock-skew"}
+    | {UPGRADE, UNCLEAN, "clock-skew"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
 _RESTARTED: Final = frozenset({"broker-restart", "clock-skew"})
@@ -112,6 +114,10 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
 
 def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
     """Brokers, or clusters of which the fault chooses a broker."""
+    if fault == UNCLEAN:
+        # What is at home is what is declared; elsewhere mirrors lead.
+        at_home = [home for home, at in draft.at.items() if home == at]
+        return sorted(name for name in at_home if draft.topology.cluster(name).brokers > 2)
     if fault == "leadership-move":
         # Elsewhere mirrors lead, or nobody writes.
         return [name for name in _written(draft) if draft.topology.cluster(name).brokers > 1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from linkflap.harness.guarantees import cluster_mirroring, copied, mm2, shadow
+from linkflap.harness.guarantees import cluster_mirroring, copied, faults, mm2, shadow
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option
 
@@ -27,8 +27,9 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "mm2": mm2.ALLOWED,
     "shadow": shadow.ALLOWED,
     "cluster-mirroring": cluster_mirroring.ALLOWED,
+    **{f"any, after {fault}": lines for fault, lines in faults.LOSSES.items()},
 }
-"""What the declarations above allow, by the mirror and the options with which they do: for the docs."""
+"""What the declarations above allow, by the mirror and the options with which they do, and what lossy faults do: for the docs."""
 
 
 def declared(spec: MirrorSpec) -> MirrorSpec:

@@ -10,6 +10,7 @@ from linkflap.harness.model.topology import LinkSpec
 PLANNED: Final = "failover-planned"
 FORCED: Final = "failover-forced"
 KILL: Final = "mirror-kill"
+UNCLEAN: Final = "unclean-election"
 REVERSE: Final = "mirror-reverse"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from linkflap.chaos.schedule import Player
 from linkflap.chaos.schedule_checks import check as check_schedule
-from linkflap.chaos.schedule_checks import check_runtime
+from linkflap.chaos.schedule_checks import check_losses, check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
 from linkflap.harness.mirrors import make_mirror
@@ -62,6 +62,7 @@ def check(scenario: Scenario, runtime: str) -> None:
     runtimes.check(runtime, scenario.topology)
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
+    check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
 
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:

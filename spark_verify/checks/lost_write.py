@@ -84,6 +84,7 @@ def _lost(what: Outcomes, rows: Ints, cluster: str, how: str, truncated_to: int,
         first = rows[start]
         send = what.sends[int(what.send[first])]
         shown = {"records": end - start, "uid": int(what.uid[first]), "how": how, "operation": send.number, "client": send.client}
+        shown["last_offset"] = int(what.acked[rows[end - 1]])
         found.append(Found(kind="lost-write", cluster=cluster, offset=int(what.acked[first]), evidence=shown | evidence))
     return found
 

@@ -75,7 +75,8 @@ class Description:
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
-    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not truncated.
+    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not truncated. `lost` are
+    (topic, partition, from, to): offsets whose acknowledged records an unclean election took away.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Window:
     start: int
     end: int
     took_effect: bool = True
+    lost: tuple[tuple[str, int, int, int], ...] = ()
 
     @property
     def name(self) -> FaultName:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec, clients
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
@@ -187,6 +188,7 @@ def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Ma
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
     """Fault windows by start; one without a recorded end ended with its heal, else it is open until the run's end."""
     ends = {e.id: e.time for kind in (happened.FaultHeal, happened.FaultEnd) for e in of_kind(events, kind)}
+    measured = {bite.id: bite.measured for bite in of_kind(events, happened.FaultBite) if bite.bit}
     return [
         Window(
             id=fault.id,
@@ -195,9 +197,22 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             start=fault.time,
             end=ends.get(fault.id, ended),
             took_effect=not fault.name.reverses or _reversed(events, fault),
+            lost=_lost(measured.get(fault.id)) if fault.fault == UNCLEAN else (),
         )
         for fault in of_kind(events, happened.FaultStart)
     ]
+
+
+def _lost(measured: object) -> tuple[tuple[str, int, int, int], ...]:
+    """What an unclean election took away, by its bite: partition -> [from, to]."""
+    if not isinstance(measured, Mapping):
+        return ()
+    found = []
+    for name, ends in measured.items():
+        topic, _, number = str(name).rpartition("-")
+        if topic and number.isdecimal() and isinstance(ends, list) and len(ends) == 2 and all(isinstance(e, int) for e in ends):
+            found.append((topic, int(number), ends[0], ends[1]))
+    return tuple(sorted(found))
 
 
 def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:

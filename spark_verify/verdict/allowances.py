@@ -1,7 +1,8 @@
 """Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule here for each way to decide it.
 
-What is allowed is still an anomaly: reported, counted, with the reason in its evidence. Outside its window or beyond its
-bound it is a violation like any other. Nothing is allowed that the mirror's guarantee does not list.
+A fault that is declared lossy allows what it takes away on any mirror (`harness.guarantees.faults`). What is allowed is still
+an anomaly: reported, counted, with the reason in its evidence. Outside its window or beyond its bound it is a violation like any
+other. Nothing is allowed that neither the mirror's guarantee nor such a fault lists.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from linkflap.harness.guarantees.faults import LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.eras import touches
@@ -61,20 +63,35 @@ def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: S
     return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"
 
 
+def _lost_offsets(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
+    """All of it at offsets whose acknowledged records an unclean election took away, in that partition and in no other."""
+    records = anomaly.evidence.get("records", 1)
+    last = anomaly.evidence.get("last_offset", anomaly.offset + records - 1 if isinstance(records, int) else None)
+    if not isinstance(last, int):
+        return None
+    for window in windows:
+        for topic, partition, start, end in window.lost:
+            if (topic, partition) == (anomaly.topic, anomaly.partition) and start <= anomaly.offset <= last < end:
+                return f"{line.because}: {window.fault} ({window.id}) lost {topic}-{partition} from {start} to {end}"
+    return None
+
+
 _RULES: Final[Mapping[Rule, Decide]] = {
     "once-per-fault": _once_per_fault,
     "within-bound": _within_bound,
     "forced-failover": _forced_failover,
     "below-truncation": _below_truncation,
+    "lost-offsets": _lost_offsets,
 }
 
 
 def why_allowed(anomaly: Anomaly, guarantee: Guarantee, link: str, windows: Sequence[Window]) -> str | None:
-    """Why the mirror's guarantee allows this anomaly, or None where it does not. `link` led into the anomaly's cluster."""
-    for line in guarantee.allowed:
-        if line.kind == anomaly.kind:
-            return _RULES[line.rule](line, anomaly, link, windows)
-    return None
+    """Why the mirror's guarantee or a lossy fault allows this anomaly, or None. `link` led into the anomaly's cluster."""
+    lossy = (line for fault in dict.fromkeys(w.fault for w in windows if w.lost) for line in LOSSES.get(fault, ()))
+    found = (
+        _RULES[line.rule](line, anomaly, link, windows) for line in (*guarantee.allowed, *lossy) if line.kind == anomaly.kind
+    )
+    return next((why for why in found if why is not None), None)
 
 
 def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:

@@ -36,7 +36,8 @@ CLUSTER_FAULTS = [
     "rolling-restart",
     "rolling-upgrade",
 ]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "clock-skew", "partition", "mirror-kill"]
+OF_THREE_BROKERS = ["unclean-election"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, *OF_THREE_BROKERS, "clock-skew", "partition", "mirror-kill"]
 
 
 @dataclass
@@ -130,7 +131,7 @@ def test_a_fault_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("target", ["", "A", "A->", "->B", "A->C", "C->A", "A/0", "A/4", "A/x", "C/1", "*->C", "A->B->A"])
 def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, target: str) -> None:
     reason = FAULTS[name].applies_to(target, PAIR)
-    if target == "A" and name in CLUSTER_FAULTS:
+    if target == "A" and name in (*CLUSTER_FAULTS, *OF_THREE_BROKERS):
         assert reason is None
         return
     assert reason
@@ -153,6 +154,12 @@ def test_broker_faults_take_brokers(name: str) -> None:
 @pytest.mark.parametrize("name", CLUSTER_FAULTS)
 def test_cluster_faults_take_clusters(name: str) -> None:
     assert [FAULTS[name].applies_to(target, PAIR) for target in ("A", "B")] == [None] * 2
+
+
+@pytest.mark.parametrize("name", OF_THREE_BROKERS)
+def test_faults_of_clusters_of_three_take_no_smaller_ones(name: str) -> None:
+    assert FAULTS[name].applies_to("A", PAIR) is None
+    assert "cluster B has 1 broker" in str(FAULTS[name].applies_to("B", PAIR))
 
 
 def test_a_partition_needs_a_peer() -> None:

@@ -1,0 +1,256 @@
+"""unclean-election: partitions are led by a replica that lacks what was acknowledged last, while the one that has it is dead.
+
+Breaks    what was acknowledged: with min.insync.replicas=1 a leader alone in sync acknowledges writes that no other replica
+          has. It dies, and a replica from before is elected (KIP-460, unclean). The log is truncated there for good, and other
+          records get the same offsets (KIP-101).
+Bite      the chosen replica leads, its log ended below what the dead leader had acknowledged: both ends are in the evidence.
+Heal      every broker runs and is in sync again, partitions have their replicas and topics their min.insync.replicas again.
+
+The partitions are those of data topics that one broker leads, the one that leads most. Before the election they have two
+replicas; of the other partitions, the coordinators' among them, nothing is lost. It needs three brokers: two hold the quorum.
+What is lost is declared: harness.guarantees.faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import ClassVar, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.broker_parts import HEALS_WITHIN
+from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.leadership_move import Led, reordered
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.capture.replicas import log_end
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Bite, Broker, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.offsets import answered_bounds, quiet
+
+LEAST_BROKERS: Final = 3
+STEP_WITHIN: Final = 60.0
+ANSWERS_WITHIN: Final = 20.0
+_UNCLEAN: Final = 1
+_TIMEOUT: Final = timedelta(seconds=10)
+_IN_SYNC: Final = "min.insync.replicas"
+_OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+
+Wanted = Callable[[Led], bool]
+Reached = Callable[[], bool]
+
+
+class UncleanElection:
+    """Has partitions led by a replica that lacks acknowledged records. Declared as lossy; three brokers or more."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        if spec.target not in world.deployment.clusters:
+            known = ", ".join(world.deployment.clusters)
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
+        self._world, self._cluster = world, world.deployment.clusters[spec.target]
+        self._before: dict[TopicPartition, Led] = {}
+        self._in_sync: dict[str, str | None] = {}
+        self._elected = -1
+        self._kept: dict[TopicPartition, int] = {}
+        self._acknowledged: dict[TopicPartition, int] = {}
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        if reason := cluster_reason(target, topology):
+            return reason
+        brokers = topology.cluster(target).brokers
+        if brokers >= LEAST_BROKERS:
+            return None
+        has = f"{brokers} broker{'s' if brokers > 1 else ''}"
+        return f"cluster {target} has {has}, and an unclean election needs {LEAST_BROKERS}: two hold the quorum"
+
+    def inject(self) -> None:
+        found = self._led()
+        leaders = Counter(led.leader for led in found.values())
+        if not leaders:
+            raise FaultError(f"cluster {self._cluster.name} leads no partition of a topic that is at home there")
+        first = leaders.most_common(1)[0][0]
+        self._before = {tp: led for tp, led in found.items() if led.leader == first}
+        second = next((r for led in self._before.values() for r in led.replicas if r != first), None)
+        if second is None or len(self._cluster.brokers) < LEAST_BROKERS:
+            raise FaultError(f"the partitions of {self._cluster.name} have one replica each; give them three")
+        self._elected = second
+        self._two_replicas(first, second)
+        self._one_alone(first, second)
+        self._elect(self._cluster.brokers[first], self._cluster.brokers[second])
+
+    def _two_replicas(self, first: int, second: int) -> None:
+        """The partitions have these two replicas alone, and one in sync is enough for a write."""
+        topics = sorted({topic for topic, _ in self._before})
+        self._in_sync = {topic: self._override(topic) for topic in topics}
+        self._set({topic: "1" for topic in topics})
+        self._reordered(dict.fromkeys(self._before, (first, second)))
+        self._wait_for(lambda led: led.in_sync == {first, second} == set(led.replicas), "to have two replicas in sync")
+
+    def _one_alone(self, first: int, second: int) -> None:
+        """The second dies; the first is alone in sync, and acknowledges what the second has not got."""
+        behind = self._cluster.brokers[second]
+        behind.kill()
+        self._wait_for(lambda led: led.in_sync == {first}, f"to have broker {first} alone in sync")
+        self._kept = {tp: log_end(behind.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before}
+        admin = self._admin()
+
+        def acknowledged() -> bool:
+            ends = answered_bounds(admin, self._before, "high", within=5.0)
+            return any(end > self._kept[tp] for tp, end in ends.items())
+
+        self._until(acknowledged, "clients to write what one replica alone has")
+
+    def _elect(self, first: Broker, second: Broker) -> None:
+        """The first dies, and the second is elected."""
+        first.kill()
+        self._acknowledged = {tp: log_end(first.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before}
+        second.start()
+        self._until(self._asked, f"broker {second.id} to be elected")
+
+    def _asked(self) -> bool:
+        """Asks for the election until it was done: a broker that has just come back is not unfenced yet."""
+        addresses = [broker.client_address for broker in self._cluster.brokers.values() if broker.state == "running"]
+        try:
+            asyncio.run(elected(addresses, list(self._before)))
+            return all(led.leader == self._elected for led in self._now().values())
+        except (Unanswered, FaultError):
+            return False
+
+    def bite(self) -> Bite:
+        expected = "led by a replica that lacks what was acknowledged"
+        return watch(self._world, "leaders, and the ends of both logs", expected, self._measure, within=STEP_WITHIN)
+
+    def _measure(self) -> tuple[bool, object]:
+        now = self._now()
+        led = bool(now) and all(each.leader == self._elected for each in now.values())
+        lost = {tp: [self._kept[tp], self._acknowledged[tp]] for tp in self._before if self._kept[tp] < self._acknowledged[tp]}
+        return led and bool(lost), {f"{topic}-{n}": ends for (topic, n), ends in sorted(lost.items())}
+
+    def heal(self) -> Sequence[str]:
+        if not self._before:
+            return ["nothing was changed"]
+        try:
+            for broker in self._cluster.brokers.values():
+                if broker.state == "stopped":
+                    broker.start()
+        except LinkflapError as error:
+            raise FaultError(f"a broker of {self._cluster.name} was not started again: {error}") from error
+        self._until(self._restored, f"the partitions of {self._cluster.name} to have their replicas again", within=HEALS_WITHIN)
+        self._set(self._in_sync)
+        return [f"all {len(self._before)} partitions have their replicas in sync again", f"{_IN_SYNC} is as it was"]
+
+    def _restored(self) -> bool:
+        try:
+            now = self._now()
+            wrong = [tp for tp, led in self._before.items() if tp not in now or not now[tp].in_sync >= set(led.replicas)]
+            if wrong or any(now[tp].replicas != led.replicas for tp, led in self._before.items()):
+                self._reordered({tp: led.replicas for tp, led in self._before.items()})
+                return False
+        except FaultError:
+            return False
+        return True
+
+    def _led(self) -> dict[TopicPartition, Led]:
+        """The partitions of topics at home there, as the metadata has them. Raises FaultError."""
+        try:
+            topics = self._admin().list_topics(timeout=10).topics
+        except KafkaException as error:
+            raise FaultError(f"cluster {self._cluster.name} does not say who leads: {error}") from error
+        return {
+            (name, number): Led(leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs))
+            for name, topic in topics.items()
+            if name in self._world.topics and is_data_topic(name, (self._cluster.name,))
+            for number, p in topic.partitions.items()
+            if p.leader in self._cluster.brokers or (name, number) in self._before
+        }
+
+    def _now(self) -> Mapping[TopicPartition, Led]:
+        found = self._led()
+        return {tp: found[tp] for tp in self._before if tp in found}
+
+    def _wait_for(self, state: Wanted, what: str) -> None:
+        def there() -> bool:
+            try:
+                now = self._now()
+            except FaultError:
+                return False
+            return len(now) == len(self._before) and all(state(led) for led in now.values())
+
+        self._until(there, f"the partitions of {self._cluster.name} {what}")
+
+    def _until(self, condition: Reached, what: str, *, within: float = STEP_WITHIN) -> None:
+        try:
+            until(condition, within=within, every=0.1, what=what)
+        except DeadlineExceeded as error:
+            raise FaultError(str(error)) from error
+
+    def _reordered(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+        addresses = [broker.client_address for broker in self._cluster.brokers.values() if broker.state == "running"]
+        try:
+            asyncio.run(reordered(addresses, orders))
+        except Unanswered as error:
+            raise FaultError(f"cluster {self._cluster.name} did not change replicas: {error}") from error
+
+    def _override(self, topic: str) -> str | None:
+        """The topic's own min.insync.replicas; None where it has its brokers'."""
+        admin, resource = self._admin(), ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            entry = admin.describe_configs([resource])[resource].result(ANSWERS_WITHIN)[_IN_SYNC]
+        except (KafkaException, TimeoutError) as error:
+            raise FaultError(f"cluster {self._cluster.name} does not name the configs of {topic}: {error}") from error
+        return str(entry.value) if entry.source == _OF_TOPIC else None
+
+    def _set(self, values: Mapping[str, str | None]) -> None:
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                topic,
+                incremental_configs=[
+                    ConfigEntry(
+                        _IN_SYNC,
+                        value,
+                        incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+                    )
+                ],
+            )
+            for topic, value in values.items()
+        ]
+        admin = self._admin()
+        try:
+            for done in admin.incremental_alter_configs(resources).values() if resources else ():
+                done.result(ANSWERS_WITHIN)
+        except (KafkaException, TimeoutError) as error:
+            raise FaultError(f"cluster {self._cluster.name} did not change {_IN_SYNC}: {error}") from error
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(quiet(self._cluster.bootstrap))
+
+
+async def elected(addresses: Sequence[str], partitions: Sequence[TopicPartition]) -> None:
+    """Asks for an unclean election of these partitions (KIP-460). Raises Unanswered."""
+    nodes = AnyOf(addresses)
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+    try:
+        m = messages.request("elect_leaders", 2)
+        tps = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
+        body = m.ElectLeadersRequest(election_type=_UNCLEAN, topic_partitions=tps, timeout=_TIMEOUT)
+        await nodes.call("elect_leaders", 2, body, within=15)
+    finally:
+        nodes.close()

@@ -1,0 +1,25 @@
+"""What a fault that is declared lossy takes away, whatever the mirror promises: allowed at the lost offsets, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from linkflap.harness.model.faults import UNCLEAN
+from linkflap.harness.model.guarantee import Allowance
+
+_WINDOW: Final = "an unclean election, once it was measured"
+_BOUND: Final = "from where the elected replica's log ended up to what the dead leader had acknowledged, in each partition"
+_CITATION: Final = (
+    "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even though that may lose data; "
+    "KIP-101: the log is truncated there, and the same offsets get other records"
+)
+_BECAUSE: Final = "the elected replica did not have it"
+
+LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
+    UNCLEAN: tuple(
+        Allowance(kind=kind, rule="lost-offsets", window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE)
+        for kind in ("lost-write", "ghost-ack", "inconsistent-offset")
+    )
+}
+"""By fault."""
