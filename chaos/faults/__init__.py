@@ -8,6 +8,7 @@ from typing import Final
 
 from linkflap.chaos.faults.broker_disconnect import BrokerDisconnect
 from linkflap.chaos.faults.broker_disk_full import BrokerDiskFull
+from linkflap.chaos.faults.broker_disk_slow import BrokerDiskSlow
 from linkflap.chaos.faults.broker_kill import BrokerKill
 from linkflap.chaos.faults.broker_memory_limit import BrokerMemoryLimit
 from linkflap.chaos.faults.broker_pause import BrokerPause
@@ -44,6 +45,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
     {
         "broker-disconnect": BrokerDisconnect,
         "broker-disk-full": BrokerDiskFull,
+        "broker-disk-slow": BrokerDiskSlow,
         "broker-kill": BrokerKill,
         "broker-memory-limit": BrokerMemoryLimit,
         "broker-pause": BrokerPause,

@@ -43,10 +43,10 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
-    | {UPGRADE, UNCLEAN, "clock-skew"}
+    | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
-_RESTARTED: Final = frozenset({"broker-restart", "clock-skew"})
+_RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
 """Faults of one broker, which is shut down in good order."""
 _TAKEN_OVER: Final = _RESTARTED | {"coordinator-loss", "controller-loss", "rolling-restart", UPGRADE}
 """Faults that are about how the other brokers of a cluster take over."""

@@ -48,13 +48,17 @@ class SmallDisk:
         shutil.copystat(self._below, self._folder)
         ledger.add_mount(self._folder)
         try:
-            mounts.mount(self._folder, size=used + spare)
+            self._mount(used + spare)
             _copy(self._below, self._folder)
         except OSError as error:
             self._undo()
             raise SetupError(
                 f"no disk of its own can be mounted on {self._folder} ({error.strerror}); that takes root, on Linux"
             ) from error
+
+    def _mount(self, size: int) -> None:
+        """Mounts an empty disk of so many bytes on the folder. Raises OSError."""
+        mounts.mount(self._folder, size=size)
 
     def fill(self) -> None:
         """Leaves not a byte."""

@@ -5,6 +5,7 @@ On every runtime what every runtime gives; on docker what only containers give; 
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.recording.run import check
 from linkflap.harness.runtimes import faketime, runtime
 from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes.slow_disk import SlowDisk
 from linkflap.harness.runtimes.small_disk import SmallDisk
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 
@@ -123,6 +125,52 @@ def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_
     assert seen == {"free_bytes": 0, "ended": True, "ended_again": True}
     assert not SmallDisk(broker.log_dir).mounted
     assert list(broker.log_dir.glob(f"{TOPIC}-*")), "its logs are where they were"
+
+
+@pytest.mark.nightly
+def test_a_slow_disk_takes_as_long_as_its_rate_says(cluster_of_three, tmp_path):
+    skip_without_slow_disks(tmp_path / "disk")
+    broker = cluster_of_three.clusters["A"].brokers[3]
+    seen = bites_and_heals(cluster_of_three, spec("broker-disk-slow", "A/3", rate=128.0))
+    assert seen["bytes"] == 128 << 10
+    assert seen["seconds_limited"] >= 2 * seen["seconds_without"]
+    assert not SlowDisk(broker.log_dir, "A-3").mounted
+    assert not list(broker.log_dir.parent.glob("*.image")), "the disk is gone"
+    assert list(broker.log_dir.glob(f"{TOPIC}-*")), "its logs are where they were"
+
+
+@pytest.mark.nightly
+def test_a_limit_is_that_of_one_process_and_ends(tmp_path):
+    skip_without_slow_disks(tmp_path / "try")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    (folder / "kept").write_text("content")
+    disk = SlowDisk(folder, "test")
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        disk.put(spare=8 << 20)
+        assert sorted(path.name for path in folder.iterdir()) == ["kept"], "no folder that a broker would take for a partition"
+        disk.slow(sleeper.pid, rate=64 << 10)
+        assert disk.seconds(256 << 10) >= 2.0
+        assert sleeper.poll() is None
+    finally:
+        disk.fast()
+        sleeper.kill()
+        sleeper.wait()
+        disk.take_back()
+    assert (folder / "kept").read_text() == "content"
+    assert not disk.mounted
+    disk.fast()
+
+
+def skip_without_slow_disks(folder) -> None:
+    folder.mkdir()
+    disk = SlowDisk(folder, "skip")
+    try:
+        disk.put(spare=1 << 20)
+        disk.take_back()
+    except SetupError as error:
+        pytest.skip(str(error))
 
 
 def skip_without_small_disks(folder) -> None:

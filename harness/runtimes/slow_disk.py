@@ -1,0 +1,120 @@
+"""A folder put on a disk of its own, on which one process writes so many bytes a second and no more; and put back.
+
+Promises, beside those of a small disk: every write waits for the disk (mount option sync), so that a limit of the kernel on what
+a process writes to it (control group blkio, or io.max of version 2) is met at the write itself and not in the page cache. The
+group is removed with the limit, and is in the ledger, so that neither outlives the harness.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.machine import ledger
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.small_disk import SmallDisk
+
+_FIRST: Final = Path("/sys/fs/cgroup/blkio")
+_SECOND: Final = Path("/sys/fs/cgroup")
+_LIMIT: Final = "blkio.throttle.write_bps_device"
+_LIMIT_2: Final = "io.max"
+_PATH: Final = f"{os.defpath}:/usr/sbin:/sbin"
+_TOOL_WITHIN: Final = 60.0
+_MADE_BY_EXT4: Final = "lost+found"
+_ROOM: Final = 16 << 20
+"""Bytes that the file system keeps for itself, at the least."""
+_PROBE: Final = """
+import os, sys, time
+with open(sys.argv[1], "w") as group:
+    group.write(str(os.getpid()))
+with open(sys.argv[2], "wb", buffering=0) as file:
+    began = time.monotonic()
+    file.write(bytes(int(sys.argv[3])))
+    print(time.monotonic() - began)
+"""
+
+
+class SlowDisk(SmallDisk):
+    """Of one folder. Its methods are safe to call again. Takes root, ext4 and loop devices."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self._image = folder.with_name(f"{folder.name}.image")
+        first = (_FIRST / _LIMIT).exists() or (_FIRST / "cgroup.procs").exists()
+        self._group = (_FIRST if first else _SECOND) / f"linkflap-{os.getpid()}-{name}"
+        self._limit = self._group / (_LIMIT if first else _LIMIT_2)
+
+    def _mount(self, size: int) -> None:
+        with self._image.open("wb") as image:
+            image.truncate(2 * size + _ROOM)
+        _tool("mkfs.ext4", "-q", "-F", str(self._image))
+        _tool("mount", "-t", "ext4", "-o", "loop,sync", str(self._image), str(self._folder))
+        (self._folder / _MADE_BY_EXT4).rmdir()  # a broker takes every folder for a partition
+
+    def slow(self, pid: int, *, rate: int) -> None:
+        """From now on a process writes to the disk at so many bytes a second. Raises SetupError."""
+        device = os.stat(self._folder).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        try:
+            ledger.add_folder(self._group)
+            self._group.mkdir(exist_ok=True)
+            if not self._limit.exists():
+                (self._group.parent / "cgroup.subtree_control").write_text("+io")
+            self._limit.write_text(f"{number} {rate}" if self._limit.name == _LIMIT else f"{number} wbps={rate}")
+            (self._group / "cgroup.procs").write_text(str(pid))
+        except OSError as error:
+            raise SetupError(
+                f"what process {pid} writes cannot be limited ({error.strerror}, {error.filename}); that takes root, and Linux "
+                "with the control group blkio, or io of version 2"
+            ) from error
+
+    def seconds(self, size: int) -> float:
+        """How long a process with the same limit takes to write so many bytes. Raises OSError."""
+        probe = self._folder / ".linkflap-probe"
+        words = [sys.executable, "-c", _PROBE, str(self._group / "cgroup.procs"), str(probe), str(size)]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=_TOOL_WITHIN, check=True)
+            return float(done.stdout)
+        except subprocess.SubprocessError as error:
+            raise OSError(0, f"a process could not write to {self._folder}: {error}") from error
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def unlimited(self, size: int) -> float:
+        """How long this process takes, which has no limit."""
+        probe = self._folder / ".linkflap-probe"
+        try:
+            with probe.open("wb", buffering=0) as file:
+                began = time.monotonic()
+                file.write(bytes(size))
+                return time.monotonic() - began
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def fast(self) -> None:
+        """Ends the limit, and the group: whoever is in it is where it was before, or has ended."""
+        if not self._group.exists():
+            return
+        for pid in (self._group / "cgroup.procs").read_text().split():
+            (self._group.parent / "cgroup.procs").write_text(pid)
+        self._group.rmdir()
+        ledger.remove_folder(self._group)
+
+    def _undo(self) -> None:
+        super()._undo()
+        self._image.unlink(missing_ok=True)
+
+
+def _tool(name: str, *words: str) -> None:
+    """Runs a program of the system. Raises OSError with what it says."""
+    found = shutil.which(name) or shutil.which(name, path=_PATH)
+    if found is None:
+        raise OSError(0, f"there is no {name}")
+    done = subprocess.run([found, *words], capture_output=True, text=True, timeout=_TOOL_WITHIN, check=False)
+    if done.returncode:
+        raise OSError(0, f"{name}: {done.stderr.strip()}")
