@@ -15,6 +15,7 @@ from linkflap.chaos.faults.settings import number
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.wait import patient
 
 MEASURED_SECONDS = 0.7
 LEAST_BYTES = 16_384
@@ -40,7 +41,7 @@ class LinkBandwidth(LinkFault):
 
     def inject(self) -> None:
         self._path.look()
-        self._before = self._path.link.transfer(size=self._size, within=WITHIN)
+        self._before = self._path.link.transfer(size=self._size, within=patient(WITHIN))
         self._path.add("bandwidth", "responses", rate=int(self._rate))
 
     def bite(self) -> Bite:
@@ -48,7 +49,7 @@ class LinkBandwidth(LinkFault):
         return self._path.bite("throughput of responses over the link", expected, self._measure)
 
     def _measure(self) -> tuple[bool, object]:
-        within = WITHIN + 2 * self._size / (self._rate * 1000)
+        within = patient(WITHIN) + 2 * self._size / (self._rate * 1000)
         speed = self._path.link.transfer(size=self._size, within=within)
         bit = bool(speed and self._before and speed <= self._rate * 1000 * TOLERANCE and speed < 0.8 * self._before)
         return bit, {"before_kb_per_s": _kilobytes(self._before), "during_kb_per_s": _kilobytes(speed)}
