@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from linkflap.harness.model.faults import UNCLEAN
-from linkflap.harness.model.guarantee import Allowance
+from linkflap.harness.model.guarantee import Allowance, Rule
 
 _WINDOW: Final = "an unclean election, once it was measured"
 _BOUND: Final = "from where the elected replica's log ended up to what the dead leader had acknowledged, in each partition"
@@ -16,10 +16,14 @@ _CITATION: Final = (
 )
 _BECAUSE: Final = "the elected replica did not have it"
 
+_OF_OFFSETS: Final = ("lost-write", "ghost-ack", "inconsistent-offset", "unseen-write")
+
+
+def _line(kind: str, rule: Rule) -> Allowance:
+    return Allowance(kind=kind, rule=rule, window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE)
+
+
 LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
-    UNCLEAN: tuple(
-        Allowance(kind=kind, rule="lost-offsets", window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE)
-        for kind in ("lost-write", "ghost-ack", "inconsistent-offset")
-    )
+    UNCLEAN: (*(_line(kind, "lost-offsets") for kind in _OF_OFFSETS), _line("torn-transaction", "lost-parts"))
 }
 """By fault."""

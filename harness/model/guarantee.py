@@ -20,7 +20,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 GroupOffsets = Literal["exact", "translated", "none"]
 """Committed offsets of groups on the destination: the source's, earlier ones of translated offsets (KIP-545), or not mirrored."""
 Appended = Literal["abort-markers", "producer-id-reset"]
-Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-truncation", "lost-offsets"]
+Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-truncation", "lost-offsets", "lost-parts"]
 """How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
 
 

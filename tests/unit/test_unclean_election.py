@@ -127,6 +127,48 @@ def test_what_goes_on_behind_the_lost_offsets_is_not_allowed(evidence: dict[str,
     assert (why_allowed(anomaly, shadow.guarantee({}), "", [window]) is not None) == allowed
 
 
+@pytest.mark.parametrize(
+    ("mine", "other", "lost", "allowed"),
+    [
+        ({"absent": 2}, {"visible": 3}, (("A.t", 0, 5, 9),), True),
+        ({"absent": 4}, {"visible": 3}, (("A.t", 0, 5, 9),), True),
+        ({"absent": 5}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
+        ({"absent": 2}, {"visible": 2, "absent": 1}, (("A.t", 0, 5, 9),), False),
+        ({"absent": 2}, {"absent": 1}, (("A.t", 0, 5, 9), ("A.t", 1, 3, 4)), True),
+        ({"absent": 2}, {"visible": 3}, (("A.t", 1, 5, 9),), False),
+        ({"visible": 2}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
+        ({"absent": 1, "aborted": 1}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
+        ({"absent": 1}, {"open": 3}, (("A.t", 0, 5, 9),), False),
+    ],
+    ids=[
+        "in one",
+        "to the end",
+        "over it",
+        "another lost nothing",
+        "in both",
+        "in another",
+        "nothing is missing",
+        "aborted",
+        "open",
+    ],
+)
+def test_a_transaction_may_lack_what_was_lost_of_it(
+    mine: dict[str, int], other: dict[str, int], lost: tuple[tuple[str, int, int, int], ...], allowed: bool
+) -> None:
+    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=lost)
+    parts = [{"topic": "A.t", "partition": 0} | mine, {"topic": "A.t", "partition": 1} | other]
+    anomaly = Anomaly(
+        check="",
+        kind="torn-transaction",
+        cluster="A",
+        topic="A.t",
+        partition=0,
+        offset=5,
+        evidence={"records": 9, "partitions": parts},
+    )
+    assert (why_allowed(anomaly, shadow.guarantee({}), "", [window]) is not None) == allowed
+
+
 def test_without_a_bite_nothing_is_allowed() -> None:
     window = Window(id="f", fault="unclean-election", target="A", start=0, end=9)
     anomaly = Anomaly(check="", kind="lost-write", cluster="A", topic="A.t", partition=0, offset=5)
