@@ -115,9 +115,7 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
 def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
     """Brokers, or clusters of which the fault chooses a broker."""
     if fault == UNCLEAN:
-        # What is at home is what is declared; elsewhere mirrors lead.
-        at_home = [home for home, at in draft.at.items() if home == at]
-        return sorted(name for name in at_home if draft.topology.cluster(name).brokers > 2)
+        return _at_home_of_three(draft)
     if fault == "leadership-move":
         # Elsewhere mirrors lead, or nobody writes.
         return [name for name in _written(draft) if draft.topology.cluster(name).brokers > 1]
@@ -129,6 +127,11 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
             return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
         return spared if fault in _RESTARTED else clusters
     return _brokers(draft, least=1)
+
+
+def _at_home_of_three(draft: Draft) -> list[str]:
+    """Clusters of three brokers or more whose clients are at home: elsewhere mirrors lead."""
+    return sorted(home for home, at in draft.at.items() if home == at and draft.topology.cluster(home).brokers > 2)
 
 
 def _written(draft: Draft) -> list[str]:
