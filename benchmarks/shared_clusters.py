@@ -1,0 +1,92 @@
+"""What clusters that tests share save, against clusters of each test's own.
+
+    python benchmarks/shared_clusters.py [--tests N] [--topology T] [--rounds N]
+
+Wall and CPU seconds (user and system, of pytest and of everything that it started) of a session whose tests each make a topic,
+write to it and read it back: once with `linkflap_shared`, whose clusters are proven clean after every test, and once with
+`linkflap_deployment`, which starts clusters for each test. The two are interleaved, and medians compared. Exits 1 when a test
+fails, or when sharing does not take less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+OWN, SHARED = "linkflap_deployment", "linkflap_shared"
+TEST = """
+import pytest
+from confluent_kafka import Consumer, Producer
+
+
+@pytest.mark.linkflap(topology={topology!r})
+@pytest.mark.parametrize("number", range({tests}))
+def test_what_is_written_is_read({fixture}, number):
+    clusters = {fixture}.clusters
+    if {fixture!r} == "linkflap_shared":
+        topic = {fixture}.topic("A")
+    else:
+        topic = "A.orders"
+        clusters["A"].create_topic(topic, replicas=min(3, len(clusters["A"].brokers)))
+    producer = Producer({{"bootstrap.servers": clusters["A"].bootstrap}})
+    for n in range(100):
+        producer.produce(topic, str(n).encode())
+    assert producer.flush(60) == 0
+    consumer = Consumer({{"bootstrap.servers": clusters["A"].bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}})
+    consumer.subscribe([topic])
+    assert len(consumer.consume(100, timeout=60)) == 100
+    consumer.close()
+"""
+
+
+def cost(folder: Path, fixture: str, tests: int, topology: str) -> tuple[float, float]:
+    """Wall and CPU seconds of one session."""
+    file = folder / f"test_{fixture}.py"
+    file.write_text(TEST.format(fixture=fixture, tests=tests, topology=topology))
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(file)],
+        cwd=folder,
+        env=os.environ | {"PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests", type=int, default=8)
+    parser.add_argument("--topology", default="A->B")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    took: dict[str, list[tuple[float, float]]] = {OWN: [], SHARED: []}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        for number in range(asked.rounds):
+            for fixture in (OWN, SHARED) if number % 2 else (SHARED, OWN):
+                took[fixture].append(cost(folder, fixture, asked.tests, asked.topology))
+    middle = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in took.items()}
+    for name in (OWN, SHARED):
+        wall, cpu = middle[name]
+        print(f"{asked.tests} tests on {asked.topology} with {name}: {wall:.1f} s, {cpu:.1f} CPU s")
+    wall, cpu = (shared / own for shared, own in zip(middle[SHARED], middle[OWN], strict=True))
+    load = os.getloadavg()[0]
+    print(f"ratio {wall:.2f} of the time, {cpu:.2f} of the CPU time; load average {load:.1f}")
+    sys.exit(not (wall < 1 and cpu < 1))
+
+
+if __name__ == "__main__":
+    main()
