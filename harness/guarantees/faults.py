@@ -16,7 +16,17 @@ _CITATION: Final = (
 )
 _BECAUSE: Final = "the elected replica did not have it"
 
-_OF_OFFSETS: Final = ("lost-write", "ghost-ack", "inconsistent-offset", "unseen-write")
+_OF_OFFSETS: Final = (
+    "lost-write",
+    "ghost-ack",
+    "inconsistent-offset",
+    "unseen-write",
+    "phantom-read",
+    "hidden-committed",
+    "internal-skip",
+    "passed-unread",
+    "lso-mismatch",
+)
 
 
 def _line(kind: str, rule: Rule) -> Allowance:
