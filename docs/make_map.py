@@ -72,12 +72,30 @@ PACKAGES = {
     "spark_verify/inspect": "Back to the bytes",
     "benchmarks": "Ratios against a named baseline",
 }
+LISTED = {
+    "chaos/faults": "`linkflap list`",
+    "chaos/scenarios": "`linkflap list`",
+    "chaos/cases/kafka": "docs/track-record.md",
+    "chaos/cases/mirror_maker": "docs/track-record.md",
+    "chaos/cases/cluster_mirroring": "docs/track-record.md",
+    "chaos/cases/judged": "docs/track-record.md",
+    "chaos/cases/guarantees": "docs/track-record.md",
+    "spark_verify/checks": "docs/checks.md",
+}
+"""Folders of things that have a name each, and where those are listed: a map has only what is beside them."""
 
 
 def promise(path: Path) -> str:
     """The first sentence of a module's docstring."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def is_listed(path: Path) -> bool:
+    """Whether the list of its folder has a module: every module of cases, others by their name."""
+    folder = str(path.parent.relative_to(ROOT))
+    named = promise(path).startswith(f"{path.stem.replace('_', '-')}: ") or folder.startswith("chaos/cases/")
+    return folder in LISTED and path.stem != "__init__" and named
 
 
 def render() -> str:
@@ -87,7 +105,10 @@ def render() -> str:
         modules = sorted(p for p in (ROOT / folder).glob("*.py") if promise(p))
         if modules:
             lines += ["", f"## {title}: `{folder}/`", ""]
-            lines += [f"- `{path.name}`: {promise(path)}" for path in modules]
+            lines += [f"- `{path.name}`: {promise(path)}" for path in modules if not is_listed(path)]
+            if folder in LISTED:
+                count = sum(is_listed(path) for path in modules)
+                lines.append(f"- and {count} more, each with the name of what it holds: see {LISTED[folder]}")
     return "\n".join(lines) + "\n"
 
 
