@@ -157,7 +157,7 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """cluster -> when it died (ns): one whose broker died by itself, or a source that a refused failover killed.
+    """cluster -> when it died (ns): one whose broker died by itself, or a source whose failover was refused or not completed.
 
     Left out: clusters of which the last capture found a broker alive.
     """
@@ -166,6 +166,11 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
     for refused in of_kind(events, happened.FailoverRefused):
         begun = [e.time for e in of_kind(events, happened.FaultStart) if e.target == refused.link and e.time <= refused.time]
         died.setdefault(refused.between.source, max(begun, default=refused.time))
+    for fault in of_kind(events, happened.FaultStart):
+        # A mirror that hangs or fails while it fails over promotes nothing, and its source was killed before.
+        done = any(e.link == fault.target and e.time >= fault.time for e in of_kind(events, happened.Failover))
+        if fault.name.forced and not done:
+            died.setdefault(fault.on.source, fault.time)
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 

@@ -60,6 +60,20 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path)
     assert facts.deaths == {"A": began.time}, "what was open there can be ended by nobody"
 
 
+@pytest.mark.parametrize(
+    ("fault", "promoted", "dead"),
+    [("failover-forced", False, True), ("failover-forced", True, False), ("failover-planned", False, False)],
+    ids=["killed, and nothing was promoted", "promoted", "drained, and nothing was promoted"],
+)
+def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(tmp_path, fault, promoted, dead):
+    writer = RunWriter(tmp_path / "run", run())
+    began = writer.write(event("fault-start", "A->B", id="failover", fault=fault))
+    if promoted:
+        writer.write(event("failover", "A->B", kind="forced", fault_time=began.time, open_transactions=1))
+    writer.close("finished")
+    assert plan(tmp_path / "run").facts.deaths == ({"A": began.time} if dead else {})
+
+
 def described(**changed):
     row = {"topic": "A.orders", "partition": 0, "state": "MIRRORING", "mirrors": True, "lag": 3} | changed
     return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
