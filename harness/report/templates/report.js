@@ -385,7 +385,7 @@
     entry(css("--ok"), "COMMIT"); entry(css("--fail"), "ABORT"); entry(css("--c3"), "producer state reset");
     [...who].filter(Boolean).slice(0, 18).forEach((label) => entry(producerColor(label), label));
     if (group.lanes.some((lane) => lane.bins)) legend.appendChild(html("span", "grey: batches that are counted; near anomalies, promotions and faults each is drawn"));
-    if (who.size > 18) legend.appendChild(html("span", `and ${who.size - 18} more producers`));
+    if (who.size > 18) legend.appendChild(html("span", `and ${who.size - 18} more ${who.size === 19 ? "producer" : "producers"}`));
   };
 
   /* ---------- the two together ---------- */
