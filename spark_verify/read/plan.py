@@ -163,15 +163,24 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
     """
     living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.cluster: e.time for e in of_kind(events, happened.BrokerDied)}
+    for cluster, time in (*_refused(events), *_not_completed(events)):
+        died.setdefault(cluster, time)
+    return {cluster: time for cluster, time in died.items() if cluster not in living}
+
+
+def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """The sources of failovers that were refused, and when those had begun."""
     for refused in of_kind(events, happened.FailoverRefused):
         begun = [e.time for e in of_kind(events, happened.FaultStart) if e.target == refused.link and e.time <= refused.time]
-        died.setdefault(refused.between.source, max(begun, default=refused.time))
+        yield refused.between.source, max(begun, default=refused.time)
+
+
+def _not_completed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """The sources of forced failovers that promoted nothing, as their mirrors hung or failed: they had been killed before."""
     for fault in of_kind(events, happened.FaultStart):
-        # A mirror that hangs or fails while it fails over promotes nothing, and its source was killed before.
         done = any(e.link == fault.target and e.time >= fault.time for e in of_kind(events, happened.Failover))
         if fault.name.forced and not done:
-            died.setdefault(fault.on.source, fault.time)
-    return {cluster: time for cluster, time in died.items() if cluster not in living}
+            yield fault.on.source, fault.time
 
 
 def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Mapping[str, int]]:
