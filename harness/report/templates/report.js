@@ -81,12 +81,17 @@
     const [t0, t1] = state.view, x = (t) => left + ((t - t0) / (t1 - t0 || 1)) * (right - left), inverse = (px) => t0 + ((px - left) / (right - left)) * (t1 - t0);
     const panels = data.panels.filter((panel) => Object.keys(panel.lines).length);
     const labels = data.windows.map((w, i) => (phone ? `${i + 1}` : w.label)); // on a phone numbers, which a legend explains
+    // A fault's name is written in its bar, else behind it, else, where the drawing ends, in front of it.
+    const nameOf = (w, i) => {
+      const from = clamp(x(w.start), left, right), to = w.lasting ? from + 6 : clamp(Math.max(x(w.start) + 2, x(w.end)), left, right), across = labels[i].length * 5.9;
+      const inside = !w.lasting && to - from >= across + 8, before = !inside && to + across > right && from - across > left;
+      return { at: inside ? from + 5 : before ? from - 4 : to + 4, before, from: before ? from - across - 8 : from, until: inside || before ? to : to + across + 8 };
+    };
     const free = [], lanes = data.windows.map((w, i) => {
-      const from = x(w.start), end = w.lasting ? from + 6 : x(w.end), written = labels[i].length * 5.9 + 8;
-      const until = end - from < written ? end + written : end;
-      let lane = free.findIndex((end) => end <= from);
+      const name = nameOf(w, i);
+      let lane = free.findIndex((end) => end <= name.from);
       if (lane < 0) lane = free.length < 8 ? free.push(0) - 1 : 7;
-      free[lane] = until + 6;
+      free[lane] = name.until + 6;
       return lane;
     });
     const faultTop = 4, faultRows = Math.max(1, free.length), anomalyY = faultTop + faultRows * 17 + 10;
@@ -106,8 +111,8 @@
       for (const [t, name] of [[w.bite, "bite"], [w.heal, "heal"]]) {
         if (t !== null && t >= t0 && t <= t1 && (!w.lasting || x(t) <= b)) make("line", { x1: x(t), x2: x(t), y1: y, y2: y + 15, stroke: css(name === "bite" ? "--invalid" : "--valid"), "stroke-width": 2 }, g);
       }
-      const across = labels[i].length * 5.9, late = to + across > right && from - across > left;
-      make("text", { x: late ? from - 4 : w.lasting || to - from < across + 8 ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, labels[i]);
+      const name = nameOf(w, i);
+      make("text", { x: name.at, y: y + 11.5, "text-anchor": name.before ? "end" : "start" }, g, labels[i]);
       make("title", {}, g, w.title);
     });
     document.getElementById("timeline-faults").replaceChildren(...(phone ? data.windows : []).map((w, i) => html("span", `${i + 1} ${w.label}, from ${seconds(w.start)} ${w.lasting ? "for good" : `to ${seconds(w.end)}`}`)));
