@@ -60,7 +60,22 @@ def scenario(name: str, wish: Wish) -> Scenario:
     if name not in SCENARIOS:
         raise InputError(f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are {', '.join(SCENARIOS)}")
     made = SCENARIOS[name](wish)
-    return made if wish.clients is None else replace(made, workloads=with_library(made.workloads, wish.clients))
+    if wish.clients is not None:
+        made = replace(made, workloads=with_library(made.workloads, wish.clients))
+    return _stalled(made) if wish.stall_source else made
+
+
+def _stalled(made: Scenario) -> Scenario:
+    """A scenario whose forced failovers find a source that is half-open. Raises InputError where it has no such failover."""
+    if not any(fault.name.forced for fault in made.schedule):
+        raise InputError(f"--stall-source is about forced failovers, and scenario {made.name} has none; leave it out")
+    return replace(
+        made,
+        schedule=tuple(
+            replace(fault, options={**fault.options, "source": "stalled"}) if fault.name.forced else fault
+            for fault in made.schedule
+        ),
+    )
 
 
 __all__ = ["SCENARIOS", "Wish", "scenario"]

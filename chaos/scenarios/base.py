@@ -22,6 +22,8 @@ class Wish:
     mirror_options: Mapping[str, Option] = field(default_factory=dict)
     duration: float | None = None
     clients: str | None = None
+    stall_source: bool = False
+    """Whether each forced failover leaves its source half-open until the mirror is promoted, and kills it then."""
 
     @property
     def dice(self) -> random.Random:

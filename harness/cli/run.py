@@ -75,6 +75,11 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     shell_complete=completion.libraries,
     help="Whose clients: librdkafka, java or java@3.9.2; with a comma they take turns (linkflap list clients).",
 )
+@click.option(
+    "--stall-source",
+    is_flag=True,
+    help="Forced failovers leave their source half-open (SIGSTOP) until the mirror is promoted, and kill it then.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
 @click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
@@ -99,6 +104,7 @@ def run(
     mirror: str | None,
     options: Sequence[str],
     clients: str | None,
+    stall_source: bool,
     seed: int | None,
     duration: float | None,
     out: Path | None,
@@ -126,9 +132,10 @@ def run(
         mirror_options=mirror_options(options),
         duration=duration,
         clients=clients,
+        stall_source=stall_source,
     )
     if scenario_file.is_file(scenario_name):
-        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration, clients=clients)
+        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration, clients=clients, stall_source=stall_source)
         chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
     else:
         chosen = scenario(scenario_name, wish)
@@ -196,7 +203,9 @@ def _check_alone(**given: object) -> None:
     """A file says all of its scenario: InputError for an option that would change it."""
     for name, value in given.items():
         if value:
-            raise InputError(f"--{name} changes a built-in scenario, and a file has its own; write it into the file")
+            raise InputError(
+                f"--{name.replace('_', '-')} changes a built-in scenario, and a file has its own; write it into the file"
+            )
 
 
 def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
@@ -218,6 +227,7 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
     words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()]
     words += ["--duration", str(wish.duration)] if wish.duration else []
     words += ["--clients", shlex.quote(wish.clients)] if wish.clients else []
+    words += ["--stall-source"] if wish.stall_source else []
     return " ".join(words)
 
 

@@ -48,3 +48,16 @@ def test_a_scenario_file_may_ask_for_docker(monkeypatch: pytest.MonkeyPatch, doc
     assert "runtime process" in said(docker_scenario, "--runtime", "process")
     monkeypatch.setenv("LINKFLAP_RUNTIME", "process")
     assert "runtime process" in said(docker_scenario)
+
+
+def test_every_forced_failover_has_a_variant_whose_source_is_half_open(tmp_path: Path) -> None:
+    with_it = said("round-trip", "--stall-source", "--save", str(tmp_path / "one.toml"))
+    assert with_it.count("failover-forced on") == with_it.count("{'source': 'stalled'}") == 1
+    assert 'source = "stalled"' in (tmp_path / "one.toml").read_text()
+    assert "stalled" not in said("round-trip")
+
+
+def test_a_scenario_without_a_forced_failover_has_no_such_variant(tmp_path: Path) -> None:
+    assert "has none" in refused("planned-failover", "--stall-source")
+    said("baseline", "--save", str(tmp_path / "mine.toml"))
+    assert "--stall-source changes a built-in scenario" in refused(str(tmp_path / "mine.toml"), "--stall-source")

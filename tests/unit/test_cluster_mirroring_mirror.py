@@ -220,7 +220,7 @@ def stopping_mirror(monkeypatch, *states):
     made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
     made._recorder = SimpleNamespace(write=written.append)
     made._admin = SimpleNamespace(stop=lambda name, topics, patterns: None, describe=lambda name: rows)
-    made._name, made._promoted, made._stopping = "A-B", False, threading.Lock()
+    made._name, made._promoted, made._watching, made._stopping = "A-B", False, None, threading.Lock()
     monkeypatch.setattr(made, "_destination_partitions", lambda: [("A.orders", n) for n in range(len(rows))], raising=False)
     return made, written
 
@@ -322,5 +322,28 @@ def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation
     log_file(cluster, 2).write_bytes(whole[: int(headers("3-diverged", "A").position[5])])
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     log_file(cluster, 2).write_bytes(whole)
+    watch.close()
+    assert noted == []
+
+
+def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(tmp_path, monkeypatch):
+    """A build says MIRRORING before it has truncated, and another topic's record is through by then."""
+    cluster = copied(tmp_path)
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    made = object.__new__(mirror.ClusterMirror)
+    made._watching, made._running, made._stopping = watch, True, threading.Lock()
+    made.link, made._recorder = LinkSpec(source="B", destination="A"), SimpleNamespace(write=lambda event: event)
+    made._destination = SimpleNamespace(brokers={})
+    monkeypatch.setattr(mirror.ClusterMirror, "lag", lambda self: None)
+    truncate_at(cluster, 21)
+    made.stop()
+    assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
+
+
+def test_what_is_truncated_after_the_end_is_not_noted(tmp_path):
+    cluster = copied(tmp_path)
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    watch.end()
+    truncate_at(cluster, 21)
     watch.close()
     assert noted == []

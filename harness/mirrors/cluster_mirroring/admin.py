@@ -1,5 +1,7 @@
 """The verbs of Cluster Mirroring, called on the Java Admin of the build under test; what is refused is a value with its error.
 
+A verb that this Admin has not, or has with other arguments, is asked of the build's command line (`command_line`) instead.
+
 Each verb has an Admin of its own: one that lives through the loss of a broker ends sooner or later with a mismatch of correlation
 ids, and refuses all that is asked of it afterwards.
 """
@@ -15,6 +17,7 @@ from typing import Final, TypeVar
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.command_line import MirrorCommand
 from linkflap.harness.model.clock import now
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
@@ -23,18 +26,31 @@ DESCRIBE_EVERY: Final = 1.0
 T = TypeVar("T")
 
 
+class NotThere(Exception):
+    """The Java Admin of this build has no such method, or no class of its arguments, as it is called here."""
+
+
 class MirrorAdmin:
-    """The verbs on one cluster. Nothing is started before the first; the JVM dies with this process, or by `close`."""
+    """The verbs on one cluster. Nothing is started before the first; the JVM dies with this process, or by `close`.
+
+    `by_command` are the verbs that the command line is asked for because the Java Admin has them not.
+    """
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
         self._kafka, self._java, self._folder, self._bootstrap = kafka, java, folder, bootstrap
         self._bridge: Bridge | None = None
         self._closed = False
         self._starting = threading.Lock()
+        self._command = MirrorCommand(kafka, java, folder, bootstrap)
+        self.by_command: set[str] = set()
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         """Raises Refused, as every verb here."""
-        self._do("create", lambda admin, java: admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions()))
+
+        def call(admin: Handle, java: Handle) -> Handle:
+            return admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions())
+
+        self._do("create", call, lambda: self._command.create(name, configs))
 
     def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
         """Starts these topics, and whatever else the source has or gets that matches the patterns."""
@@ -43,25 +59,33 @@ class MirrorAdmin:
             options = java.StartMirrorTopicsOptions().includePatterns(list(patterns)).excludePatterns([])
             return admin.startMirrorTopics(name, set(topics), options)
 
-        self._do("start", call)
+        self._do("start", call, lambda: self._command.start(name, topics, patterns))
 
     def stop(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
         """Promotes the destination for these topics."""
-        self._do(
-            "stop",
-            lambda admin, java: admin.stopMirrorTopics(
-                name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
-            ),
-        )
+
+        def call(admin: Handle, java: Handle) -> Handle:
+            return admin.stopMirrorTopics(name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns)))
+
+        self._do("stop", call, lambda: self._command.stop(name, topics, patterns))
 
     def pause(self, name: str, topics: Sequence[str]) -> None:
-        self._do("pause", lambda admin, java: admin.pauseMirrorTopics(name, set(topics), java.PauseMirrorTopicsOptions()))
+        def call(admin: Handle, java: Handle) -> Handle:
+            return admin.pauseMirrorTopics(name, set(topics), java.PauseMirrorTopicsOptions())
+
+        self._do("pause", call, lambda: self._command.pause(name, topics))
 
     def resume(self, name: str, topics: Sequence[str]) -> None:
-        self._do("resume", lambda admin, java: admin.resumeMirrorTopics(name, set(topics), java.ResumeMirrorTopicsOptions()))
+        def call(admin: Handle, java: Handle) -> Handle:
+            return admin.resumeMirrorTopics(name, set(topics), java.ResumeMirrorTopicsOptions())
+
+        self._do("resume", call, lambda: self._command.resume(name, topics))
 
     def delete(self, name: str) -> None:
-        self._do("delete", lambda admin, java: admin.deleteClusterMirror(name, java.DeleteClusterMirrorOptions()))
+        def call(admin: Handle, java: Handle) -> Handle:
+            return admin.deleteClusterMirror(name, java.DeleteClusterMirrorOptions())
+
+        self._do("delete", call, lambda: self._command.delete(name))
 
     def describe(self, name: str) -> list[Row]:
         """The rows of a mirror, those that there are: some may be missing, and some be of a moment ago."""
@@ -71,19 +95,24 @@ class MirrorAdmin:
             found = asked.allDescriptions().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             if name not in found:
                 return []
-            try:
-                return [_row(row) for rows in found[name].topics().values() for row in rows]
-            except (TypeError, ValueError, AttributeError) as error:
-                raise Refused("describe", "UNREADABLE", -1, str(error)[:200]) from error
+            return [_row(row) for rows in found[name].topics().values() for row in rows]
 
-        return self._with("describe", read)
+        return self._asked("describe", read, lambda: self._command.describe(name))
 
-    def _do(self, verb: str, call: Callable[[Handle, Handle], Handle]) -> None:
+    def _do(self, verb: str, call: Callable[[Handle, Handle], Handle], by_command: Callable[[], None]) -> None:
         def run(admin: Handle, jvm: Handle) -> None:
             asked = call(admin, jvm.org.apache.kafka.clients.admin)
             asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
 
-        self._with(verb, run)
+        self._asked(verb, run, by_command)
+
+    def _asked(self, verb: str, run: Callable[[Handle, Handle], T], by_command: Callable[[], T]) -> T:
+        if verb not in self.by_command:
+            try:
+                return self._with(verb, run)
+            except NotThere:
+                self.by_command.add(verb)
+        return by_command()
 
     def _with(self, verb: str, run: Callable[[Handle, Handle], T]) -> T:
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -98,7 +127,11 @@ class MirrorAdmin:
                 admin.close(jvm.java.time.Duration.ofMillis(0))
         except Py4JJavaError as error:
             raise _refused(verb, error.java_exception, jvm) from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise NotThere(str(error)) from error
         except (Py4JError, OSError) as error:
+            if isinstance(error, Py4JError) and "does not exist" in str(error):
+                raise NotThere(str(error)) from error
             raise Refused(verb, "NO_ANSWER", -1, str(error)[:200]) from error
 
     def _settings(self) -> dict[str, object]:

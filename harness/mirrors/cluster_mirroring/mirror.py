@@ -96,12 +96,15 @@ class ClusterMirror:
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
         self._describing: Describing | None = None
+        self._watching: truncations.Watch | None = None
         deployment.at_close(self.close)
 
     def close(self) -> None:
         """Nothing is asked of the build any more."""
         if self._describing is not None:
             self._describing.end()
+        if self._watching is not None:
+            self._watching.end()
         self._admin.close()
 
     @property
@@ -117,13 +120,11 @@ class ClusterMirror:
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
         self._create()
         topics = [*self._topics(), canary]
-        watch = self._watch()
-        try:
-            self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
-            self._running = True
-            self._await_mirroring(began)
-        finally:
-            watch.close()
+        # It goes on when this returns: a partition is MIRRORING, and another's record is through, before its log is truncated.
+        self._watching = self._watch()
+        self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
+        self._running = True
+        self._await_mirroring(began)
         self._describing = self._describing or Describing(self._admin, self._name, self._describe)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
@@ -210,6 +211,11 @@ class ClusterMirror:
 
         return truncations.Watch({tp: truncations.expected(before[tp], source[tp]) for tp in before if tp in source}, note)
 
+    def _watched(self) -> None:
+        """Its truncations are over: those that there were are noted."""
+        if self._watching is not None:
+            self._watching.close()
+
     def crash(self) -> None:
         """There is nothing to kill: the destination's brokers go on. From now on it counts as one that is left alone."""
         self._running = False
@@ -224,6 +230,7 @@ class ClusterMirror:
             if not self._running:
                 return
             drained = self.lag() == 0
+            self._watched()
             answer = VerbAnswer()
             if _runs(self._destination):
                 try:
@@ -242,6 +249,7 @@ class ClusterMirror:
             if self._promoted:
                 return
             drained = self.lag() == 0
+            self._watched()
             wanted = self._destination_partitions()
             self._resets = {tp: from_bytes.resets(h) for tp, h in from_bytes.every(self._destination, wanted).items()}
             answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))

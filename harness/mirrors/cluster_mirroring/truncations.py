@@ -110,7 +110,12 @@ class Watch:
                 self._note(tp, where)
 
     def close(self) -> None:
-        """A last look is taken: what was truncated before this call is noted when it returns."""
+        """A last look is taken: what was truncated before this call is noted when it returns. Safe to call again."""
+        if not self._ended.is_set():
+            self.end()
+            self._look_once()
+
+    def end(self) -> None:
+        """Looks no more: what was not noted by now never is."""
         self._ended.set()
         self._thread.join()
-        self._look_once()

@@ -1,0 +1,138 @@
+"""The verbs of Cluster Mirroring by the build's own command line: for builds whose Java Admin lacks a verb as it is called here.
+
+A call starts a JVM, which takes a second and more. Refused is what it prints: the class of Kafka's exception and its message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.jvm.bridge import OPTIONS
+from linkflap.harness.machine import children
+from linkflap.harness.machine.java import Java
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+
+TOOL: Final = "org.apache.kafka.tools.ClusterMirrorCommand"
+WITHIN: Final = 60.0
+ERRORS: Final[Mapping[str, tuple[str, int]]] = {
+    "ReadOnlyTopic": ("READ_ONLY_TOPIC", 134),
+    "ClusterMirrorAlreadyExists": ("CLUSTER_MIRROR_ALREADY_EXISTS", 136),
+    "UnknownClusterMirror": ("UNKNOWN_CLUSTER_MIRROR", 137),
+    "TopicAlreadyInClusterMirror": ("TOPIC_ALREADY_IN_CLUSTER_MIRROR", 138),
+    "TopicNotInClusterMirror": ("TOPIC_NOT_IN_CLUSTER_MIRROR", 139),
+    "MirrorTopicAlreadyPaused": ("MIRROR_TOPIC_ALREADY_PAUSED", 140),
+    "MirrorTopicNotPaused": ("MIRROR_TOPIC_NOT_PAUSED", 141),
+    "MirrorTopicBeingStopped": ("MIRROR_TOPIC_BEING_STOPPED", 142),
+    "ClusterMirrorNotEmpty": ("CLUSTER_MIRROR_NOT_EMPTY", 143),
+    "ClusterMirrorAuthorization": ("CLUSTER_MIRROR_AUTHORIZATION_FAILED", 144),
+    "InvalidMirrorState": ("INVALID_CLUSTER_MIRROR_STATES", 145),
+    "MirrorTopicNotStopped": ("MIRROR_TOPIC_NOT_STOPPED", 146),
+}
+"""Exception, without that word -> the error's name and code: the command line prints the exception alone."""
+_THROWN: Final = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+?)Exception: (.*)")
+NO_TOPICS: Final = "NO_TOPICS"
+"""What the command line accepts for no topic at all, because none there matches: the verb took no effect."""
+
+
+class MirrorCommand:
+    """The command line on one cluster. Its verbs are those of `MirrorAdmin`, and raise Refused as those do."""
+
+    def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
+        self._kafka, self._java, self._folder, self._bootstrap = kafka, java, folder, bootstrap
+        self._calls = 0
+
+    def create(self, name: str, configs: Mapping[str, str]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{name}.properties"
+        path.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in configs.items()))
+        self._run("create", "--create", "--mirror", name, "--mirror-config", str(path))
+
+    def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
+        self._run("start", "--start", "--mirror", name, "--topics", listed(topics, patterns))
+
+    def stop(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
+        self._run("stop", "--stop", "--mirror", name, "--topics", listed(topics, patterns))
+
+    def pause(self, name: str, topics: Sequence[str]) -> None:
+        self._run("pause", "--pause", "--mirror", name, "--topics", listed(topics))
+
+    def resume(self, name: str, topics: Sequence[str]) -> None:
+        self._run("resume", "--resume", "--mirror", name, "--topics", listed(topics))
+
+    def delete(self, name: str) -> None:
+        self._run("delete", "--delete", "--mirror", name)
+
+    def describe(self, name: str) -> list[Row]:
+        return rows_of(self._run("describe", "--describe", "--json", "--mirror", name), name)
+
+    def _run(self, verb: str, *words: str) -> str:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._calls += 1
+        output = self._folder / f"command-{self._calls}-{verb}.log"
+        command = [
+            str(self._java.path),
+            *OPTIONS,
+            "-cp",
+            self._kafka.classpath,
+            TOOL,
+            "--bootstrap-server",
+            self._bootstrap,
+            *words,
+        ]
+        try:
+            status = children.run(command, name=f"mirror-{verb}", folder=self._folder, output=output, within=WITHIN)
+        except DeadlineExceeded as error:
+            raise Refused(verb, "NO_ANSWER", -1, str(error)) from error
+        said = output.read_text(errors="replace")
+        output.unlink()
+        if status:
+            raise refusal(verb, said)
+        if said.rstrip().endswith(": []") or "for topics [] in" in said:
+            raise Refused(verb, NO_TOPICS, -1, said.strip())
+        return said
+
+
+def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
+    """Topics as the command line takes them: patterns, with commas between them."""
+    return ",".join([*(re.escape(topic).replace("\\-", "-") for topic in topics), *patterns])
+
+
+def refusal(verb: str, said: str) -> Refused:
+    """What it printed as the error that it stands for; UNREADABLE where it names none of Kafka's."""
+    if found := _THROWN.search(said):
+        name, code = ERRORS.get(found[1], (found[1], -1))
+        return Refused(verb, name, code, found[2].strip())
+    return Refused(verb, "UNREADABLE", -1, (said.strip().splitlines() or ["it printed nothing"])[0][:200])
+
+
+def rows_of(said: str, name: str) -> list[Row]:
+    """The rows of `--describe --json`, which other lines may stand before. Raises Refused where there are none to read."""
+    try:
+        every = json.loads(said[said.index("[{") :] if "[{" in said else said[said.index("[]") :])
+        return [
+            Row(
+                topic=str(row["topic"]),
+                partition=int(row["partition"]),
+                state=str(row["state"]),
+                source_offset=int(row["sourceOffset"]),
+                destination_offset=int(row["destinationOffset"]),
+                lag=int(row["lag"]),
+                retries=int(row["retryAttempt"]),
+                error=str(row["errorMessage"] or ""),
+            )
+            for row in every
+            if row["mirror"] == name
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused("describe", "UNREADABLE", -1, f"{error!r}: {said[:150]}") from error
+
+
+def _escaped(value: str) -> str:
+    """As a value of a properties file."""
+    return value.replace("\\", "\\\\")
