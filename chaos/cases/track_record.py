@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from linkflap.chaos.cases import registry
@@ -32,6 +32,12 @@ _KINDS: Final[Mapping[Kind, str]] = {
 _RELIED_ON: Final = ("98", "360", "447", "545", "618", "848", "890", "932", "966", "1228")
 """KIPs whose guarantees clients rely on."""
 _WRITERS: Final = (("wire", "V1"), ("wire", "V2"), ("librdkafka", "V1"), ("librdkafka", "V2"), ("java", "V1"), ("java", "V2"))
+_TRIED: Final = "It did not show where it should: [what was tried](cases.md#what-did-not-show-and-what-was-tried)."
+_DECIDED: Final = """\
+## Which release decides
+
+Cases that were reproduced on some releases and not on others, by whichever client, in as many runs as an answer takes.
+"""
 _GUARANTEES: Final = """\
 ## Which guarantee is held on which client and transaction protocol
 
@@ -44,7 +50,7 @@ where it showed. No entry: the case is not played so. *open*: it can be, and too
 def render(rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
     """The page."""
     found = {key: tally for key, tally in tallies(rows).items() if key[0] in cases}
-    parts = [_HEAD, _summary(found, cases), _by_client(found, cases)]
+    parts = [_HEAD, _summary(found, cases), _by_release(found, cases), _by_client(found, cases)]
     for kind, title in _KINDS.items():
         names = [name for name, case in cases.items() if case.kind == kind]
         parts.append(f"## {title}\n" + "\n".join(_section(cases[name], found) for name in names))
@@ -62,6 +68,22 @@ def _summary(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[st
     lines += [f"| {kind} | {by_kind[kind]} | {run[kind]} | {shown[kind]} |" for kind in _KINDS]
     lines.append(f"| together | {len(cases)} | {len(played)} | {len(reproduced)} |")
     return "\n".join(lines) + "\n"
+
+
+def _by_release(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+    """One row for each case that shows on some releases and not on others."""
+    lines = ["| case | shows on | does not show on |", "|---|---|---|"]
+    for case in cases.values():
+        mine = [tally for key, tally in found.items() if key[0] == case.name and _is_answer(tally, case)]
+        shown = {tally.version for tally in mine if tally.shown}
+        others = {tally.version for tally in mine} - shown
+        if shown and others:
+            lines.append(f"| `{case.name}` | {_listed(shown)} | {_listed(others)} |")
+    return _DECIDED + "\n" + "\n".join(lines) + "\n"
+
+
+def _listed(versions: Iterable[str]) -> str:
+    return ", ".join(sorted(versions, key=_order))
 
 
 def _by_client(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
@@ -110,14 +132,22 @@ def _spoken(tally: Tally) -> str:
 
 def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> str:
     mine = [tally for key, tally in found.items() if key[0] == case.name]
-    lines = [f"### {case.name}", "", f"{case.title}. Smallest schedule: {case.schedule}.", ""]
+    answer = f"A NOT REPRODUCED takes {case.runs} run{'s' if case.runs > 1 else ''}."
+    lines = [f"### {case.name}", "", f"{case.title}. Smallest schedule: {case.schedule}. {answer}", ""]
     if not mine:
         return "\n".join([*lines, "Not played yet.", ""])
+    if is_missed(mine):
+        lines += [_TRIED, ""]
     lines += ["| Kafka | client | transactions | result | expected | date |", "|---|---|---|---|---|---|"]
     for tally in sorted(mine, key=lambda one: (_order(one.version), one.client, one.transactions)):
         row = (tally.version, tally.client, tally.transactions or "default", _words(tally, case), _expected(tally), tally.date)
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, ""])
+
+
+def is_missed(of_one_case: Iterable[Tally]) -> bool:
+    """Whether a case did not show on a release on which it is expected to."""
+    return any(one.expected and one.runs and not one.shown for one in of_one_case)
 
 
 def _order(version: str) -> tuple[int, int, int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from linkflap.chaos.cases import case_named, registry
@@ -9,6 +12,7 @@ from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.results import STORED, load, tallies
 from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.model.wait import until
 
 pytestmark = pytest.mark.integration
 
@@ -39,3 +43,19 @@ def test_what_was_always_reproduced_is_reproduced(tmp_path, name, version, clien
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named(name), variant, count=1, benches=benches)
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)
+
+
+@pytest.mark.nightly
+def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path):
+    words = ("case", "matrix", "KAFKA-15591", "--kafka", "3.9.2", "--kafka", "4.3.1", "--count", "1", "--store", str(tmp_path))
+    command = (sys.executable, "-m", "linkflap", *words)
+    with (tmp_path / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as first:
+        try:
+            until(lambda: first.poll() is not None or load(tmp_path), within=300, what="a first result", every=0.05)
+        finally:
+            first.kill()  # SIGKILL: nothing of it can tidy up
+    assert [row.version for row in load(tmp_path)] == ["3.9.2"], (tmp_path / "first.log").read_text()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "KAFKA-15591 on Kafka 3.9.2 wire: stored already" in done.stderr
+    assert [row.version for row in load(tmp_path)] == ["3.9.2", "4.3.1"]

@@ -139,7 +139,7 @@ def test_results_are_stored_and_added_up(tmp_path):
     page = track_record.render(rows, {"a-case": each})
     assert "| 4.2.0 | librdkafka | default | NOT REPRODUCED 0 of 3 (0 to 56 %) | does not show |" in page
     assert "| 4.3.1 | librdkafka | default | REPRODUCED 4 of 6 (30 to 90 %) | shows |" in page
-    assert page.index("| 4.2.0 ") < page.index("| 4.3.1 ")
+    assert page.index("| 4.2.0 | librdkafka") < page.index("| 4.3.1 | librdkafka")
 
 
 def test_guarantees_by_client_and_protocol(tmp_path):
@@ -167,6 +167,29 @@ def test_guarantees_by_client_and_protocol(tmp_path):
 @pytest.mark.parametrize("kip", ["98", "360", "447", "545", "618", "848", "890", "932", "966", "1228"])
 def test_every_kip_that_clients_rely_on_has_a_case(kip):
     assert [case.name for case in registry().values() if track_record.relied_on(case) == kip]
+
+
+def test_the_release_that_decides_and_where_it_is_missed(tmp_path):
+    each = a_case(runs=3)
+    for version, shown, runs in (("4.3.1", 3, 3), ("4.3.0", 1, 1), ("4.2.0", 0, 3), ("3.9.2", 0, 2)):
+        results.store(tmp_path, results.row(each, a_result(version, shown, runs)))
+    page = track_record.render(results.load(tmp_path), {"a-case": each})
+    assert "| `a-case` | 4.3.0, 4.3.1 | 4.2.0 |" in page, "two runs are no answer"
+    assert "A NOT REPRODUCED takes 3 runs." in page
+    assert "what was tried" not in page, "it did not show where it should not"
+    results.store(tmp_path, results.row(each, a_result("4.4.0", 0, 3)))
+    assert "[what was tried](cases.md#" in track_record.render(results.load(tmp_path), {"a-case": each})
+
+
+def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release():
+    text = (ROOT / "docs" / "cases.md").read_text()
+    tried = text[text.index("## What did not show") :]
+    found: dict[str, list[results.Tally]] = {}
+    for key, tally in results.tallies(results.load(results.STORED)).items():
+        found.setdefault(key[0], []).append(tally)
+    missed = {name for name, tallies in found.items() if not registry()[name].needs and track_record.is_missed(tallies)}
+    assert missed, "some did not"
+    assert {name for name in missed if f"`{name}`" not in tried} == set()
 
 
 def test_results_of_another_schedule_are_not_added_up(tmp_path):
