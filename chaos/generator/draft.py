@@ -7,7 +7,7 @@ others overlap as they come. So no fault is refused its bite by another: a link 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from linkflap.chaos.triggers import Condition, condition
@@ -95,6 +95,13 @@ class Draft:
         self._wants[id_] = wants
         self._ancestors[id_] = {*before, *(a for other in before for a in self._ancestors[other])}
         return spec
+
+    def delay(self, id_: str, triggers: Sequence[tuple[str, int | None]]) -> None:
+        """Has a fault wait for more; what it waited for of the same name, it waits for no longer."""
+        nth = next(nth for nth, fault in enumerate(self.faults) if fault.id == id_)
+        once = condition(self.faults[nth].when)
+        kept = [one for one in once.triggers if one[0] not in dict(triggers)]
+        self.faults[nth] = replace(self.faults[nth], when=str(replace(once, triggers=(*triggers, *kept))))
 
     def _before(self, wants: Wants, during: Collection[str]) -> tuple[str, ...]:
         """The faults that it must come after: the last of each line of them."""

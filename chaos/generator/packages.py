@@ -212,9 +212,17 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     if source in draft.at.values():
         states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
         states.append(("open-partitions", min(2, draft.partitions)))
-    if target in draft.mirrored:
+    if target in draft.mirrored and source in _written_or_mirrored(draft):
         states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
     return Condition(triggers=(draft.dice.choice(states),))
+
+
+def _written_or_mirrored(draft: Draft) -> set[str]:
+    """The clusters that get what clients write by now, as theirs or by mirrors: nothing passes over a link from any other."""
+    found, links = set(draft.at.values()), [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
+    for _ in links:
+        found |= {link.destination for link in links if link.source in found}
+    return found
 
 
 def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> None:
@@ -231,6 +239,10 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> 
         triggers = (*begun, draft.dice.choice(states))
         disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
         during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
+        if during and begun:
+            # Within the disturbance there may be no time for it.
+            triggers = triggers[len(begun) :]
+            draft.delay(during[0], begun)
     once = Condition(during=during, triggers=tuple(triggers))
     draft.add(name, link.name, failover_wants(name, link), once=once, begins=(0.2, 1.0))
     draft.moved = True

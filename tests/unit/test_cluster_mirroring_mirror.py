@@ -23,7 +23,7 @@ from linkflap.harness.log import batches
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.events import FailoverRefused, JournalPartition
+from linkflap.harness.model.events import FailoverRefused, JournalPartition, MirrorStopped
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -331,7 +331,7 @@ def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     made = object.__new__(mirror.ClusterMirror)
-    made._watching, made._running, made._stopping = watch, True, threading.Lock()
+    made._watching, made._running, made._mirrored, made._stopping = watch, True, True, threading.Lock()
     made.link, made._recorder = LinkSpec(source="B", destination="A"), SimpleNamespace(write=lambda event: event)
     made._destination = SimpleNamespace(brokers={})
     monkeypatch.setattr(mirror.ClusterMirror, "lag", lambda self: None)
@@ -347,3 +347,42 @@ def test_what_is_truncated_after_the_end_is_not_noted(tmp_path):
     truncate_at(cluster, 21)
     watch.close()
     assert noted == []
+
+
+def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path):
+    (tmp_path / "tail").mkdir()
+    cluster = copied(tmp_path / "tail")
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    assert watch.owed == [("tx", 0)]
+    truncate_at(cluster, 21)
+    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    assert watch.owed == []
+    watch.close()
+    (tmp_path / "none").mkdir()
+    nothing, _ = watched(copied(tmp_path / "none", moment="1-before-stop"), headers("3-diverged", "B"))
+    assert nothing.owed == []
+    nothing.close()
+
+
+def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_mirror_that_ran(monkeypatch):
+    made, written = stopping_mirror(monkeypatch, "FAILED")
+
+    def never(began):
+        raise DeadlineExceeded(110.0, "every partition to be MIRRORING", "1 FAILED")
+
+    made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()
+    made._running = made._mirrored = False
+    made._admin.start = lambda name, topics, patterns: None
+    made._destination = SimpleNamespace(brokers={})
+    monkeypatch.setattr(mirror, "create", lambda admin, topics: None)
+    monkeypatch.setattr(made, "_create", lambda: None, raising=False)
+    monkeypatch.setattr(made, "_topics", lambda: {"A.orders": 1}, raising=False)
+    monkeypatch.setattr(made, "_watch", lambda: truncations.Watch({}, print), raising=False)
+    monkeypatch.setattr(made, "_await_mirroring", never, raising=False)
+    with pytest.raises(FaultError, match=r"refused for 120 s with NEVER_MIRRORED \(0\)"):
+        made.start()
+    (found,) = (event for event in written if isinstance(event, FailoverRefused))
+    assert (found.mode, found.error, found.seconds) == ("planned", "NEVER_MIRRORED", 120.0)
+    made.stop()
+    assert not made.alive
+    assert not [event for event in written if isinstance(event, MirrorStopped)]

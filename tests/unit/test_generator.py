@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -240,3 +241,29 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap():
     assert condition(first.when).after == condition(other.when).after == ()
     assert condition(both.when).after == (first.id, other.id)
     assert condition(last.when).after == (both.id,)  # what that one follows goes without saying
+
+
+@pytest.mark.parametrize(("mirrored", "waited_for"), [({"B->C"}, False), ({"A->B", "B->C"}, True)])
+def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(mirrored, waited_for):
+    """Clients that came back to A, and no mirror from there: a mirror from B to C has nothing to be behind of."""
+    seen = set()
+    for seed in range(60):
+        draft = Draft(topology=parse("A->B->C"), dice=random.Random(seed))
+        draft.up, draft.mirrored, draft.at = {"A", "B", "C"}, set(mirrored), {"A": "A"}
+        seen |= {name for name, _ in generator.packages.moment("link-latency", "B->C", draft, Wants()).triggers}
+    assert ("mirror-behind" in seen) == ("open-at-destination" in seen) == waited_for
+    assert "transactions-ended" in seen
+
+
+def test_a_failover_within_a_disturbance_finds_clients_that_have_begun_before_that():
+    """A flap of two seconds is over before a busy machine has ended so many transactions."""
+    within = 0
+    for seed in range(200):
+        made = generate(seed, 1, Coverage(), EVERY, guided=False)
+        faults = {fault.id: fault for fault in made.schedule}
+        first = next((fault for fault in made.schedule if fault.name.fails_over), None)
+        for id_ in condition(first.when).during if first else ():
+            within += 1
+            assert "transactions-ended" in dict(condition(faults[id_].when).triggers)
+            assert "transactions-ended" not in dict(condition(first.when).triggers)
+    assert within

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,11 @@ from linkflap.harness.wire.offsets import bounds, quiet
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 _ASK_SECONDS: Final = 5.0
+TRUNCATES_WITHIN: Final = 15.0
+"""How long a mirror that takes topics over is waited for to truncate, once it says that it mirrors."""
 STOPPING: Final = "STOPPING"
+NEVER_MIRRORED: Final = "NEVER_MIRRORED"
+"""The error of a failback whose mirror was started and never mirrored: nobody can fail over along it."""
 NO_EFFECT: Final = "ACCEPTED_WITHOUT_EFFECT"
 """A stop that was accepted, of partitions that are neither STOPPED nor STOPPING when it should long be over."""
 
@@ -92,7 +97,7 @@ class ClusterMirror:
         self._nth: int = nth
         folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{nth}"
         self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
-        self._running = self._promoted = False
+        self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
         self._describing: Describing | None = None
@@ -114,17 +119,25 @@ class ClusterMirror:
 
     def start(self) -> None:
         """Makes the mirror, starts its topics and waits until a record went through. Raises DeadlineExceeded with what describe
-        says, SetupError where a verb is refused for good."""
+        says, SetupError where a verb is refused for good, FaultError where it was to take topics over and never did."""
         began = time.monotonic()
         canary = topic_name(self.link.source, CANARY)
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
         self._create()
         topics = [*self._topics(), canary]
-        # It goes on when this returns: a partition is MIRRORING, and another's record is through, before its log is truncated.
-        self._watching = self._watch()
+        watch = self._watching = self._watch()
         self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
         self._running = True
-        self._await_mirroring(began)
+        try:
+            self._await_mirroring(began)
+        except DeadlineExceeded as error:
+            if self._reverses is None:
+                raise
+            raise self._not_promoted("planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS) from error
+        self._mirrored = True
+        # A partition is MIRRORING, and another's record is through, before its log is truncated. One that never is, is judged so.
+        with suppress(DeadlineExceeded):
+            until(lambda: not watch.owed, within=TRUNCATES_WITHIN, every=0.05, what=f"logs of {self.link.destination} to part")
         self._describing = self._describing or Describing(self._admin, self._name, self._describe)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
@@ -238,7 +251,8 @@ class ClusterMirror:
                 except Refused as error:
                     answer = VerbAnswer(error=str(error))
             self._running = False
-            self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, paused=answer))
+            if self._mirrored:
+                self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, paused=answer))
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Promotes the destination: stop, until it is accepted, and until every partition's log has its reset.
@@ -275,8 +289,9 @@ class ClusterMirror:
         except Refused as error:
             raise self._not_promoted(kind, error) from error
 
-    def _not_promoted(self, kind: FailoverKind, error: Refused) -> FaultError:
+    def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float = 0.0) -> FaultError:
         """Writes down a failover that was refused for as long as it was asked, or accepted and not carried out."""
+        seconds = seconds or STOP_SECONDS
         states = self._states()
         self._recorder.write(
             FailoverRefused(
@@ -286,11 +301,11 @@ class ClusterMirror:
                 code=error.code,
                 message=error.message,
                 states=states,
-                seconds=STOP_SECONDS,
+                seconds=seconds,
             )
         )
         return FaultError(
-            f"the failover of {self.link.name} was refused for {STOP_SECONDS:.0f} s with {error.name} ({error.code}): "
+            f"the failover of {self.link.name} was refused for {seconds:.0f} s with {error.name} ({error.code}): "
             f"{error.message} ({states})"
         )
 

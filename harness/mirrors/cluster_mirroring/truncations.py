@@ -109,6 +109,11 @@ class Watch:
                 del self._left[tp]
                 self._note(tp, where)
 
+    @property
+    def owed(self) -> list[TopicPartition]:
+        """Partitions that have something to lose, and have not lost it."""
+        return [tp for tp, (where, _) in list(self._left.items()) if where.offset < where.end]
+
     def close(self) -> None:
         """A last look is taken: what was truncated before this call is noted when it returns. Safe to call again."""
         if not self._ended.is_set():
