@@ -66,9 +66,13 @@ class Replays:
 
     _left: dict[int, Try] = field(default_factory=dict)
 
+    def shrinks(self) -> None:
+        """The budget is that of shrinking, from now on: however long a replay of the failure took."""
+        self._began = time.monotonic()
+
     @property
     def spent(self) -> bool:
-        """Whether the budget is used up: by the time that the runs took, also those of before."""
+        """Whether the budget is used up."""
         return time.monotonic() - self._began >= self.seconds
 
     def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]:

@@ -65,6 +65,7 @@ def _one(folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], s
     (rate,) = replays([scenario], times=plan.replays)
     say(f"{kind}: failed like that in {rate}")
     shrunk = Shrunk(scenario=scenario, rate=rate, steps=0)
+    replays.shrinks()
     if rate.failed and plan.shrink_seconds:
         shrinker = Shrinker(fails=replays, accepted=lambda made: _accept(smallest, made, kind, say), measures=plan.replays)
         shrunk = shrinker.shrink(scenario, rate)

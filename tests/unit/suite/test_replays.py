@@ -1,0 +1,18 @@
+"""The budget of shrinking: replays of a failure that take long leave it as it is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import cast
+
+from linkflap.harness.suite.replays import Replays
+from linkflap.harness.suite.work import Works
+
+
+def test_the_time_that_replays_take_is_no_time_of_shrinking(tmp_path: Path) -> None:
+    replays = Replays(folder=tmp_path, kind="lost-write:lost-write", works=cast(Works, None), seconds=600.0)
+    replays._began = time.monotonic() - 700.0
+    assert replays.spent
+    replays.shrinks()
+    assert not replays.spent
