@@ -3,6 +3,8 @@
 MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ; each partition goes to the one of the same number through one
 task, in order. Equality is therefore over (payload id, digest of timestamp, key, value and headers), in order, without
 offsets. A tail that is missing is lag: RPO when the source was given up by force, nobody's to say when the run just ended.
+A mirror that keeps offsets is compared from where the source's log begins, or is compacted to; where they move, records that the
+source may have deleted leave the check unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     not_promoted,
     repeated_at_source,
 )
-from linkflap.spark_verify.facts.view import Ints, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -39,7 +41,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
-    findings: list[Finding] = [] if compared.mirrored_range.far else list(examined(compared.generation, offsets))
+    gone = _nothing_to_compare_with(view, compared)
+    findings: list[Finding] = [] if compared.mirrored_range.far else list(examined(compared.generation, offsets[~gone]))
     if not_promoted(view, compared.generation):
         reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored is unknown"
         return [*findings, Unjudged(reason=reason)]
@@ -49,7 +52,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     return [
         *findings,
         *_repeats(view, compared),
-        *_strangers(compared),
+        *_strangers(compared, gone, kept=view.mirror.guarantee.offsets_kept),
         *_holes(compared),
         *_inversions(compared),
         *_divergences(compared),
@@ -96,7 +99,16 @@ def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     return found
 
 
-def _strangers(compared: Hop) -> Sequence[Finding]:
+def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
+    """Per mirrored record, whether the source has deleted or compacted what was at its offset; never so where offsets move."""
+    source, offsets = compared.source.replica, compared.destination.replica.records.offset[compared.mirrored]
+    if not view.mirror.guarantee.offsets_kept:
+        return np.zeros(len(offsets), np.bool_)
+    floor = max(source.log_start, view.compacted.get(source.cluster, 0))
+    return np.asarray((compared.position < 0) & (offsets < floor))
+
+
+def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
     offsets = compared.destination.replica.records.offset[compared.mirrored]
     # A first segment may begin before the log does: segments roll where each broker rolls them, and only complete ones go.
     nowhere = np.flatnonzero((compared.position < 0) & (offsets >= compared.destination.replica.log_start))
@@ -107,8 +119,8 @@ def _strangers(compared: Hop) -> Sequence[Finding]:
         row = int(hidden[hidden >= 0][start])
         state, offset = compared.source.state_of(row), int(compared.source.replica.records.offset[row])
         findings.append(_found(compared, "mirrored-aborted", nowhere[hidden >= 0][start:end], state=state, source_offset=offset))
-    phantom = nowhere[hidden < 0]
-    if len(phantom) and (compared.source.replica.log_start > 0 or compared.gaps):
+    phantom = nowhere[(hidden < 0) & ~gone[nowhere]]
+    if len(phantom) and not kept and (compared.source.replica.log_start > 0 or compared.gaps):
         why = "which is compacted" if compared.gaps else "whose start was deleted"
         reason = f"{len(phantom)} mirrored records are not in the log of {compared.source.replica.cluster}, {why}"
         return [*findings, Unjudged(reason=reason)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
@@ -25,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             # Where clients wrote and nothing was promoted nobody can tell what was mirrored.
             if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
-            for part in (_repeats, _strangers, _holes, _inversions, _divergences):
+            for part in (_repeats, partial(_strangers, plain), _holes, _inversions, _divergences):
                 found += [plain.anomaly(kind, cluster, offset) for kind, offset in part(compared)]
     return found
 
@@ -38,8 +39,8 @@ def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
             yield "mirrored-duplicate", record.offset
 
 
-def _strangers(compared: Compared) -> Iterator[tuple[str, int]]:
-    sent = {r.uid for r in compared.sent}
+def _strangers(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
+    sent, floor = {r.uid for r in compared.sent}, max(compared.source.log_start, compared.gaps)
     for record in compared.came:
         # A segment may begin before the log does.
         if record.uid in sent or record.offset < compared.destination.log_start:
@@ -47,7 +48,7 @@ def _strangers(compared: Compared) -> Iterator[tuple[str, int]]:
         there = compared.source.of(record.uid)
         if there is not None and there.state in ("aborted", "open"):
             yield "mirrored-aborted", record.offset
-        elif compared.source.log_start == 0 and not compared.gaps:
+        elif record.offset >= (floor if plain.keeps else 0) and (plain.keeps or not floor):
             yield "mirror-phantom", record.offset
 
 

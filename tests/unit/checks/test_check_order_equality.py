@@ -2,6 +2,7 @@
 
 import pytest
 
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Window
 from tests.unit.checks.histories import (
     SECOND,
@@ -43,6 +44,10 @@ ACCEPTED = {
     "a segment that begins before the log does": (
         view([Log("A", start=1).data(2), Log("B", start=1).data(1, at=0).data(2)]),
         {"B/mirrored": 2},
+    ),
+    "deleted at the source, where offsets are kept": (
+        view([Log("A", start=1).data(2), Log("B").data(1, 2)], mirror_kind="shadow"),
+        {"B/mirrored": 1},
     ),
     "emptied, and copied back": (emptied(1, 2, 8), {"A/mirrored": 3, "B/mirrored": 2}),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
@@ -93,6 +98,18 @@ def test_a_deleted_log_start_makes_strangers_unjudged():
     seen = view([Log("A", start=1).data(2), Log("B").data(1, 2)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
+
+
+@pytest.mark.parametrize(("a", "compacted"), [(Log("A", start=1).data(2), {}), (Log("A").skip(1).data(2), {"A": 1})])
+def test_but_where_offsets_are_kept_only_what_lies_below_is_left_out(a, compacted):
+    for b, wrong in ((Log("B").data(1).data(2), []), (Log("B").data(1).data(2).data(9), [("mirror-phantom", "B", 2)])):
+        seen = view([a, b], mirror_kind="shadow", compacted=compacted)
+        assert (anomalies(NAME, seen), unjudged(NAME, seen)) == (wrong, [])
+
+
+def test_with_nothing_left_to_compare_with_nothing_is_examined():
+    seen = view([Log("A", start=2), Log("B").data(1).data(2)], mirror_kind="shadow")
+    assert list(REGISTRY[NAME].kernel(seen)) == []
 
 
 FLAP = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
