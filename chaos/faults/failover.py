@@ -168,8 +168,8 @@ class FailoverForced(_Failover):
         # The one that the trigger saw may have ended since.
         with contextlib.suppress(DeadlineExceeded):
             until(self._some_open, within=OPENS_WITHIN, every=0.005, what=f"a transaction to be open on {self._source.name}")
-        died = now()
         self._end_source(stall=self._stalled)
+        died = now()  # not before: until the last broker is gone, clients are asking and get answers
         # Before, one that was about to end may have been the only one; afterwards, clients may have given theirs up already.
         self._open_transactions = max(self._open_transactions, self._world.clients.open_transactions(self._source.name))
         try:

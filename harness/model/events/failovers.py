@@ -14,7 +14,8 @@ from linkflap.harness.model.topology import TopicPartition
 class Failover(OfLink, frozen=True, kw_only=True):
     """The mirror has ended and the destination is promoted (`chaos.faults.failover`).
 
-    `fault_time` (ns) is when the source was given up; `open_transactions` were open there then, -1 where nobody could ask.
+    `fault_time` (ns) is when the source was given up: forced, when the last of its brokers had ended or stood still; planned,
+    when clients were asked to pause. `open_transactions` were open there then, -1 where nobody could ask.
     """
 
     mode: Literal["planned", "forced"] = msgspec.field(name="kind")
