@@ -131,6 +131,8 @@ class Check:
     makes it unknown.
     `judges_readers`: it judges what readers got; others with reads among their inputs learn from them what must be there.
     `only_relays`: it looks at what relays read, and at no other reader.
+    `only_of`: it examines nothing but transactions, or batches of producers that have an id. Of a recorded run in which no client
+    asked for one nothing is due.
     `measure`: from all partial findings of a run, and its events, what its failovers cost.
     `follows` names the checks of whose anomalies those of this one may be a consequence (`spark_verify.verdict.causes`).
     """
@@ -156,6 +158,7 @@ class Check:
     time_based: bool = False
     judges_readers: bool = False
     only_relays: bool = False
+    only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
     follows: frozenset[str] = frozenset()
 
@@ -163,4 +166,5 @@ class Check:
     def due_where(self) -> str:
         """Where something is due, in words."""
         words = {"native": "where clients write", "mirrored": "where a link leads"}
-        return self.when or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))
+        asked = f", once a client has asked for {self.only_of}" if self.only_of else ""
+        return (self.when or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))) + asked

@@ -137,5 +137,6 @@ CHECK = Check(
     follows=frozenset({"marker-pairing", "internal-topics"}),
     kernel=kernel,
     unit="transactions",
+    only_of="transactions",
     due=frozenset({"native"}),
 )

@@ -227,6 +227,7 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="transactions",
+    only_of="transactions",
     due=frozenset({"native"}),
     only_our_records=True,
     of_one_cluster=True,

@@ -258,6 +258,7 @@ CHECK = Check(
     from_bytes=True,
     combine=combine,
     unit="batches",
+    only_of="producer ids",
     due=frozenset({"native"}),
     only_our_records=True,
 )

@@ -222,6 +222,7 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="batches",
+    only_of="producer ids",
     due=frozenset({"native"}),
     of_one_cluster=True,
 )

@@ -230,5 +230,6 @@ CHECK = Check(
     kernel=kernel,
     combine=combine,
     unit="transactions",
+    only_of="transactions",
     due=frozenset({"native"}),
 )

@@ -48,6 +48,7 @@ def check_result(
     damage: Sequence[Damage],
     unmeasured: Sequence[str],
     quiet: Sequence[Silent],
+    asked_for: Collection[str],
 ) -> CheckResult:
     examined = _examined(rows)
     allowed = sum(a.allowed for a in found)
@@ -55,7 +56,7 @@ def check_result(
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
     unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
-    due, failed = all_due(check, planned, run), failed_parts(events)
+    due, failed = all_due(check, planned, run, asked_for), failed_parts(events)
     something = bool(due or examined)
     reasons = [
         *unfounded,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
@@ -14,9 +14,9 @@ from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, Faile
 from linkflap.spark_verify.read.plan import RunPlan
 
 
-def all_due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
-    """(cluster, origin) of all that is due."""
-    if not (run.recorded or check.examines_any_log):
+def all_due(check: Check, planned: RunPlan, run: Run, asked_for: Collection[str]) -> Sequence[tuple[str, str]]:
+    """(cluster, origin) of all that is due; `asked_for` is what clients did that not all do (`Check.only_of`)."""
+    if not (run.recorded or check.examines_any_log) or (run.recorded and check.only_of and check.only_of not in asked_for):
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
@@ -90,7 +90,7 @@ def nothing_seen(
         else:
             why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
             yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
-    if not due and check.due_at is None and "native" in check.due and recorded:
+    if not due and check.due_at is None and "native" in check.due and recorded and not check.only_of:
         yield "nothing was due to be examined: the scenario has no workload"
 
 

@@ -96,7 +96,9 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         found = _anomalies(by_check[check.name], planned)
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
-        result = check_result(check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet)
+        result = check_result(
+            check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet, done.asked_for
+        )
         results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
     results += _of_the_run(reader, events, planned, damage, done, quiet)

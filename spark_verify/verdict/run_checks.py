@@ -80,7 +80,8 @@ def _folder(reader: RunReader, captured: Captured) -> str:
 
 @dataclass(slots=True)
 class Done:
-    """What a run did, counted row by row. `last_read` is when a poll last returned anything.
+    """What a run did, counted row by row. `last_read` is when a poll last returned anything; `asked_for` are transactions and
+    producer ids, where a client had or wanted any.
 
     `clients` are the producer incarnations by their number, each client's in the order in which they began.
     """
@@ -92,6 +93,7 @@ class Done:
     last_read: int = 0
     readers: Histories = field(default_factory=Histories)
     clients: dict[int, str] = field(default_factory=dict)
+    asked_for: set[str] = field(default_factory=set)
 
     def operation(self, row: Operation) -> None:
         """Counts a row of an operation."""
@@ -101,6 +103,10 @@ class Done:
         self.readers.operation(row)
         self.committed += ended and row.ending == "commit"
         self.aborted += ended and row.ending == "abort"
+        if row.transactional_id or row.kind != "send":
+            self.asked_for |= {"transactions", "producer ids"}
+        elif row.producer_id >= 0:
+            self.asked_for.add("producer ids")
 
     def poll(self, row: Poll) -> None:
         """Counts what a poll returned."""

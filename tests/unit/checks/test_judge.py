@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
@@ -78,6 +79,34 @@ def test_a_check_that_had_nothing_to_look_at_says_so(recorded):
         Verdict.NOT_DUE,
         "nothing to examine: of records, due are those mirrored to where a group fails over, if the mirror carries its offsets",
     )
+
+
+OF_TRANSACTIONS = ("commit-aborted", "torn-transaction", "marker-pairing")
+OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "due"),
+    [
+        ("send", {}, ()),
+        ("send", {"producer_id": 7, "producer_epoch": 0}, OF_PRODUCER_IDS),
+        ("send", {"transactional_id": "x"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
+        ("init", {}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
+        ("transaction", {"ending": "open"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
+    ],
+)
+def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_asked_for_some(recorded, kind, rest, due):
+    for phase in ("invoke", "return"):
+        recorded.operations.write(
+            Operation(number=9, phase=phase, time=now(), client="client", process=1, cluster="A", kind=kind, **rest)
+        )
+    folder = recorded.close(commits=0, aborts=0)
+    every = (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)
+    assert {check.name for check in REGISTRY.values() if check.only_of} == set(every)
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", *every)
+    assert {c.name for c in judgement.checks[1:6] if c.verdict is Verdict.UNKNOWN} == set(due)
+    assert {c.name for c in judgement.checks[1:6] if c.verdict is Verdict.NOT_DUE} == {*every} - {*due}
+    assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
 def test_what_was_not_due_counts_neither_way(recorded):
