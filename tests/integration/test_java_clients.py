@@ -38,6 +38,7 @@ from linkflap.harness.workloads.make_crew import make
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
+from tests.cells import topology
 
 pytestmark = pytest.mark.integration
 
@@ -66,16 +67,16 @@ def recording(
     folder: Path, workloads: tuple[WorkloadSpec, ...], before: Callable[[ProcessDeployment], None] = lambda _: None
 ) -> Iterator[Recording]:
     """A broker with these workloads at work; captured and closed after the block. `before` is done to it first."""
-    topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
-    workloads = jvms.resolve(workloads, topology)
+    alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
+    workloads = jvms.resolve(workloads, alone)
     scenario = Scenario(
-        name="java", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=workloads, schedule=()
+        name="java", about="", seed=7, topology=alone, mirror=MirrorSpec(kind="none"), workloads=workloads, schedule=()
     )
     run = Run(
         format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
     )
     writer = RunWriter(folder, run)
-    with deploy(topology, folder=folder.parent / "clusters", recorder=writer) as deployment:
+    with deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
         admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
         there = dict.fromkeys(topics(workloads), PARTITIONS)
         for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
@@ -222,9 +223,9 @@ def of(scenario: str, clients: str, **more: str) -> pytest.param:
 @pytest.mark.parametrize(
     "name",
     [
-        *(of(name, "java") for name in SCENARIOS),
+        *(of(name, "java", topology=topology(name, "")) for name in SCENARIOS),
         of("link-flap", "java,librdkafka"),
-        of("relay", "java,librdkafka"),
+        of("relay", "java,librdkafka", topology=topology("relay", "")),
         of("link-flap", "java@3.9.2"),
         of("failover-open-transactions", "java@3.9.2"),
         of("link-flap", "java@4.3.1", topology="A@3.9.2->B@3.9.2"),

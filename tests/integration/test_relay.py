@@ -28,6 +28,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.finding_rows import FindingRow
+from tests.cells import BEFORE_KAFKA_20734, topology
 
 pytestmark = pytest.mark.integration
 
@@ -39,8 +40,6 @@ WORKLOADS = (
 )
 PARTITIONS = 2
 ENOUGH = 150
-BEFORE_KAFKA_20734 = "4.1.2"
-"""4.3.1 can lose the marker of a commit that arrives while the only broker starts: the relays then wait behind it for ever."""
 
 
 def judged(folder: Path) -> list[FindingRow]:
@@ -66,15 +65,15 @@ def finished(writer: RunWriter) -> Iterator[None]:
 
 def recorded(folder: Path) -> None:
     """A run: a broker with relays at work is killed and started again, and they go on."""
-    topology = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
+    alone = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
     scenario = Scenario(
-        name="relays", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=WORKLOADS, schedule=()
+        name="relays", about="", seed=7, topology=alone, mirror=MirrorSpec(kind="none"), workloads=WORKLOADS, schedule=()
     )
     run = Run(
         format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
     )
     writer = RunWriter(folder, run)
-    with finished(writer), deploy(topology, folder=folder.parent / "clusters", recorder=writer) as deployment:
+    with finished(writer), deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
         cluster = deployment.clusters["A"]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         there = dict.fromkeys(topics(WORKLOADS), PARTITIONS)
@@ -133,13 +132,16 @@ def rewritten(folder: Path, change) -> None:
 
 SPARK = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 SEED = secrets.randbits(32)
+CLUSTERS = topology("relay", "")
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("shadow", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", mirror="shadow", seed=SEED)]),
-        pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", mirror="mm2", seed=SEED)]),
+        pytest.param(
+            "shadow", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="shadow", seed=SEED)]
+        ),
+        pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="mm2", seed=SEED)]),
     ],
 )
 def test_relays_go_on_after_a_failover(linkflap_run, name):

@@ -14,6 +14,7 @@ from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.recording.run import check
+from tests.cells import topology
 from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -35,7 +36,9 @@ def cells():
             continue
         in_ci = (name, mirror, runtime) in IN_CI
         seed = 1279 if in_ci else secrets.randbits(32)
-        marks = [pytest.mark.linkflap(scenario=name, mirror=mirror, runtime=runtime, seed=seed)]
+        marks = [
+            pytest.mark.linkflap(scenario=name, topology=topology(name, ""), mirror=mirror, runtime=runtime, seed=seed),
+        ]
         yield pytest.param(runtime, id=f"{name}-{mirror}-{runtime}", marks=marks if in_ci else [*marks, pytest.mark.nightly])
 
 

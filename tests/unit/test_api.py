@@ -25,6 +25,17 @@ def test_importing_it_imports_nothing_else():
     assert done.stdout.strip() == "['linkflap']"
 
 
+def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path):
+    """What the plugin costs then is two modules, whatever else linkflap needs."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text("def pytest_unconfigure():\n    " + EXPECTED.replace("; ", "\n    ") + "\n")
+    (tmp_path / "test_theirs.py").write_text("def test_theirs():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path, env=environment)
+    assert done.stdout.splitlines()[-1] == "['linkflap', 'linkflap.pytest_plugin']"
+
+
 def test_every_public_name_is_where_type_checkers_are_sent():
     tree = ast.parse((ROOT / "__init__.py").read_text())
     typed = {

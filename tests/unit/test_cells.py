@@ -34,3 +34,4 @@ def test_it_is_the_same_each_time_and_empty_of_nothing():
 def test_a_cell_secures_every_cluster_of_its_scenario():
     assert topology("chain-flap", "tls+scram") == "A{tls+scram}->B{tls+scram}->C{tls+scram}"
     assert topology("broker-loss", "") == "A:3->B:3"
+    assert topology("relay", "tls+scram") == "A@4.1.2{tls+scram}->B@4.1.2{tls+scram}"
