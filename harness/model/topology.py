@@ -115,8 +115,10 @@ def topic_pattern(homes: tuple[str, ...]) -> str:
     return "(" + "|".join(homes) + r")\..*"
 
 
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
-"""Kafka's own topics that producers, transactions and groups are judged by."""
+MIRROR_STATE: Final = "__mirror_state"
+"""Where a cluster that mirrors keeps the states of its partitions (KIP-1279); released Kafka has no such topic."""
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", MIRROR_STATE)
+"""Kafka's own topics that producers, transactions, groups and mirrors are judged by."""
 
 
 def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:

@@ -1,7 +1,8 @@
 """internal-topics: Kafka's own topics are sound, and say of transactions and groups what the data and the clients say (KIP-98).
 
-Of `__transaction_state`, `__consumer_offsets` and `__cluster_metadata`, below the high watermark: CRCs are right, replicas agree,
-and no offset is missing where no cleaner was. A capture of a running cluster may stop in the middle of a batch above that.
+Of `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a build of KIP-1279, `__mirror_state`, below the high
+watermark: CRCs are right, replicas agree, and no offset is missing where no cleaner was. A capture of a running cluster may stop
+in the middle of a batch above that.
 
 A coordinator writes that a transaction is complete when every partition has its marker (`spark_verify.checks.parts.coordinated`):
 so the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided,

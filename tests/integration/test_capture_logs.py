@@ -14,7 +14,7 @@ from linkflap.harness.capture.logs import Captures
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
-from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, topic_name
+from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, MIRROR_STATE, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -22,6 +22,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
 
 TOPIC = "A.records"
+RELEASED = [topic for topic in INTERNAL_TOPICS if topic != MIRROR_STATE]
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
@@ -96,7 +97,7 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
         stop.set()
         thread.join(60)
     by_partition, ends = captured(writer.root, "9-end", "A")
-    assert {topic for topic, _ in by_partition} == {TOPIC, *INTERNAL_TOPICS}
+    assert {topic for topic, _ in by_partition} == {TOPIC, *RELEASED}
     assert len(taken) == sum(map(len, by_partition.values())) == 3 * (2 + 3)
     for tp, rows in by_partition.items():
         assert [row.broker for row in rows] == [1, 2, 3]
@@ -131,7 +132,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
         for row in of_a[tp]:
             # The checkpoint file may know more than the last sample; it never knows more than there was.
             assert highs[tp] - 1 <= row.high_watermark <= highs[tp] <= ends[*tp, row.broker]
-    for topic in INTERNAL_TOPICS:
+    for topic in RELEASED:
         assert sum(row.leader for row in of_a[topic, 0]) == 1
     for row in of_a[TOPIC, 0]:
         folder = a.brokers[row.broker].log_dir / f"{TOPIC}-0"

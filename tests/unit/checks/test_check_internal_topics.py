@@ -16,6 +16,7 @@ from linkflap.harness.log.coordinators import (
     TransactionState,
 )
 from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.topology import MIRROR_STATE
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Window
@@ -301,3 +302,8 @@ def test_what_is_examined_are_batches_of_kafkas_own_topics():
 def test_no_other_check_looks_at_them():
     corrupt = own(written(1, crc_ok=False))
     assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {"internal-topics"}
+
+
+def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too():
+    assert judged(own([written(2), second(1, 2)], MIRROR_STATE)) == ([], [])
+    assert judged(own(written(1).skip(1).data(-1), MIRROR_STATE)) == ([("offsets-missing", "A", MIRROR_STATE, 1)], [])
