@@ -49,7 +49,7 @@ CASE = Case(
         "acknowledged commit away."
     ),
     sources=("KIP-1279 discussion, AS30 (Andrew Schofield): transactions in flight at a stop", "KIP-98, atomicity"),
-    expected=(Expected(shows=True, since="3.9.1"),),
+    expected=(Expected(shows=True, since="3.9.1", basis="runs"),),
     schedule="1. X writes and stays open; 2. all is mirrored; 3. failover, the source stays up; 4. X commits on the source",
     reproduced="the commit is acknowledged; read_committed gets X's records on the source and none of them on the destination",
     control_text="X commits before the failover: its records are read on both sides",
