@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.capture.replicas import Known, Replica, ask, bounds_of
+from linkflap.harness.capture.since import Since, drop_before
 from linkflap.harness.machine.disk_full import is_full
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Captured
@@ -42,8 +43,16 @@ class Captures:
     Safe from several threads.
     """
 
-    def __init__(self, deployment: Deployment, writer: RunWriter, last_known: LastKnown = nothing_known) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        writer: RunWriter,
+        last_known: LastKnown = nothing_known,
+        *,
+        since: Since | None = None,
+    ) -> None:
         self._deployment, self._writer, self._last_known = deployment, writer, last_known
+        self._since = since or {}
         self._homes = tuple(cluster.name for cluster in deployment.topology.clusters)
         self._taken: dict[str, dict[str, Sequence[Bounds]]] = {}
         self._lock = threading.Lock()
@@ -68,7 +77,7 @@ class Captures:
         return any(cluster in taken for taken in self._taken.values())
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
-        replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
+        replicas = sorted(replicas_of(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
         bounds = [self._copy(moment, replica, known) for replica in replicas]
         taken = self._taken.setdefault(moment, {})
@@ -80,10 +89,13 @@ class Captures:
         name = f"{replica.topic}-{replica.partition}"
         folder = self._writer.capture_folder(moment) / replica.broker.cluster / str(replica.broker.id) / name
         copy_segments(replica.folder, folder)
+        if (begin := self._since.get((replica.broker.cluster, *replica.tp))) is not None:
+            drop_before(folder, begin)
         return bounds_of(replica, folder, known)
 
 
-def _replicas(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
+def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
+    """Partition folders of a cluster's brokers: of Kafka's own topics that are captured, and of data topics of these homes."""
     for broker in cluster.brokers.values():
         for folder in broker.log_dir.iterdir():
             topic, _, number = folder.name.rpartition("-")

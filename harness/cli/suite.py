@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 SMOKE: Final = "smoke"
 NIGHTLY: Final = "nightly"
+SOAK: Final = "soak"
 OWN: Final = "own"
 REGRESSION: Final = "regression"
 MERGE: Final = "merge"
-LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", OWN: "336h", REGRESSION: "336h"}
+LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
 RUNS: Final = {OWN: 10}
-SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
+SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
 """Seconds for each kind of failure."""
 
 
 @click.command()
-@click.argument("names", metavar="smoke|nightly|regression|FILE|merge DIR DIR...", nargs=-1)
-@click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly 8h.")
+@click.argument("names", metavar="smoke|nightly|soak|regression|FILE|merge DIR DIR...", nargs=-1)
+@click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly and soak 8h.")
 @click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
 @click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one.")
@@ -89,13 +90,14 @@ def suite(
 ) -> int:
     """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
 
-    regression plays every case of docs/track-record.md that was reproduced, and wants it reproduced again. merge makes one
-    suite of the directories of its shards.
+    soak keeps clusters and links alive over all its runs. regression plays every case of docs/track-record.md that was
+    reproduced, and wants it reproduced again. merge makes one suite of the directories of its shards.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.harness.cli import suite_dry_run, suite_work
     from linkflap.harness.suite import plan as plans
+    from linkflap.harness.suite import rounds
     from linkflap.harness.version import VERSION
 
     if junit is not None:
@@ -113,7 +115,7 @@ def suite(
         seed=drawn_seed(seed),
         seconds=plans.seconds(lasts or LASTS[kind]),
         runs=_most_runs(kind, runs, lasts),
-        jobs=1 if kind == REGRESSION else jobs or plans.usual_jobs(),
+        jobs=1 if kind in (SOAK, REGRESSION) else jobs or plans.usual_jobs(),
         bounds=_bounds(
             kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, clients=clients, runtime=runtime
         ),
@@ -127,6 +129,8 @@ def suite(
         linkflap=VERSION,
     )
     plan.check()
+    if kind == SOAK:
+        rounds.check(plan)
     plan = _following(plan, after)
     if dry_run:
         return suite_dry_run.show(plan, name)
@@ -164,7 +168,9 @@ def _created(path: Path, plan: Plan) -> SuiteFolder:
 
 def _only(names: Sequence[str]) -> str | None:
     if len(names) > 1:
-        raise InputError(f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {REGRESSION} or one scenario file")
+        raise InputError(
+            f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or one scenario file"
+        )
     return names[0] if names else None
 
 
@@ -180,10 +186,10 @@ def _kind(name: str | None, *, allow_commands: bool) -> tuple[str, str]:
             raise InputError(f"{name} starts programs of yours ({first}); let the suite do so with --allow-commands")
         # From another folder, only full paths name the same programs.
         return OWN, scenario_file.render(scenario) if started else Path(name).read_text()
-    if name is None or name not in (SMOKE, NIGHTLY, REGRESSION):
+    if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
-            f"{what}; name {SMOKE}, {NIGHTLY}, {REGRESSION} or a scenario file, or go on with one: --resume SUITEDIR"
+            f"{what}; name {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or go on with one: --resume SUITEDIR"
         )
     return name, ""
 
@@ -205,11 +211,12 @@ def _bounds(
 ) -> Bounds:
     from linkflap.chaos.generator import Bounds
     from linkflap.chaos.generator.bounds import ALL
+    from linkflap.harness.suite import rounds
 
     return Bounds(
         topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
         mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
-        faults=tuple(faults),
+        faults=tuple(faults) or (rounds.faults(runtime) if kind == SOAK else ()),
         kafka=_named(kafka) or (DEFAULT_KAFKA,),
         clients=_named(clients) or (LIBRDKAFKA,),
         runtime=runtime,

@@ -16,7 +16,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite import merge as shards
 from linkflap.harness.suite import page as pages
-from linkflap.harness.suite import regression
+from linkflap.harness.suite import regression, rounds
 from linkflap.harness.suite import summary as summaries
 from linkflap.harness.suite.explore import Suite
 from linkflap.harness.suite.folder import SuiteFolder
@@ -77,13 +77,27 @@ def _came_to(folder: SuiteFolder) -> Found:
 def _explore(folder: SuiteFolder) -> None:
     """Records and judges the runs of a suite that is not regression, and shrinks what failed."""
     plan = folder.plan
+    if plan.name == rounds.SOAK:
+        _soak(folder)
     works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
     try:
-        Suite(folder=folder, works=works, say=_say).run()
+        if plan.name != rounds.SOAK:
+            Suite(folder=folder, works=works, say=_say).run()
         if plan.replays:
             triage(folder, works, _say)
     finally:
         works.close()
+
+
+def _soak(folder: SuiteFolder) -> None:
+    """The rounds of a soak, each judged while the next one is recorded."""
+    living = rounds.Rounds(folder)
+    works = Works(jobs=1, batch=1, runtime=folder.plan.bounds.runtime, record=living.start)
+    try:
+        Suite(folder=folder, works=works, say=_say).run()
+    finally:
+        works.close()
+        living.close()
 
 
 def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
@@ -109,13 +123,17 @@ def _say(text: str) -> None:
 def _say_disk(folder: SuiteFolder) -> None:
     """The bound on what the suite may take. Raises InputError where the disk has less."""
     plan, free = folder.plan, shutil.disk_usage(folder.root).free
+    needed, also = plan.disk, ""
+    if plan.name == rounds.SOAK:
+        disk, memory = rounds.bound(folder)
+        needed, also = needed + disk, f"; its clusters' brokers take at most {memory >> 20} MiB of memory"
     click.echo(
         f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for {plan.seconds:g} s; "
-        f"at most {plan.disk >> 20} MiB of its disk, which has {free >> 20} MiB",
+        f"at most {needed >> 20} MiB of its disk, which has {free >> 20} MiB{also}",
         err=True,
     )
-    if free < plan.disk:
+    if free < needed:
         raise InputError(
-            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {plan.disk >> 20}; "
+            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {needed >> 20}; "
             "name a folder on another disk with --out, or fewer --jobs"
         )

@@ -20,6 +20,7 @@ from linkflap.chaos.schedule_checks import check as check_schedule
 from linkflap.chaos.schedule_checks import check_losses, check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
+from linkflap.harness.capture.since import Since
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
@@ -103,7 +104,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
             stack.callback(remove_data, deployment)
         stack.callback(ended, writer, "deployment", deployment.close)
         writer.describe(java_inside(deployment))
-        _perform(scenario, deployment, writer, stack, progress, exits)
+        perform(scenario, deployment, writer, stack, progress, exits)
         _phase(writer, progress, "stopping")
     return folder
 
@@ -113,9 +114,17 @@ def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
     progress.phase(name)
 
 
-def _perform(
-    scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, exits: list[str]
+def perform(
+    scenario: Scenario,
+    deployment: Deployment,
+    writer: RunWriter,
+    stack: ExitStack,
+    progress: Progress,
+    exits: list[str],
+    *,
+    since: Since | None = None,
 ) -> None:
+    """Plays a scenario on clusters that serve, and captures their logs; of Kafka's own topics what they have from `since` on."""
     topics = make_topics(scenario, deployment)
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
     sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=workloads.groups(scenario.workloads))
@@ -127,7 +136,7 @@ def _perform(
         mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in scenario.topology.links},
         clients=clients,
         recorder=writer,
-        captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
+        captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since),
         topics=topics,
     )
     player = Player(scenario.schedule, world, progress)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.suite import rounds
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.shrink import Rate
@@ -52,6 +53,7 @@ def summary(folder: SuiteFolder) -> str:
         *_rates(folder),
         *_unreached(folder),
         *_failures(folder),
+        *rounds.table(folder),
         *_coverage(results),
     ]
     return "\n".join(lines) + "\n"

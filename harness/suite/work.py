@@ -49,6 +49,7 @@ class Works:
     jobs: int
     batch: int
     runtime: str
+    record: Callable[..., Recording] = recording.start
     judge: Judge = field(default_factory=Judge)
     recordings: list[Recording] = field(default_factory=list)
     waiting: deque[tuple[Task, float]] = field(default_factory=deque)
@@ -73,7 +74,7 @@ class Works:
             warm()  # beside the first recording
         self._tasks[task.number] = task
         shutil.rmtree(task.folder, ignore_errors=True)
-        self.recordings.append(recording.start(task.number, task.scenario, task.folder, runtime=self.runtime))
+        self.recordings.append(self.record(task.number, task.scenario, task.folder, runtime=self.runtime))
 
     def recorded(self, task: Task) -> None:
         """One whose recording is there already has to be judged only."""

@@ -1,0 +1,85 @@
+"""`python -m linkflap.harness.recording.soak`: the process that clusters of a soak live in. It records rounds as it is asked to.
+
+Asked on an open file, a line for each round: the scenario file and the run directory, as JSON. It answers with a file beside: how
+large the clusters are now. It ends with the file, with whoever started it, and with the first round that breaks the clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from linkflap.chaos import scenario_file
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import INTERRUPTED, LinkflapError
+from linkflap.harness.recording.rounds import LivingClusters
+from linkflap.harness.report.progress import Progress
+from linkflap.harness.rundir import write_whole
+
+CLUSTERS: Final = "clusters"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One round that is to be recorded; `answer` is the file that says that it has ended."""
+
+    scenario: str
+    folder: str
+    answer: str
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clusters took after a round: bytes of disk, resident bytes of all brokers.
+
+    `round` counts from 1 on these clusters; `age`: seconds since they were started.
+    """
+
+    round: int
+    age: float
+    disk: int
+    memory: int
+
+
+def serve(handle: int, folder: Path, runtime: str) -> None:
+    """Records what it is asked for, on clusters in `folder`, which is made anew: those of a soak that was killed are dead."""
+    shutil.rmtree(folder, ignore_errors=True)
+    living, began, count = None, time.monotonic(), 0
+    try:
+        with os.fdopen(handle) as asked:
+            for line in asked:
+                what = msgspec.json.decode(line, type=Asked)
+                scenario = scenario_file.read(Path(what.scenario), seed=0)
+                if living is None:
+                    living = LivingClusters(scenario.topology, runtime=runtime, folder=folder)
+                count += 1
+                with Progress() as progress:
+                    living.record(scenario, Path(what.folder), command=f"linkflap run {what.scenario}", progress=progress)
+                disk, memory = living.size()
+                size = Size(round=count, age=round(time.monotonic() - began, 1), disk=disk, memory=memory)
+                write_whole(Path(what.answer), msgspec.json.encode(size))
+    finally:
+        if living is not None:
+            living.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    interrupts.obey()
+    handle, folder, runtime = sys.argv[1:]
+    try:
+        serve(int(handle), Path(folder), runtime)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except LinkflapError as failure:
+        sys.stderr.write(f"linkflap: {failure}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""A soak: what it refuses, what it may take, and what it says of clusters that live on."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from linkflap.chaos.generator import Bounds, Coverage, baseline, generate
+from linkflap.harness.cli.commands import linkflap as command
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.recording.soak import Size
+from linkflap.harness.suite import rounds
+from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.harness.suite.plan import Plan
+from linkflap.harness.suite.summary import summary
+
+PLAN = Plan(name="soak", seed=7, seconds=3600, jobs=1, bounds=Bounds(faults=rounds.faults("process")))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = SuiteFolder.create(tmp_path / "suite", PLAN)
+    (folder.root / rounds.ROUNDS).mkdir()
+    return folder
+
+
+def measured(folder, number, **values):
+    size = Size(**{"round": number + 1, "age": 60.0 * number, "disk": 100 << 20, "memory": 700 << 20, **values})
+    (folder.root / rounds.ROUNDS / f"{number:04d}.json").write_bytes(msgspec.json.encode(size))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("--topologies", "A->B", "--topologies", "A->B->C"), "there is one topology of one release"),
+        (("--kafka", "4.3.1,4.1.2"), "there is one topology of one release"),
+        (("--mirrors", "mm2"), "a soak mirrors by shadow"),
+        (("--faults", "failover-forced"), "after failover-forced the clusters are not what they were"),
+        (("--shard", "1/2"), "a soak is one run and has no shards"),
+    ],
+)
+def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(tmp_path, given, why):
+    with pytest.raises(InputError, match=why):
+        command.main(["suite", "soak", "--out", str(tmp_path / "suite"), *given], standalone_mode=False)
+    assert not (tmp_path / "suite").exists()
+
+
+def test_no_round_ends_with_other_clusters_than_it_began_with():
+    made = [generate(seed, number, Coverage(), PLAN.bounds) for seed in range(3) for number in range(1, 9)]
+    drawn = {fault.fault for scenario in made for fault in scenario.schedule}
+    assert drawn
+    assert not drawn & rounds.NOT_IN_ROUNDS
+    assert all(scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds)))
+
+
+def test_the_summary_shows_how_clusters_have_grown(folder):
+    for number in range(9):
+        measured(folder, number, disk=(100 + number) << 20)
+    text = summary(folder)
+    assert "at most 1500 MiB of disk and 1200 MiB of memory" in text
+    assert "| 0 | 1 | 0 | 100 | 700 |" in text
+    assert "| 8 | 9 | 480 | 108 | 700 |" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "why"), [({"disk": 1501 << 20}, "1501 MiB of disk"), ({"memory": 2 << 30}, "2048 MiB of memory")]
+)
+def test_clusters_that_outgrow_their_bounds_end_the_soak(folder, values, why):
+    measured(folder, 0)
+    measured(folder, 1, **values)
+    with pytest.raises(EnvironmentFailure, match=f"took {why} after 2 rounds"):
+        rounds.Rounds(folder).start(2, folder.scenario_path(2), folder.run_path(2), runtime="process")
+
+
+def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path):
+    assert rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60))) == []
