@@ -22,7 +22,7 @@ from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Bite, ClientDeath, Moment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import patient, until
 
 COMES_WITHIN: Final = 30.0
 WORKS_WITHIN: Final = 60.0
@@ -55,7 +55,7 @@ class ClientKill:
 
     def inject(self) -> None:
         self._death = self._world.clients.kill(
-            self._spec.target, workload=self._workload, moment=self._moment, by=self._spec.id, within=COMES_WITHIN
+            self._spec.target, workload=self._workload, moment=self._moment, by=self._spec.id, within=patient(COMES_WITHIN)
         )
 
     def bite(self) -> Bite:

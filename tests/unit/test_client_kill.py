@@ -49,7 +49,8 @@ def fault(clients: Clients, *, stopping: bool = False, **options: Option) -> Cli
     return ClientKill(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
-def test_it_asks_for_the_clients_and_the_moment_that_its_options_name() -> None:
+def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_kill, "patient", lambda seconds: 2 * seconds)
     clients = Clients()
     fault(clients, workload="relay", moment="commit").inject()
     assert clients.asked == {
@@ -57,7 +58,7 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name() -> None:
         "workload": "relay",
         "moment": "commit",
         "by": "f",
-        "within": client_kill.COMES_WITHIN,
+        "within": 2 * client_kill.COMES_WITHIN,
     }
     with pytest.raises(InputError, match="it can be any or transaction or commit"):
         fault(clients, moment="midnight")

@@ -59,3 +59,6 @@ class Link(Protocol):
 
     def delivers_requests(self, *, within: float) -> bool:
         """Whether a request sent into the path takes effect on the cluster, seen from behind the proxy."""
+
+    def prove(self) -> None:
+        """Shows that the proxies are in the path, as an event `link-proven`. Raises SetupError when they are not."""
