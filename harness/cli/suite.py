@@ -97,7 +97,6 @@ def suite(
     """
     from linkflap.harness.cli import suite_dry_run, suite_work
     from linkflap.harness.suite import plan as plans
-    from linkflap.harness.suite import rounds
     from linkflap.harness.version import VERSION
 
     if junit is not None:
@@ -128,15 +127,22 @@ def suite(
         given=given,
         linkflap=VERSION,
     )
-    plan.check()
-    if kind == SOAK:
-        rounds.check(plan)
+    _check(plan)
     plan = _following(plan, after)
     if dry_run:
         return suite_dry_run.show(plan, name)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
     return suite_work.work(_created(folder, plan), junit)
+
+
+def _check(plan: Plan) -> None:
+    """Raises InputError for what makes no suite, or no soak where it is one."""
+    from linkflap.harness.suite import rounds
+
+    plan.check()
+    if plan.name == SOAK:
+        rounds.check(plan)
 
 
 def _following(plan: Plan, last: Path | None) -> Plan:
