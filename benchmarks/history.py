@@ -32,6 +32,7 @@ from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.incarnation import producer_config
 from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.values import Values
 
 TOPIC, PARTITIONS, RECORDS, PER_TRANSACTION, SIZE, SEED = "A.history", 4, 100, 2, 1024, 7
@@ -55,6 +56,7 @@ def with_history(deployment: ProcessDeployment, writer: RunWriter, names: Names,
         writer=writer,
         seed=SEED,
         names=names,
+        forks=Prefork(),
     )
     workload.start()
     until(

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -66,10 +67,20 @@ def _spawner() -> ThreadPoolExecutor:
         return _spawners.setdefault(os.getpid(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="linkflap-spawner"))
 
 
+class Process(Protocol):
+    """What a child is made of: what `subprocess.Popen` has of it. Until `poll` has returned a status, the pid is its own."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+
+
 class Child:
     """One running or ended child. All methods are safe to call again."""
 
-    def __init__(self, process: subprocess.Popen[bytes], identity: process_identity.Identity, name: str) -> None:
+    def __init__(self, process: Process, identity: process_identity.Identity, name: str) -> None:
         self._process = process
         self._identity = identity
         self._lock = threading.Lock()
@@ -225,6 +236,11 @@ def _start(
             start_new_session=True,
             pass_fds=handles,
         )
+    return adopt(process, name)
+
+
+def adopt(process: Process, name: str) -> Child:
+    """A process that was just started and leads a process group of its own; it stands in the ledger from now on."""
     # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to record.
     identity = process_identity.identify(process.pid) or process_identity.Identity(pid=process.pid, born="ended")
     ledger.add_child(identity)

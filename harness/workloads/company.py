@@ -9,17 +9,26 @@ from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import COMMAND, check, command, jvms, topics_for
 from linkflap.harness.workloads.crew import Addresses, Crew, Names
 from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.prefork import Prefork
 
 
 def make_all(
     specs: Sequence[WorkloadSpec], *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int
 ) -> list[Crew]:
     """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises InputError."""
-    names = Names()
+    names, forks = Names(), Prefork()
     return [
         command.Command(spec, names.next(COMMAND), addresses, writer)
         if spec.kind == COMMAND
-        else make(spec, addresses=addresses, topics=topics_for(spec, specs, topics), writer=writer, seed=seed, names=names)
+        else make(
+            spec,
+            addresses=addresses,
+            topics=topics_for(spec, specs, topics),
+            writer=writer,
+            seed=seed,
+            names=names,
+            forks=forks,
+        )
         for spec in specs
     ]
 

@@ -19,13 +19,14 @@ from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
 from linkflap.harness.workloads.consuming_crews import Readers, ShareGroup
 from linkflap.harness.workloads.crew import Addresses, Crew, Names, Producers
 from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import Host, Hosted
 from linkflap.harness.workloads.readers import ReaderClient
 from linkflap.harness.workloads.share_group import ShareClient
 from linkflap.harness.workloads.worker import Worker
 
 PER_PROCESS: Final = 3
-"""Clients of one process. It costs about 20 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
+"""Clients of one process. It costs about 20 MB; what dies with it is what these had in flight."""
 
 
 class _Nowhere:
@@ -60,12 +61,19 @@ def _shared_out(hosted: Sequence[Hosted], every: Sequence[Library]) -> Iterator[
 
 
 def make(
-    spec: WorkloadSpec, *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int, names: Names
+    spec: WorkloadSpec,
+    *,
+    addresses: Addresses,
+    topics: Mapping[str, int],
+    writer: RunWriter,
+    seed: int,
+    names: Names,
+    forks: Prefork,
 ) -> Crew:
     """A workload that is not started yet.
 
     `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
-    of which those named `<home>.*` are used; `names` is one object for the whole run. Raises InputError.
+    of which those named `<home>.*` are used; `names` and `forks` are one object each for the whole run. Raises InputError.
     """
     clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
     links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
@@ -95,7 +103,7 @@ def make(
     for library, some in _shared_out(hosted, libraries(spec.library)):
         name = names.next("clients")
         vm = jvms.jvm(library, root / "logs" / "clients" / f"{name}-jvm.log")
-        workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer))
+        workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer, forks))
     if isinstance(pattern, ReaderClient):
         return Readers(spec, workers, shared.topics, pattern)
     if isinstance(pattern, ShareClient):

@@ -1,4 +1,4 @@
-"""Some clients of one workload in a process of their own: `python -m linkflap.harness.workloads.process HANDLE`.
+"""Some clients of one workload in a process of their own (harness.workloads.forks).
 
 librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness starts them again. Each
 client is a thread, and writes its own file of the run directory: what it wrote before its death is there. The process ends with
@@ -22,7 +22,7 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
-from linkflap.harness.workloads import KINDS, context
+from linkflap.harness.workloads import KINDS, context, forks
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.library import library
 from linkflap.harness.workloads.numbers import Numbers
@@ -171,9 +171,17 @@ def serve(channel: Channel[Report, Command]) -> int:
     return 0
 
 
+def _serve(end: socket.socket) -> int:
+    return serve(Channel(end, Command))
+
+
 def main() -> None:
-    channel: Channel[Report, Command] = Channel(socket.socket(fileno=int(sys.argv[1])), Command)
-    status = serve(channel)
+    role, handle = sys.argv[1:]
+    end = socket.socket(fileno=int(handle))
+    if role == forks.FORKS:
+        forks.serve_forks(end, _serve)
+        return
+    status = _serve(end)
     sys.stderr.flush()
     # Not sys.exit: librdkafka's threads may still be at work, and all that matters is written.
     os._exit(status)

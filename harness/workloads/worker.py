@@ -12,12 +12,10 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
-from linkflap.harness.machine import children
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
 from linkflap.harness.model.events import ClientRestarted
@@ -25,6 +23,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.death import ITSELF, Death, examined
 from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import (
     Ask,
     Channel,
@@ -50,7 +49,6 @@ DEATHS_IN_A_ROW: Final = 5
 SOON: Final = int(5e9)
 """Nanoseconds. Who lives longer and has done nothing has perhaps a cluster that does not answer."""
 _MOST_QUESTIONS: Final = 8
-_PROGRAM: Final = "linkflap.harness.workloads.process"
 
 
 class Running(Protocol):
@@ -68,24 +66,18 @@ class Running(Protocol):
     def kill(self) -> None: ...
 
 
-def spawn(name: str, end: socket.socket, *, folder: Path, log: Path) -> Running:
-    """Starts a process of clients, whose end of the channel is `end`. Raises SetupError."""
-    command, environment = children.module(_PROGRAM, str(end.fileno()))
-    return children.spawn(command, name=name, folder=folder, output=log, environment=environment, handles=[end.fileno()])
-
-
 class Worker:
     """One process of clients and its successors. Safe from several threads."""
 
-    def __init__(self, name: str, host: Host, writer: RunWriter) -> None:
-        """Starts nothing yet. `host` has the clients as they begin."""
+    def __init__(self, name: str, host: Host, writer: RunWriter, forks: Prefork) -> None:
+        """Starts nothing yet. `host` has the clients as they begin; `forks` starts its processes."""
         self.name = name
         self.members = [Member(name=each.name, cluster=each.cluster, paused=each.paused) for each in host.clients]
         self.deaths: list[Death] = []
         self.given_up = ""
         self.ready = False
         """Whether its process said last that its clients would begin at once."""
-        self._host, self._writer = host, writer
+        self._host, self._writer, self._forks = host, writer, forks
         self._log = writer.logs / "clients" / f"{name}.log"
         self._lock = threading.Lock()
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +102,12 @@ class Worker:
             if self._child is not None or self._ending:
                 return
             self._first_began = self._began = now()
-            self._channel, self._child = self._spawn()
+            self._forks.enter()
+            try:
+                self._channel, self._child = self._spawn()
+            except BaseException:
+                self._forks.leave()
+                raise
             self._thread.start()
 
     def start(self) -> None:
@@ -241,7 +238,7 @@ class Worker:
     def _spawn(self) -> tuple[Channel[Command, Report], Running]:
         ours, theirs = socket.socketpair()
         with theirs:
-            child = spawn(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
+            child = self._forks.start(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
         channel: Channel[Command, Report] = Channel(ours, Report)
         hosted = tuple(member.hosted for member in self.members)
         channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._died))
@@ -249,11 +246,14 @@ class Worker:
 
     def _watch(self) -> None:
         """The thread of this process and its successors: hears what they say, and follows each death."""
-        while self._channel is not None and self._child is not None:
-            self._hear(self._channel)
-            self._over(self._channel, self._child)
-            if self._gone or not self._start_again():
-                return
+        try:
+            while self._channel is not None and self._child is not None:
+                self._hear(self._channel)
+                self._over(self._channel, self._child)
+                if self._gone or not self._start_again():
+                    return
+        finally:
+            self._forks.leave()
 
     def _hear(self, channel: Channel[Command, Report]) -> None:
         """Takes what the process says, until it has gone."""

@@ -24,6 +24,7 @@ from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
@@ -80,8 +81,10 @@ def recorded(folder: Path) -> None:
         assert set(there) == {"A.orders", "A.relayed"}
         for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
             made.result(60)
-        names = Names()
-        crews = [make(spec, addresses=deployment, topics=there, writer=writer, seed=7, names=names) for spec in WORKLOADS]
+        names, forks = Names(), Prefork()
+        crews = [
+            make(spec, addresses=deployment, topics=there, writer=writer, seed=7, names=names, forks=forks) for spec in WORKLOADS
+        ]
         clients = WorkloadClients(crews, writer)
         relays = crews[1]
 

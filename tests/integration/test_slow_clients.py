@@ -25,7 +25,7 @@ def clients_of(pid):
     """The processes below `pid` in which clients of workloads run."""
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):
-            if CLIENTS in process.cmdline():
+            if CLIENTS in process.cmdline() and CLIENTS in process.parent().cmdline():  # not the one that they are forked from
                 yield process
 
 

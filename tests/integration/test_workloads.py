@@ -27,6 +27,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew, Names
 from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.prefork import Prefork
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +58,7 @@ class Rig:
         )
         self.writer = RunWriter(folder / "run", run)
         self.deployment: ProcessDeployment = deploy(topology, folder=folder / "clusters", recorder=self.writer)
-        self.names = Names()
+        self.names, self.forks = Names(), Prefork()
         self.clients = WorkloadClients([], self.writer)
         for cluster in self.deployment.clusters.values():
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -71,6 +72,7 @@ class Rig:
             writer=self.writer,
             seed=7,
             names=self.names,
+            forks=self.forks,
         )
 
     def start(self, *workloads: Crew) -> WorkloadClients:

@@ -21,6 +21,7 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.producers import Producing
 from linkflap.harness.workloads.transactional import TransactionalClient
 
@@ -59,6 +60,7 @@ def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Op
         writer=writer,
         seed=5,
         names=names or Names(),
+        forks=Prefork(),
     )
 
 
@@ -119,7 +121,7 @@ def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> No
         (WorkloadSpec(kind="idempotent", home="A", clients=0), "cannot have 0 clients"),
     ):
         with pytest.raises(InputError, match=words):
-            make(spec, addresses=addresses, topics={"A.t": 1}, writer=writer, seed=1, names=Names())
+            make(spec, addresses=addresses, topics={"A.t": 1}, writer=writer, seed=1, names=Names(), forks=Prefork())
 
 
 def test_proxied_clients_use_the_path_of_ordinary_clients(writer: RunWriter) -> None:

@@ -13,10 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import psutil
 import pytest
 
+from linkflap.harness.machine.children import Child
+from linkflap.harness.machine.process_identity import identify
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -25,8 +28,11 @@ from linkflap.harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter,
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.forks import SERVES
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.prefork import Prefork
+from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import Ask, Channel, ClientState, Command, Counts, Report, State
 from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 
@@ -48,13 +54,15 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWrite
 @pytest.fixture
 def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
     """Two producers in one process and a reader in another, of clusters that do not answer."""
-    names = Names()
+    names, forks = Names(), Prefork()
     addresses = SimpleNamespace(clusters={n: SimpleNamespace(bootstrap="127.0.0.1:1") for n in "AB"}, links={})
     specs = (
         WorkloadSpec(kind="transactional", home="A", clients=2),
         WorkloadSpec(kind="readers", home="A", options={"group": "g"}),
     )
-    crews = [make(spec, addresses=addresses, topics={"A.t": 2}, writer=writer, seed=1, names=names) for spec in specs]
+    crews = [
+        make(spec, addresses=addresses, topics={"A.t": 2}, writer=writer, seed=1, names=names, forks=forks) for spec in specs
+    ]
     clients = WorkloadClients(crews, writer)
     yield clients
     clients.stop()
@@ -137,7 +145,45 @@ def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> 
     assert [member.state.cluster for member in worker.members] == ["B", "B"]
 
 
-def test_a_process_that_dies_again_and_again_is_given_up(clients: WorkloadClients, writer: RunWriter) -> None:
+def test_with_what_they_are_forked_from_all_clients_die_and_begin_again(clients: WorkloadClients, writer: RunWriter) -> None:
+    clients.start()
+    workers = [worker for crew in clients.workloads for worker in crew.workers]
+    before = [worker.pid for worker in workers]
+    (source,) = {psutil.Process(pid).ppid() for pid in before}
+    os.kill(source, signal.SIGKILL)
+    for worker, pid in zip(workers, before, strict=True):
+        until(lambda worker=worker, pid=pid: worker.pid != pid and worker.alive, within=60, what="another process")
+    assert len({psutil.Process(worker.pid).ppid() for worker in workers} - {source}) == 1
+    assert [event[2]["signal"] for event in events(writer, "client-died")] == ["SIGKILL"] * 2
+    assert not any(identify(pid) for pid in before)
+
+
+def test_processes_are_forked_from_one_with_a_single_thread_that_ends_with_the_last(tmp_path: Path) -> None:
+    forks = Prefork()
+    forks.enter()
+    started = [forked(forks, tmp_path) for _ in range(3)]
+    (source,) = {psutil.Process(child.pid).ppid() for child, _ in started}
+    assert psutil.Process(source).num_threads() == 1, "else its forks may hold locks of threads that are not there"
+    for child, end in started:
+        assert os.getpgid(child.pid) == child.pid
+        end.close()
+        until(lambda child=child: not child.alive, within=60, what="a process without its harness to end")
+        assert child.poll() == ORPHANED
+    forks.leave()
+    assert identify(source) is None
+
+
+def forked(forks: Prefork, folder: Path) -> tuple[Child, socket.socket]:
+    """A process, and our end of its socket."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        return forks.start("a process", theirs, folder=folder, log=folder / "log"), ours
+
+
+def test_a_process_that_dies_again_and_again_is_given_up(
+    clients: WorkloadClients, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "SOON", 10**12)  # a busy machine may take seconds between a start and the kill
     clients.start()
     for _ in range(DEATHS_IN_A_ROW):
         killed(producers(clients))
@@ -150,11 +196,14 @@ def test_a_process_that_dies_again_and_again_is_given_up(clients: WorkloadClient
     clients.pause("B")
 
 
-def test_a_program_that_cannot_start_ends_as_a_named_failure(writer: RunWriter, clients: WorkloadClients, monkeypatch) -> None:
-    monkeypatch.setattr(workers, "_PROGRAM", "linkflap.harness.no_such_module")
-    clients.start()
-    until(lambda: len(clients.crashes) == 2, within=60, what="both processes to be given up")
-    assert all("No module named linkflap.harness.no_such_module" in reason for reason in clients.crashes)
+def test_a_program_that_cannot_start_ends_as_a_named_failure(writer: RunWriter, tmp_path: Path) -> None:
+    forks, log = Prefork("linkflap.harness.no_such_module"), tmp_path / "clients.log"
+    ours, theirs = socket.socketpair()
+    forks.enter()
+    with ours, theirs, pytest.raises(SetupError, match=f"cannot start producers: .* see {log}"):
+        forks.start("producers", theirs, folder=tmp_path, log=log)
+    forks.leave()
+    assert "No module named linkflap.harness.no_such_module" in log.read_text()
 
 
 def test_a_death_while_it_stops_is_reported_and_nobody_comes_after_it(clients: WorkloadClients, writer: RunWriter) -> None:
@@ -199,7 +248,7 @@ def test_clients_that_are_not_there_cannot_be_killed(clients: WorkloadClients) -
 def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "linkflap.harness.workloads.process", str(theirs.fileno())]
+        command = [sys.executable, "-m", "linkflap.harness.workloads.process", SERVES, str(theirs.fileno())]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     ours.close()
     assert process.wait(20) == 3

@@ -1,0 +1,148 @@
+"""The process that processes of clients are forked from (harness.workloads.prefork): its requests and reports, and what it does.
+
+It has one thread, and so may be forked. It leaves the dead in place until the harness has taken in how they ended, so that
+meanwhile no other process gets the same pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+import msgspec
+
+FORKS: Final = "forks"
+SERVES: Final = "serves"
+"""What a program does with the socket that it is given: fork processes as asked there, or serve it itself."""
+MESSAGE: Final = 1 << 12
+"""Bytes of the longest message."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Fork(msgspec.Struct, frozen=True, tag=True):
+    """Fork a process that works in `folder`. With it come the socket that it serves, and the file for what it prints."""
+
+    folder: str
+
+
+class Reap(msgspec.Struct, frozen=True, tag=True):
+    """The end of this process was taken in: its pid may be used again."""
+
+    pid: int
+
+
+class Forked(msgspec.Struct, frozen=True, tag=True):
+    """What was forked for the oldest request that is not answered yet."""
+
+    pid: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """How a process ended: its exit status, negative for a signal."""
+
+    pid: int
+    status: int
+
+
+_requests: Final = msgspec.json.Decoder(Fork | Reap)
+
+Serve = Callable[[socket.socket], int]
+
+
+def serve_forks(control: socket.socket, serve: Serve) -> None:
+    """Forks a process for each request, which calls `serve` with its socket and ends with what that returns; until the other
+    end of `control` is closed. To be called in the only thread, after everything was imported."""
+    gc.collect()
+    gc.freeze()  # no process need look through what is there now, and its pages stay shared
+    _Forks(control, serve).serve()
+
+
+class _Forks:
+    """What was forked and runs, and the wake-up of each death."""
+
+    def __init__(self, control: socket.socket, serve: Serve) -> None:
+        self._control, self._serve = control, serve
+        self._running: set[int] = set()
+        self._wakes, self._woken = socket.socketpair()
+        for end in (self._wakes, self._woken):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # else no death would wake
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._wakes, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select()]
+                if self._wakes in ready:
+                    self._wakes.recv(MESSAGE)
+                if self._control in ready and not self._obey():
+                    return
+                self._report_the_dead()
+
+    def _obey(self) -> bool:
+        """Does what is asked; False when nobody asks any more."""
+        packet, handles, _, _ = socket.recv_fds(self._control, MESSAGE, 2)
+        if not packet:
+            return False
+        match _requests.decode(packet):
+            case Fork(folder=folder):
+                self._fork(folder, handles)
+            case Reap(pid=pid):
+                os.waitpid(pid, 0)
+        return True
+
+    def _fork(self, folder: str, handles: Sequence[int]) -> None:
+        source = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            for each in (self._control, self._wakes, self._woken):
+                each.close()
+            _become(source, folder, handles, self._serve)
+        with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or has ended
+            os.setpgid(pid, pid)
+        for handle in handles:
+            os.close(handle)
+        self._running.add(pid)
+        self._control.send(msgspec.json.encode(Forked(pid)))
+
+    def _report_the_dead(self) -> None:
+        for pid in list(self._running):
+            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # WNOWAIT: the pid stays its own
+            if end is not None:
+                self._running.remove(pid)
+                status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+                self._control.send(msgspec.json.encode(Ended(pid, status)))
+
+
+def _become(source: int, folder: str, handles: Sequence[int], serve: Serve) -> NoReturn:
+    """In what was forked: what harness.machine.children does between fork and the real program, and the program."""
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == source:  # else it died before the kernel knew
+            end, output = handles
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+            os.chdir(folder)
+            status = serve(socket.socket(fileno=end))
+    except Exception:  # noqa: BLE001 - whatever it is, it is in the log, and no stack of the process forked from goes on here
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        # Not sys.exit: threads of a client library may still be at work, and all that matters is written.
+        os._exit(status)
