@@ -119,9 +119,12 @@ def _thinned(folder: Path) -> int:
     """Where the last segment ends that has a batch with fewer records than offsets; 0 where none has. No cleaner is ever in the
     active segment, the last one.
     """
-    from linkflap.harness.log import batches  # not above: numba takes a second to import, also where nothing is captured
+    paths = sorted(folder.glob("*.log"))
+    if len(paths) < 2:
+        return 0
+    from linkflap.harness.log import batches  # not above: numba takes a second to import, and most copies have one segment
 
-    for path, following in reversed([*pairwise(sorted(folder.glob("*.log")))]):
+    for path, following in reversed([*pairwise(paths)]):
         found = batches.scan([path]).headers
         if (found.crc_ok & (found.count <= found.last_offset - found.base_offset)).any():
             return max(segments.offset_in(following.name), 0)

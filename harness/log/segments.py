@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import header_rows, layout
-from linkflap.harness.machine.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
@@ -27,6 +28,9 @@ _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_EN
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
 WINDOW: Final = 16 << 20
 """Bytes of a file that are held in memory at a time."""
+SMALL: Final = 4 << 20
+"""Bytes of a file that are walked sooner than numba is imported."""
+_COMPILED: Final = "linkflap.harness.machine.compiled"
 _DIGITS: Final = 20
 Kind = Literal[
     "unreadable-file",
@@ -124,9 +128,10 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
     damage: list[Damage] = []
     old = _Run()
     position = 0
+    sound = _sound if size < SMALL and _COMPILED not in sys.modules else _compiled_sound()
     while position < size:
         begin = position
-        run, position = _sound(segment.data, position, position + WINDOW)
+        run, position = sound(segment.data, position, position + WINDOW)
         segment.let_go(begin, position)
         if len(run):
             old.end(segment, damage)
@@ -164,7 +169,14 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
     return 0, []
 
 
-@compiled
+@cache
+def _compiled_sound() -> Callable[[Bytes, int, int], tuple[NDArray[np.int64], int]]:
+    """`_sound` as machine code. numba takes longer to import than all else that a recording process imports."""
+    from linkflap.harness.machine.compiled import compiled
+
+    return compiled(_sound)
+
+
 def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], int]:
     """Positions of the neighbouring complete v2 batches that begin in [position, until), and the position after them."""
     found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)
@@ -177,7 +189,7 @@ def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], i
             break
         found[count] = position
         count += 1
-        position += _LENGTH_ENDS + length
+        position += _LENGTH_ENDS + int(length)
     return found[:count].copy(), position
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
-from linkflap.harness.mirrors import mm2, mm2_config
-from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
+from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.cluster_mirroring import settings as cluster_mirroring_settings
 from linkflap.harness.mirrors.command import manifest
-from linkflap.harness.mirrors.command import mirror as command
-from linkflap.harness.mirrors.shadow import mirror as shadow
 from linkflap.harness.mirrors.shadow import settings as shadow_settings
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
@@ -39,13 +37,14 @@ def _plays_all(_scenario: Scenario) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of mirror is made of. `options` reads its options, and raises InputError for one that it does not have;
-    `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
+    """What a kind of mirror is made of. `module` has its factory, and is imported when a mirror is made: a shadow's own process
+    is below this package and needs none of them. `options` reads its options, and raises InputError for one that it does not
+    have; `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
     generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a scenario, None where it can; `without`
     are faults that have no object with it, and why; `not_in` runtimes that it cannot be played in, and why.
     """
 
-    make: MirrorFactory
+    module: str
     options: Callable[[Mapping[str, Option]], DataclassInstance]
     about: Mapping[str, OptionAbout]
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
@@ -55,10 +54,14 @@ class Kind:
     asks_source: bool = False
     """Whether a failover may be refused while the source is dead: half of the generated ones stall it instead."""
 
+    @property
+    def make(self) -> MirrorFactory:
+        return cast(MirrorFactory, import_module(f"{__name__}.{self.module}").make)
+
 
 MIRRORS: Final[Mapping[str, Kind]] = {
     cluster_mirroring_settings.KIND: Kind(
-        make=cluster_mirroring.make,
+        module="cluster_mirroring.mirror",
         options=cluster_mirroring_settings.options,
         about=cluster_mirroring_settings.ABOUT,
         refusal=cluster_mirroring_settings.refusal,
@@ -66,9 +69,11 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         not_in=cluster_mirroring_settings.NOT_IN,
         asks_source=True,
     ),
-    "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
-    "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
-    "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT, sound=shadow_settings.SOUND),
+    "command": Kind(module="command.mirror", options=manifest.options, about=manifest.ABOUT),
+    "mm2": Kind(module="mm2", options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
+    "shadow": Kind(
+        module="shadow.mirror", options=shadow_settings.options, about=shadow_settings.ABOUT, sound=shadow_settings.SOUND
+    ),
 }
 
 

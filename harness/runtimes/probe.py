@@ -18,6 +18,10 @@ import struct
 import time
 from typing import Final, TypeVar
 
+# Before kio, which would import hypothesis.
+import linkflap.harness.wire  # noqa: F401
+
+# isort: split
 from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
