@@ -55,6 +55,7 @@ class Captures:
         self._since = since or {}
         self._homes = tuple(cluster.name for cluster in deployment.topology.clusters)
         self._taken: dict[str, dict[str, Sequence[Bounds]]] = {}
+        self._captured: dict[str, frozenset[tuple[Path, int, int]] | None] = {}
         self._lock = threading.Lock()
 
     def take(self, moment: str, cluster: str) -> Sequence[Bounds]:
@@ -72,16 +73,25 @@ class Captures:
         self._writer.write(Captured(cluster=cluster, moment=moment, replicas=len(bounds)))
         return bounds
 
-    def has(self, cluster: str) -> bool:
-        """Whether it was ever captured."""
-        return any(cluster in taken for taken in self._taken.values())
+    def current(self, cluster: str) -> bool:
+        """Whether it was captured, and its logs on disk are as they were then."""
+        captured = self._captured.get(cluster)
+        return captured is not None and captured == self._files(self._deployment.clusters[cluster])
+
+    def _files(self, subject: Cluster) -> frozenset[tuple[Path, int, int]]:
+        """Every segment with its size and its time of modification."""
+        found = (file for replica in replicas_of(subject, self._homes) for file in replica.folder.glob("*.log"))
+        return frozenset((file, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in found)
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
         replicas = sorted(replicas_of(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
+        dead = all(broker.state == "stopped" for broker in subject.brokers.values())
+        files = self._files(subject) if dead else None  # of those that live, files may go while they are listed
         bounds = [self._copy(moment, replica, known) for replica in replicas]
         taken = self._taken.setdefault(moment, {})
         taken[subject.name] = bounds
+        self._captured[subject.name] = files
         self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
         return bounds
 

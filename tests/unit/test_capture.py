@@ -226,7 +226,7 @@ def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path, monkeypa
     monkeypatch.setattr(logs.shutil, "copyfile", refused)
     with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
         captures.take("2-end", "A")
-    assert not captures.has("A")
+    assert not captures.current("A")
     with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
         writer.close("finished")
 
@@ -241,5 +241,7 @@ def test_a_dead_cluster_is_captured_from_its_disk(tmp_path):
     (row,) = captures.take("2-end", "A")
     assert (row.alive, row.high_watermark, row.high_watermark_from) == (False, 7, "recomputed")
     assert replicas.log_end(tmp_path / "run" / "captures" / "2-end" / "A" / "1" / "A.x-0") == 7
-    assert captures.has("A")
+    assert captures.current("A")
+    segment(found.folder, [batch(7, [ours(9)])])  # it was started again, and died again before anybody captured it
+    assert not captures.current("A")
     writer.close("failed")

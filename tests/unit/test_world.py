@@ -14,7 +14,7 @@ def stage(states, captured):
         name: SimpleNamespace(brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)})
         for name, own in states.items()
     }
-    captures = SimpleNamespace(has=lambda cluster: cluster in captured)
+    captures = SimpleNamespace(current=lambda cluster: cluster in captured)
     return RunWorld(deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures)
 
 
