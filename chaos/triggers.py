@@ -91,14 +91,17 @@ def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
 
 
 def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
-    """Readers on the target's source and on its destination, each workload of them, were given 100 records, or as many as asked.
+    """Readers on the target's source and on its destination, each workload of them, were given 100 records, or as many as asked,
+    and of each group that works on the source a committed offset was sampled.
 
     So something was committed, mirrored and read when a failover strikes, however slow the machine is. A side without readers
     is not waited for.
     """
     ends = (spec.on.source, spec.on.destination) if not spec.on.broker else ()
     sides = [name for name in ends if name in world.deployment.clusters]
-    return all(read is None or read >= least for read in map(world.clients.read_on, sides))
+    if not all(read is None or read >= least for read in map(world.clients.read_on, sides)):
+        return False
+    return not sides or world.clients.groups_on(sides[0]) <= world.sampled_groups(sides[0])
 
 
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:

@@ -62,6 +62,8 @@ class ClusterSampler:
         self.cluster = cluster
         self.errors = self.samples = 0
         self.latest: Mapping[TopicPartition, Watermark] = {}
+        self.sampled_groups: frozenset[str] = frozenset()
+        """Groups of which some committed offset was sampled."""
         self._topics, self._groups, self._interval = topics, groups, interval
         self._watermarks = writer.watermarks(cluster)
         self._offsets = writer.groups(cluster)
@@ -220,6 +222,7 @@ class ClusterSampler:
             key = group, partition.topic, partition.partition
             if partition.error is None and partition.offset >= 0 and self._known.get(key) != partition.offset:
                 self._known[key] = partition.offset
+                self.sampled_groups |= {group}
                 self._offsets.write(
                     GroupOffset(
                         time=asked,

@@ -136,6 +136,7 @@ def perform(
         mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in scenario.topology.links},
         clients=clients,
         recorder=writer,
+        sampler=sampler,
         captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since),
         topics=topics,
     )

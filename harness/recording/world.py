@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from linkflap.harness.capture import logs
+from linkflap.harness.capture.watermarks import WatermarkSampler
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -21,6 +22,7 @@ class RunWorld:
     clients: WorkloadClients
     recorder: RunWriter
     captures: logs.Captures
+    sampler: WatermarkSampler
     topics: dict[str, int] = field(default_factory=dict)
     ending: threading.Event = field(default_factory=threading.Event)
 
@@ -34,6 +36,9 @@ class RunWorld:
     def grown(self, topic: str, partitions: int) -> None:
         self.topics[topic] = partitions
         self.clients.grown(topic, partitions)
+
+    def sampled_groups(self, cluster: str) -> frozenset[str]:
+        return self.sampler.clusters[cluster].sampled_groups
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captures.take(moment, cluster)

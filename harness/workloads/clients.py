@@ -13,7 +13,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
 from linkflap.harness.model.protocols import ClientDeath, Moment, Program, Recorder
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.workloads import COMMAND
+from linkflap.harness.workloads import COMMAND, groups
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
 from linkflap.harness.workloads.death import Death
@@ -86,6 +86,12 @@ class WorkloadClients:
         here = [(workload, read) for workload in self.workloads if (read := workload.read_on(cluster)) is not None]
         written = {workload.spec.home for workload in self.workloads if workload.progress().acknowledged}
         return min((read for workload, read in here if workload.spec.home in written), default=0) if here else None
+
+    def groups_on(self, cluster: str) -> frozenset[str]:
+        """Groups of readers and relays at this cluster, of topics that have a writer: they are to commit offsets there."""
+        written = {workload.spec.home for workload in self.workloads if workload.progress().acknowledged}
+        here = [w.spec for w in self.workloads if any(member.state.cluster == cluster for member in w.members)]
+        return frozenset(groups([spec for spec in here if spec.home in written]))
 
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now; its clients take that in before their next operation, or when they look again."""

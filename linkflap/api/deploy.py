@@ -201,6 +201,7 @@ class _Session:
             mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in mirrored},
             clients=self._clients,
             recorder=writer,
+            sampler=sampler,
             captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
             topics=self._topics,
         )

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import closing
+
 import pytest
 
+from linkflap.harness.machine import ledger
+from linkflap.harness.model.wait import until
 from linkflap.harness.recording.soak import CLUSTERS
 from linkflap.harness.suite import rounds
 from linkflap.harness.suite.folder import SuiteFolder
-from tests.command_line import environment, linkflap
+from tests.command_line import environment, linkflap, start
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly, pytest.mark.xdist_group("spark")]
 
 
-def test_rounds_on_clusters_that_live_on_are_valid_and_a_killed_soak_goes_on(tmp_path):
-    env = environment(tmp_path / "ledger")
-    faults = ("--faults", "link-cut", "--faults", "mirror-kill", "--faults", "client-kill")
-    done = linkflap(
-        *("suite", "soak", "--seed", "7", "--for", "20m", "--runs", "3", *faults, "--replays", "1", "--shrink", "1s"),
-        *("--out", "suite"),
-        env=env,
-        cwd=tmp_path,
-    )
+SOAK = ["suite", "soak", "--seed", "7", "--for", "1h", "--runs", "3", "--faults", "link-cut", "--faults", "mirror-kill"]
+SOAK += ["--replays", "1", "--shrink", "1s", "--out", "suite"]
+
+
+def test_rounds_on_clusters_that_live_on_are_valid(tmp_path):
+    done = linkflap(*SOAK, env=environment(tmp_path / "ledger"), cwd=tmp_path, within=1800)
     assert done.returncode == 0, done.stderr
     folder = SuiteFolder.open(tmp_path / "suite")
     assert [(result.number, result.verdict) for result in folder.results] == [(0, "valid"), (1, "valid"), (2, "valid")]
@@ -28,4 +30,25 @@ def test_rounds_on_clusters_that_live_on_are_valid_and_a_killed_soak_goes_on(tmp
     sizes = rounds.sizes(folder)
     assert [sizes[number].round for number in range(3)] == [1, 2, 3] or any(result.again for result in folder.results)
     assert "Clusters that lived on" in done.stdout
+    assert not (tmp_path / "suite" / CLUSTERS).exists()
+
+
+def test_a_killed_soak_leaves_nothing_and_goes_on(tmp_path, monkeypatch):
+    env = environment(tmp_path / "ledger")
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", env["LINKFLAP_RUNTIME_DIR"])
+    with closing(start(SOAK, env=env, cwd=tmp_path)) as running:
+        running.says("  valid  ", within=600)
+        running.look()
+        running.send(signal.SIGKILL)
+        running.ends()
+        assert running.seen, "clusters live on between rounds"
+        until(lambda: not running.alive(), within=120, what="every process below the soak to be gone", state=running.alive)
+        until(lambda: not ledger.entries(), within=120, what="what it leased to be given back", state=ledger.entries)
+    before = SuiteFolder.open(tmp_path / "suite").results
+    assert before
+    done = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path, within=1800)
+    assert done.returncode == 0, done.stderr
+    after = SuiteFolder.open(tmp_path / "suite").results
+    assert list(after[: len(before)]) == list(before), "a verdict was lost or changed"
+    assert [(result.number, result.verdict) for result in after] == [(0, "valid"), (1, "valid"), (2, "valid")]
     assert not (tmp_path / "suite" / CLUSTERS).exists()

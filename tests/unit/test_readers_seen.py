@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.workloads.clients import WorkloadClients
 
 
@@ -33,3 +34,25 @@ WRITTEN = workload("A", acknowledged=1)
 )
 def test_what_counts_is_the_kind_of_readers_that_was_given_least(workloads, given):
     assert WorkloadClients(workloads, cast(Any, None)).read_on("A") == given
+
+
+def group(kind: str, home: str, cluster: str, **options: str | bool) -> Any:
+    return SimpleNamespace(
+        spec=WorkloadSpec(kind=kind, home=home, options=options),
+        members=[SimpleNamespace(state=SimpleNamespace(cluster=cluster))],
+        progress=lambda: SimpleNamespace(acknowledged=0),
+    )
+
+
+def test_groups_that_are_to_commit_on_a_cluster_work_there_on_topics_that_have_a_writer() -> None:
+    writer = group("transactional", "A", "A")
+    writer.progress = lambda: SimpleNamespace(acknowledged=1)
+    every = [
+        writer,
+        group("readers", "A", "A", group="here"),
+        group("readers", "A", "B", group="elsewhere"),
+        group("readers", "C", "A", group="unwritten"),
+        group("readers", "A", "A", assign=True),
+        group("relay", "A", "A", group="relays"),
+    ]
+    assert WorkloadClients(every, cast(Any, None)).groups_on("A") == {"here", "relays"}

@@ -77,19 +77,22 @@ def test_a_mirror_is_behind_by_so_much():
 
 
 @pytest.mark.parametrize(
-    ("read", "least", "true"),
+    ("read", "sampled", "least", "true"),
     [
-        ({"A": 100, "B": 100}, None, True),
-        ({"A": 100, "B": 99}, None, False),
-        ({"A": 99, "B": 100}, None, False),
-        ({"A": 9, "B": 8}, 8, True),
-        ({"A": 9, "B": None}, 9, True),
-        ({"A": 9, "B": None}, 10, False),
+        ({"A": 100, "B": 100}, {"g"}, None, True),
+        ({"A": 100, "B": 99}, {"g"}, None, False),
+        ({"A": 99, "B": 100}, {"g"}, None, False),
+        ({"A": 100, "B": 100}, (), None, False),
+        ({"A": 100, "B": 100}, {"another"}, None, False),
+        ({"A": 9, "B": 8}, {"g"}, 8, True),
+        ({"A": 9, "B": None}, {"g"}, 9, True),
+        ({"A": 9, "B": None}, {"g"}, 10, False),
     ],
 )
-def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(read, least, true):
-    clients = SimpleNamespace(read_on=read.__getitem__)
-    here = cast(World, SimpleNamespace(clients=clients, deployment=SimpleNamespace(clusters={"A": None, "B": None})))
+def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(read, sampled, least, true):
+    clients = SimpleNamespace(read_on=read.__getitem__, groups_on=lambda cluster: frozenset("g" if cluster == "A" else ""))
+    clusters = SimpleNamespace(clusters={"A": None, "B": None})
+    here = cast(World, SimpleNamespace(clients=clients, deployment=clusters, sampled_groups=lambda _cluster: frozenset(sampled)))
     asked = condition("seen-on-both-sides" + (f":{least}" if least else ""))
     assert asked.holds(SPEC, here) is true
 

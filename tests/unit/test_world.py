@@ -15,7 +15,9 @@ def stage(states, captured):
         for name, own in states.items()
     }
     captures = SimpleNamespace(current=lambda cluster: cluster in captured)
-    return RunWorld(deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures)
+    return RunWorld(
+        deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures, sampler=None
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def main():
         for record in batch:
             where = {"topic": record.topic(), "partition": record.partition(), "timestamp": record.timestamp()[1]}
             destination.produce(**where, key=record.key(), value=record.value(), headers=record.headers(), on_delivery=delivered)
-        if destination.flush(30):
-            sys.exit("the destination did not acknowledge in 30 s")
+        if destination.flush(120):
+            sys.exit("the destination did not acknowledge in 120 s")
         if batch and not EARLY:
             source.commit(offsets=source.position(source.assignment()), asynchronous=False)
 

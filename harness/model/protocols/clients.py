@@ -96,6 +96,9 @@ class Clients(Protocol):
     def read_on(self, cluster: str) -> int | None:
         """Records that readers on this cluster have been given, of the workload that was given least; None without readers."""
 
+    def groups_on(self, cluster: str) -> frozenset[str]:
+        """Consumer groups that are to commit offsets on this cluster: of topics that have a writer."""
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
 

@@ -30,6 +30,9 @@ class World(Protocol):
     def topics(self) -> Mapping[str, int]:
         """Topic -> partitions of what the workloads write, as it was made or has grown."""
 
+    def sampled_groups(self, cluster: str) -> frozenset[str]:
+        """Consumer groups of which a committed offset on a cluster was sampled: how far they got there is known."""
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now: whoever writes to it, reads it or waits for its ends goes by that from now on."""
 
