@@ -51,6 +51,8 @@ class Player:
         self._begun_at: dict[str, int] = {}
         self._ended = {spec.id: threading.Event() for spec in schedule}
         self._healed_at: dict[str, int] = {}
+        self.last_ended: int | None = None
+        """When the last fault so far ended, played or not, in nanoseconds since the epoch; None before the first."""
         self.failures: list[LinkflapError] = []
         """Faults that could not be healed: the run's verdict cannot be better than unknown."""
         self.crashes: list[BaseException] = []
@@ -92,6 +94,7 @@ class Player:
         except BaseException as crash:  # noqa: BLE001  (handed to the main thread by join)
             self.crashes.append(crash)
         finally:
+            self.last_ended = now()
             self._ended[spec.id].set()
 
     def _play(self, spec: FaultSpec) -> None:

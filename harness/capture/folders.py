@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
 
 MOMENT: Final = "1-copied"
+_READERS: Final = 4
+"""Replicas that are read at the same time."""
 RUNTIME: Final = "files"
 _PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _IDENTITY: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -131,8 +134,9 @@ def _broker(root: Path, used: set[int]) -> int:
     return number
 
 
-def bounds(found: Iterable[Folder]) -> list[Bounds]:
-    """Where each replica begins and ends, as far as its files say. No replica is marked as the leader.
+def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:
+    """Where each replica begins and ends, as far as its files say; its log end is `scanned` already. No replica is marked as the
+    leader.
 
     The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log end. It is above a replica's
     own end only where that replica's broker has noted so.
@@ -142,8 +146,8 @@ def bounds(found: Iterable[Folder]) -> list[Bounds]:
         by_partition[folder.cluster, folder.tp].append(folder)
     known = []
     for (_, partition), same in by_partition.items():
+        ends = {f.path: log_end(f.path) if scanned is None else scanned[f.path] for f in same}
         noted = {f.path: offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1) for f in same}
-        ends = {f.path: log_end(f.path) for f in same}
         checkpointed = max(noted.values()) >= 0
         high = max(noted.values()) if checkpointed and len(same) > 1 else min(ends.values())
         for folder in same:
@@ -184,8 +188,9 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     found = chosen(every, asked.topics)
     homes = homes_of({f.topic for f in found}, asked)
     check_promotions(asked, {(f.cluster, *f.tp) for f in found})
-    known = bounds(found)
-    events, ended = promotions_in(longest(found), asked.links, asked.promotions)
+    ends: dict[Path, int] = {}
+    events, ended = promotions_in(longest(found, ends), asked.links, asked.promotions)
+    known = bounds(found, ends)
     scenario = scenario_of("copied logs", topology, homes, asked)
     started = now()
     writer = RunWriter(
@@ -268,21 +273,24 @@ def _home(topic: str, asked: Asked) -> str:
     return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
-def longest(found: Iterable[Folder]) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
-    """Per partition and cluster the log that reaches furthest, read once, one partition after the other."""
+def longest(found: Iterable[Folder], ends: dict[Path, int]) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
+    """Per partition and cluster the log that reaches furthest, read once, one partition after the other; where each log ends goes
+    to `ends`."""
     by_partition: dict[TopicPartition, list[Folder]] = defaultdict(list)
     for folder in found:
         by_partition[folder.tp].append(folder)
-    for partition, same in sorted(by_partition.items()):
-        logs: dict[str, batches.Log] = {}
-        alone = Counter(folder.cluster for folder in same)
-        for folder in same:
+    with ThreadPoolExecutor(_READERS) as readers:
+        for partition, same in sorted(by_partition.items()):
+            logs: dict[str, batches.Log] = {}
+            alone = Counter(folder.cluster for folder in same)
             # The judge recomputes every CRC; here they matter only where one of several replicas is chosen.
-            log = batches.scan(folder.segments, sums=alone[folder.cluster] > 1)
-            before = logs.get(folder.cluster)
-            if before is None or _reach(log) > _reach(before):
-                logs[folder.cluster] = log
-        yield partition, logs
+            scanned = readers.map(lambda f, of=alone: batches.scan(f.segments, sums=of[f.cluster] > 1), same)
+            for folder, log in zip(same, scanned, strict=True):
+                ends[folder.path] = batches.log_end(log)
+                before = logs.get(folder.cluster)
+                if before is None or _reach(log) > _reach(before):
+                    logs[folder.cluster] = log
+            yield partition, logs
 
 
 def _reach(log: batches.Log) -> tuple[int, int]:

@@ -7,9 +7,8 @@ left out: what would be reckoned with them would not be numbers. Any other heade
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log import header_rows, layout
 from linkflap.harness.log.codecs import NONE
 from linkflap.harness.log.reference import control_type, coordinator_epoch
-from linkflap.harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
+from linkflap.harness.log.segments import Damage, Run, Segment, map_segments, runs
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -30,6 +29,8 @@ _USUAL_KEY: Final = 5
 """Where a control record's key begins behind the header when its length, deltas and key length are one byte each."""
 _USUAL_VALUE: Final = 9
 """Where the length of its value is then, if the key has 4 bytes; a coordinator epoch is at 3 to 6 behind that."""
+_HEAD: Final = _USUAL_VALUE + 7
+"""Bytes behind the header up to the end of that epoch."""
 _MARKER_VALUE: Final = 12
 """The length 6, as a zigzag varint."""
 
@@ -82,30 +83,33 @@ class Log:
         return self.segments[int(self.headers.segment[batch])].name, int(self.headers.position[batch])
 
 
-def scan(paths: Iterable[Path], *, sums: bool = True) -> Log:
+Look = Callable[[Run, NDArray[np.void], Ints], None]
+"""Is shown the batches of a log as they are read: their bytes, their headers, and their CRCs as recomputed."""
+
+
+def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) -> Log:
     """Reads the headers of one replica's segment files, given in offset order. Damage is listed in the order of the bytes.
 
-    Without `sums` only those of control batches are recomputed, which is several times faster; `is_sound` asks for any other.
+    Without `sums` only those of control batches are recomputed, which takes half the time; `is_sound` asks for any other. What
+    needs more than headers `look`s at the bytes while they are at hand.
     """
     segments, damage = map_segments(paths)
-    rows: list[NDArray[np.void]] = []
-    located: list[tuple[Ints, Ints]] = []
-    computed: list[Ints] = []
+    parts: list[tuple[NDArray[np.void], Ints, NDArray[np.uint8], Ints, Ints]] = []
     for index, segment in enumerate(segments):
-        positions, wrong = walk(segment)
-        damage.extend(wrong)
-        located.append((np.full(len(positions), index, np.int64), positions))
-        for window in windows(positions):
-            rows.append(_fields(segment, positions[window]))
-            computed.append(_checksums(segment, positions[window], rows[-1], only_control=not sums))
-            segment.let_go(int(positions[window][0]), _end(positions[window], rows[-1]["length"]))
-    every = np.concatenate([np.zeros(0, header_rows.HEADER), *rows])
-    there = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (computed, *([p[n] for p in located] for n in (0, 1)))]
+        for run in runs(segment, damage):
+            rows = _fields(run)
+            found = _checksums(run, rows, only_control=not sums)
+            if look is not None:
+                look(run, rows, found)
+            located = np.full(len(rows), index, np.int64), run.begins + run.positions
+            parts.append((rows, found, _control_heads(run, rows), *located))
+    nothing = np.zeros(0, header_rows.HEADER), np.zeros(0, np.int64), np.zeros((0, _HEAD), np.uint8), *[np.zeros(0, np.int64)] * 2
+    every, computed, heads, files, there = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
     possible = header_rows.possible_offsets(every)
-    damage.extend(_outside(segments, every[~possible], *(column[~possible] for column in there[1:])))
-    headers = _columns(every[possible], *(column[possible] for column in there))
+    damage.extend(_outside(segments, every[~possible], files[~possible], there[~possible]))
+    headers = _columns(every[possible], computed[possible], files[possible], there[possible])
     damage.extend(_corrupt(segments, headers))
-    damage.extend(_read_control_types(segments, headers))
+    damage.extend(_read_control_types(segments, headers, heads[possible]))
     damage.extend(_unwritten(segments, headers))
     damage.extend(_disorder(segments, headers))
     order = {segment.name: index for index, segment in enumerate(segments)}
@@ -113,27 +117,27 @@ def scan(paths: Iterable[Path], *, sums: bool = True) -> Log:
     return Log(segments=segments, headers=headers, damage=tuple(damage))
 
 
-def windows(positions: Ints) -> Iterator[slice]:
-    """Spans of ascending positions, each of what begins in one window of the file."""
-    edges = np.flatnonzero(np.diff(positions // WINDOW)) + 1
-    starts = [0, *edges.tolist(), len(positions)]
-    yield from (slice(start, end) for start, end in pairwise(starts) if end > start)
+def log_end(log: Log) -> int:
+    """The offset after the last batch, as `segments.log_end` reads it from the files."""
+    for index, segment in reversed([*enumerate(log.segments)]):
+        mine = log.headers.last_offset[log.headers.segment == index]
+        if len(mine):
+            return int(mine[-1]) + 1
+        if segment.base_offset > 0:
+            return segment.base_offset
+    return 0
 
 
-def _end(positions: Ints, lengths: NDArray[np.int32]) -> int:
-    return int(positions[-1]) + layout.LENGTH_ENDS + int(lengths[-1])
-
-
-def _fields(segment: Segment, positions: Ints) -> NDArray[np.void]:
+def _fields(run: Run) -> NDArray[np.void]:
     """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a structure."""
-    raw = segment.data[positions[:, None] + np.arange(layout.HEADER_SIZE)]
+    raw = run.data[run.positions[:, None] + np.arange(layout.HEADER_SIZE)]
     return np.ascontiguousarray(raw).view(header_rows.HEADER)[:, 0]
 
 
-def _checksums(segment: Segment, positions: Ints, rows: NDArray[np.void], *, only_control: bool) -> Ints:
-    data, sums = segment.data.data, np.asarray(rows["crc"], np.int64)
+def _checksums(run: Run, rows: NDArray[np.void], *, only_control: bool) -> Ints:
+    data, sums = run.data.data, np.asarray(rows["crc"], np.int64)
     wanted = np.flatnonzero(rows["attributes"] & layout.CONTROL) if only_control else np.arange(len(rows))
-    starts, ends = positions[wanted], positions[wanted] + layout.LENGTH_ENDS + rows["length"][wanted]
+    starts, ends = run.positions[wanted], run.positions[wanted] + layout.LENGTH_ENDS + rows["length"][wanted]
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     sums[wanted] = [crc32c(data[start + layout.CRC_FROM : end]) for start, end in spans]
     return sums
@@ -223,33 +227,30 @@ def _corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
     ]
 
 
-def _read_control_types(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
+def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
+    """The bytes behind the header in which a usual marker says all that it says; zeros of any other batch."""
+    heads = np.zeros((len(rows), _HEAD), np.uint8)
+    long = rows["length"] >= layout.HEADER_SIZE + _HEAD - layout.LENGTH_ENDS
+    control = np.flatnonzero(((rows["attributes"] & layout.CONTROL) != 0) & long)
+    heads[control] = run.data[run.positions[control, None] + layout.HEADER_SIZE + np.arange(_HEAD)]
+    return heads
+
+
+def _read_control_types(segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]) -> list[Damage]:
     """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is damage.
 
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at once, any other by itself.
     """
-    damage: list[Damage] = []
-    wanted = (headers.control == layout.OTHER_CONTROL) & headers.crc_ok
-    for index, segment in enumerate(segments):
-        every = np.flatnonzero(wanted & (headers.segment == index))
-        for window in windows(headers.position[every]):
-            damage.extend(_read_window(segment, headers, every[window]))
-    return damage
-
-
-def _read_window(segment: Segment, headers: Headers, mine: Ints) -> list[Damage]:
-    damage: list[Damage] = []
-    usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_VALUE + 7)]
-    head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_VALUE + 7)]
+    wanted = np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok)
+    usual = wanted[(headers.codec[wanted] == NONE) & (headers.length[wanted] >= layout.HEADER_SIZE + _HEAD)]
+    head = heads[usual]
     plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
     plain &= head[:, _USUAL_VALUE] == _MARKER_VALUE
     headers.control[usual[plain]] = head[plain, 8]
     epochs = np.ascontiguousarray(head[plain, _USUAL_VALUE + 3 :]).view(">i4")[:, 0]
     headers.coordinator_epoch[usual[plain]] = epochs
-    for i in np.setdiff1d(mine, usual[plain]):
-        damage.extend(_read_control_type(segment, headers, int(i)))
-    segment.let_go(int(headers.position[mine[0]]), int(headers.position[mine[-1]]) + WINDOW)
-    return damage
+    others = np.setdiff1d(wanted, usual[plain]).tolist()
+    return [wrong for i in others for wrong in _read_control_type(segments[int(headers.segment[i])], headers, i)]
 
 
 def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damage]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batches import Headers, Log
-from linkflap.harness.log.batches import windows as batch_windows
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
+from linkflap.harness.log.header_rows import possible_offsets
 from linkflap.harness.log.record_loops import Ints, any_ours, decode_batches
-from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Kind
+from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Kind, Run
 
 _PARCEL: Final = 32 << 20
 _ASKED_FIRST: Final = 16
@@ -97,23 +97,31 @@ def _let_go(log: Log, batches: Ints) -> None:
         )
 
 
-def holds_ours(log: Log) -> bool:
-    """Whether any record is ours, as far as the first record of each batch tells.
+class FirstRecords:
+    """Looks, while a log is scanned, whether the first record of any uncompressed batch is ours."""
+
+    def __init__(self) -> None:
+        self.ours = False
+
+    def __call__(self, run: Run, rows: NDArray[np.void], sums: Ints) -> None:
+        if self.ours:
+            return
+        plain = (rows["attributes"] & (layout.CONTROL | layout.CODEC_MASK)) == NONE
+        wanted = plain & (rows["crc"] == sums) & (rows["count"] > 0) & possible_offsets(rows)
+        starts = run.positions[wanted]
+        self.ours = any_ours(run.data, starts + layout.HEADER_SIZE, starts + layout.LENGTH_ENDS + rows["length"][wanted])
+
+
+def holds_ours(log: Log, first: FirstRecords) -> bool:
+    """Whether any record of a log is ours, of which `first` was looked at as it was scanned.
 
     A batch is one producer's, so that its first record speaks for all. Of compressed batches, which must be inflated for it, the
     first 16 of each segment and every 64th are asked: by segment, so that a log says the same read whole or in pieces.
     """
+    if first.ours:
+        return True
     headers = log.headers
-    wanted = (headers.control == layout.DATA) & headers.crc_ok & (headers.count > 0)
-    for index, segment in enumerate(log.segments):
-        mine = np.flatnonzero(wanted & (headers.segment == index) & (headers.codec == NONE))
-        for window in batch_windows(headers.position[mine]):
-            rows = mine[window]
-            ends = headers.position[rows] + headers.length[rows]
-            if any_ours(segment.data, headers.position[rows] + layout.HEADER_SIZE, ends):
-                return True
-            segment.let_go(int(headers.position[rows[0]]), int(ends[-1]))
-    packed = np.flatnonzero(wanted & (headers.codec != NONE))
+    packed = np.flatnonzero((headers.control == layout.DATA) & headers.crc_ok & (headers.count > 0) & (headers.codec != NONE))
     position = np.arange(len(packed)) - np.searchsorted(headers.segment[packed], headers.segment[packed])
     asked = packed[(position < _ASKED_FIRST) | (position % _ASKED_EACH == 0)]
     return any(any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))

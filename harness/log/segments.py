@@ -3,7 +3,8 @@
 The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the next length cannot be one:
 there is no way to find the next batch but to guess, and a verifier does not guess.
 
-Files are gone through in windows, and what was read is let go again: pages of a mapped file count as memory of who touched them.
+Files are read through once, in parts; what is looked at again is mapped, and let go afterwards: pages of a mapped file count as
+memory of who touched them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import mmap
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_EN
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
 WINDOW: Final = 16 << 20
 """Bytes of a file that are held in memory at a time."""
+AT_ONCE: Final = 4 << 20
+"""Bytes of a file that are read at a time, while they are looked through once."""
 SMALL: Final = 4 << 20
 """Bytes of a file that are walked sooner than numba is imported."""
 _COMPILED: Final = "linkflap.harness.machine.compiled"
@@ -116,40 +119,61 @@ def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
     return segments, damage
 
 
-def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
-    """Positions of the complete v2 batches of a segment, in file order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Complete v2 batches of a segment that follow each other, and their bytes, which stay until the next run is asked for.
 
-    A zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its offset were written, at most
-    seven bytes, looks the same.
+    `positions` are in `data`, which begins at byte `begins` of the file.
+    """
+
+    begins: int
+    positions: NDArray[np.int64]
+    data: Bytes
+
+
+def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
+    """Positions of the complete v2 batches of a segment, in file order."""
+    damage: list[Damage] = []
+    return np.concatenate([np.zeros(0, np.int64), *(run.begins + run.positions for run in runs(segment, damage))]), damage
+
+
+def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
+    """The complete v2 batches of a segment in file order, as many at a time as are read at once; what is wrong goes to `damage`.
+
+    They are read into one buffer: to map a file page by page costs more than to copy it. A zero-filled tail is no damage but
+    preallocation; a torn batch of which only the zeros of its offset were written, at most seven bytes, looks the same.
     """
     data = segment.data.data
     size = len(data)
-    positions: list[NDArray[np.int64]] = []
-    damage: list[Damage] = []
-    old = _Run()
-    position = 0
+    if not size:
+        return
+    old = _OldFormat()
     sound = _sound if size < SMALL and _COMPILED not in sys.modules else _compiled_sound()
-    while position < size:
-        begin = position
-        run, position = sound(segment.data, position, position + WINDOW)
-        segment.let_go(begin, position)
-        if len(run):
-            old.end(segment, damage)
-            positions.append(run)
-        if position == size:
-            break
-        if position >= begin + WINDOW:
-            continue
-        step = _step(segment, data, position)
-        if isinstance(step, Damage):
-            damage.append(step)
-            break
-        if step == 0:
-            break
-        old.add(position, data[position + layout.MAGIC_AT], segment, damage)
-        position += step
+    buffer = np.empty(min(size, AT_ONCE), np.uint8)
+    position = 0
+    with segment.path.open("rb", buffering=0) as file:
+        while position < size:
+            file.seek(position)
+            here = buffer[: file.readinto(buffer.data)]
+            here.flags.writeable = False  # as mapped bytes: compiled code is made for one of both
+            found, after = sound(here, 0, len(here))
+            if len(found):
+                old.end(segment, damage)
+                yield Run(begins=position, positions=found, data=here)
+                position += after
+                continue
+            step = _step(segment, data, position)
+            if isinstance(step, Damage):
+                damage.append(step)
+                break
+            if step == 0:
+                break
+            if step > len(here) and data[position + layout.MAGIC_AT] == layout.MAGIC:
+                buffer = np.empty(step, np.uint8)  # a batch larger than the buffer
+                continue
+            old.add(position, data[position + layout.MAGIC_AT], segment, damage)
+            position += step
     old.end(segment, damage)
-    return np.concatenate([np.zeros(0, np.int64), *positions]), damage
 
 
 def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
@@ -194,7 +218,7 @@ def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], i
 
 
 @dataclass(slots=True)
-class _Run:
+class _OldFormat:
     """Neighbouring batches of one unknown magic, reported as one damage: an old log would otherwise have one per message."""
 
     position: int = -1

@@ -189,25 +189,29 @@ def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, pr
     over = now() + int(scenario.duration * 1e9)
     until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
     player.join(within=patient(LONGEST_FAULT), tick=watch)
-    _work_on(scenario, world, watch)
+    _work_on(scenario, world, watch, since=player.last_ended)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")
 
 
-def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker) -> None:
-    """Lets clients work after the last fault until they have written enough to be judged; on a dead machine, for a while."""
-    ended, least = now(), scenario.minimums
+def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int | None) -> None:
+    """Lets clients work after the last fault, which ended at `since`, until they have written enough to be judged; on a dead
+    machine, for a while."""
+    least = scenario.minimums
 
     def enough() -> bool:
         done = world.clients.progress()
-        since = (
-            sum(world.clients.acknowledged_since(ended, name) for name in world.running_clusters)
-            if scenario.schedule
-            else least.afterwards
+        written = (
+            least.afterwards
+            if since is None
+            else sum(world.clients.acknowledged_since(since, name) for name in world.running_clusters)
         )
         read = done.read_committed + done.read_uncommitted
         return (
-            since >= least.afterwards and done.commits >= least.committed and done.aborts >= least.aborted and read >= least.reads
+            written >= least.afterwards
+            and done.commits >= least.committed
+            and done.aborts >= least.aborted
+            and read >= least.reads
         )
 
     with contextlib.suppress(DeadlineExceeded):

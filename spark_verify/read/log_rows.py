@@ -46,10 +46,9 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     """
     bounds = captured.bounds
     key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
-    log = batches.scan([Path(path) for path in captured.paths])
+    log, decoding = _scanned(captured)
     torn = _torn(captured, log)
     unreadable = list[Torn]()
-    decoding = _decodes(captured, log)
     for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
         packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
         if decoding:
@@ -124,11 +123,14 @@ def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
     return int(at.last_offset[before].max(initial=-2)) + 1
 
 
-def _decodes(captured: Captured, log: batches.Log) -> bool:
-    """Whether anybody asks for its records."""
+def _scanned(captured: Captured) -> tuple[batches.Log, bool]:
+    """The log, and whether anybody asks for its records."""
+    paths = [Path(path) for path in captured.paths]
     if not captured.canonical or captured.records == "none" or captured.bounds.topic in INTERNAL_TOPICS:
-        return False
-    return captured.records == "every" or records.holds_ours(log)
+        return batches.scan(paths), False
+    firsts = records.FirstRecords()
+    log = batches.scan(paths, look=firsts)
+    return log, captured.records == "every" or records.holds_ours(log, firsts)
 
 
 def _pieces(starts: Ints) -> Iterator[tuple[int, int]]:

@@ -242,12 +242,14 @@ def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path
     assert damage(found) == [("impossible-offset", NAME, len(DATA[0]))]
     assert str(offset) in found.damage[0].detail
     assert segments.log_end([path]) == (2, [])
+    assert batches.log_end(found) == 2
 
 
 def test_a_log_of_nothing_that_can_be_has_no_end(tmp_path: Path):
     path = segment(tmp_path / FOLDER, [changed(DATA[0], base_offset=-1)])
     assert len(batches.scan([path]).headers) == 0
     assert segments.log_end([path]) == (0, [])
+    assert batches.log_end(batches.scan([path])) == 0
 
 
 THREE = batch(0, [ours(1), ours(2), ours(3)], pid=5, epoch=0, seq=0, transactional=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ def test_windows_change_nothing(tmp_path, monkeypatch, codec, window):
     paths = many(tmp_path, codec=codec)
     whole = batches.scan(paths)
     decoded, damage = records.decode(whole)
-    for module in (segments, batches, records):
-        monkeypatch.setattr(module, "WINDOW", window)
+    monkeypatch.setattr(segments, "AT_ONCE", window)
+    monkeypatch.setattr(records, "WINDOW", window)
     found = batches.scan(paths)
     for field in fields(batches.Headers):
         assert np.array_equal(getattr(found.headers, field.name), getattr(whole.headers, field.name)), field.name
@@ -53,7 +54,7 @@ def test_windows_change_nothing(tmp_path, monkeypatch, codec, window):
 def test_an_empty_log_has_no_span(tmp_path):
     log = batches.scan([])
     assert list(records.spans(log)) == []
-    assert not records.holds_ours(log)
+    assert not records.holds_ours(log, records.FirstRecords())
     assert len(records.decode(log)[0]) == 0
 
 
@@ -65,12 +66,17 @@ def test_what_was_let_go_is_read_again(tmp_path):
     assert np.array_equal(log.segments[0].data, before)
 
 
+def has_ours(path: Path) -> bool:
+    first = records.FirstRecords()
+    return records.holds_ours(batches.scan([path], look=first), first)
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
 def test_one_record_of_ours_in_any_batch_is_noticed(tmp_path, codec):
     strangers = [batch(number, [record(b"x")], codec=codec) for number in range(5)]
     mine = [batch(5, [ours(7)], codec=codec), batch(6, [record(b"y")], codec=codec)]
-    assert not records.holds_ours(batches.scan([segment(tmp_path / "a-0", strangers)]))
-    assert records.holds_ours(batches.scan([segment(tmp_path / "b-0", [*strangers, *mine])]))
+    assert not has_ours(segment(tmp_path / "a-0", strangers))
+    assert has_ours(segment(tmp_path / "b-0", [*strangers, *mine]))
 
 
 def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from linkflap.chaos import schedule, schedule_checks, triggers
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
@@ -164,6 +165,14 @@ def test_a_fault_is_started_measured_healed_and_ended(monkeypatch):
     events, _ = played(monkeypatch, Obedient)
     assert [kind for kind, _, _ in events.events] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
     assert events.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
+
+
+def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(monkeypatch):
+    began = now()
+    events, player = played(monkeypatch, Obedient)
+    looked = now()
+    assert began < player.last_ended < looked
+    assert schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended is None
 
 
 def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch):

@@ -201,7 +201,7 @@ def _write(
     for copied in copies:
         copied.begin()
     found = [folder for name in names for folder in folders(name, root / name)]
-    events, ended = promotions_in(longest(found), said.links, said.promotions)
+    events, ended = promotions_in(longest(found, {}), said.links, said.promotions)
     truncate(copies, first, events, homes, said.links)
     for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in names)):
         writer.write(event)
