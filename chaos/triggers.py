@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos import stages
 from linkflap.chaos.stages import ANSWERS_WITHIN, own, source
+from linkflap.harness.model.clock import now
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
@@ -161,6 +163,10 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "under-way": _under_way,
     }
 )
+_LASTING: Final = frozenset({SEEN_ON_BOTH_SIDES, "segments-deleted", "transactions-ended", "under-way"})
+"""Triggers that stay true: what clients have done is not undone."""
+_LASTING_EVERY: Final = 20_000_000
+"""Nanoseconds between two looks at one of those, which asks every process of the clients; others have no time to lose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +206,8 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
     """One trigger, as a question."""
     if name in TRIGGERS:
         trigger = TRIGGERS[name]
-        return lambda: trigger(spec, world) if least is None else trigger(spec, world, least)
+        question = partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
+        return _until_true(question) if name in _LASTING else question
     look, first = CHANGES[name], dict[TopicPartition, int]()
 
     def changed() -> bool:
@@ -211,6 +218,20 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
 
     changed()
     return changed
+
+
+def _until_true(question: Callable[[], bool]) -> Callable[[], bool]:
+    """The same question, which is asked now and then until it was true, and never again."""
+    true, asked = False, 0
+
+    def so_far() -> bool:
+        nonlocal true, asked
+        if not true and now() - asked >= _LASTING_EVERY:
+            asked = now()
+            true = question()
+        return true
+
+    return so_far
 
 
 def condition(when: str) -> Condition:

@@ -43,6 +43,8 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.company import check_all, make_all
 
 LAG_EVERY = 1_000_000_000
+COUNT_EVERY = 500_000_000
+"""Nanoseconds between two looks at what clients have done: each asks every process of theirs."""
 AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
@@ -224,7 +226,7 @@ class Ticker:
 
     def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
         self._world, self._progress, self._exits = world, progress, exits
-        self._asked = 0
+        self._counted = self._asked = 0
         self._noted: set[tuple[str, int]] = set()
 
     def __call__(self) -> bool:
@@ -238,9 +240,11 @@ class Ticker:
             if (died.process, died.pid) not in self._noted:
                 self._noted.add((died.process, died.pid))
                 self._progress.note(died.sentence)
-        done = self._world.clients.progress()
-        read = done.read_committed + done.read_uncommitted
-        self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
+        if now() - self._counted >= COUNT_EVERY:
+            self._counted = now()
+            done = self._world.clients.progress()
+            read = done.read_committed + done.read_uncommitted
+            self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
         if now() - self._asked >= LAG_EVERY:
             self._asked = now()
             # A reversal adds a mirror from another thread, and a lag takes a while to ask for.

@@ -10,6 +10,7 @@ from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, known, unknown
 from linkflap.harness.model.protocols import MirrorStage, World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.wait import until
 
 SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0)
 
@@ -113,6 +114,14 @@ def test_all_triggers_of_a_condition_must_be_true():
     waits = condition("open-transactions:3 and mirror-behind:7")
     assert waits.holds(SPEC, world(open_transactions=3))
     assert not waits.holds(SPEC, world(open_transactions=2))
+
+
+def test_what_stays_true_is_not_asked_again():
+    ended, open_ = [3, 5, 0], [0, 0, 1]
+    clients = SimpleNamespace(transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0))
+    holds = condition("transactions-ended:5 and open-transactions").watch(SPEC, cast(World, SimpleNamespace(clients=clients)))
+    until(holds, within=60, what="both", every=0.005)
+    assert (ended, open_) == ([0], [])
 
 
 @pytest.mark.parametrize(("name", "cluster"), [("open-partitions", "A"), ("open-at-destination", "B")])
