@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import Event, stamped
+from linkflap.harness.model.protocols.clusters import Cluster
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import RUNTIMES
@@ -51,10 +52,10 @@ def _built_here() -> None:
 
 
 class Events:
-    def __init__(self):
+    def __init__(self) -> None:
         self.all: list[Event] = []
 
-    def write(self, event):
+    def write(self, event) -> Event:
         self.all.append(stamped(event))
         return self.all[-1]
 
@@ -67,7 +68,7 @@ def topology(*clusters: ClusterSpec, links: tuple[str, ...] = ()) -> Topology:
     return Topology(clusters=clusters, links=specs)
 
 
-def create(cluster, topic: str, replicas: int = 1):
+def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
     for future in admin.create_topics([NewTopic(topic, 1, replicas)], request_timeout=60).values():
         future.result()
@@ -112,6 +113,6 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def in_sync(cluster, topic: str) -> set[int]:
+def in_sync(cluster: Cluster, topic: str) -> set[int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
     return set(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)

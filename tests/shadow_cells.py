@@ -93,7 +93,7 @@ class Shadowed(ShadowMirror):
         control.ask(self._port, "go-on", within=2)
 
 
-def shadow(deployment: Deployment, sides: Sides | None = None, **options) -> Shadowed:
+def shadow(deployment: Deployment, sides: Sides | None = None, **options: object) -> Shadowed:
     """A shadow that is not started; whatever an earlier one left on both sides is removed."""
     mirror = make(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, Events())
     mirror.__class__ = Shadowed  # the factory's, with another configuration
@@ -221,7 +221,7 @@ def whole(cluster: Cluster) -> bool:
     )
 
 
-def ends(cluster: Cluster, which="high") -> dict:
+def ends(cluster: Cluster, which: str = "high") -> dict:
     return answered(cluster.bootstrap, which, TOPIC_PARTITIONS)
 
 

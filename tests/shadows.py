@@ -16,6 +16,8 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, Options
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols.clusters import Broker
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
@@ -29,7 +31,7 @@ SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 """What bytes that are equal have in common; leader epochs are each cluster's own."""
 
 
-def config(**changed) -> Config:
+def config(**changed: dict[str, dict[int, str]] | tuple[str]) -> Config:
     """The arguments of a shadow's process of A at B, where B has one broker and nobody answers."""
     values = {
         "link": "A->B",
@@ -54,7 +56,7 @@ Events = Rows
 class Writer:
     """One transactional producer that takes turns on two partitions; every third transaction is aborted."""
 
-    def __init__(self, bootstrap: str, topic: str = TOPIC, **settings) -> None:
+    def __init__(self, bootstrap: str, topic: str = TOPIC, **settings: object) -> None:
         settings = {"transactional.id": f"writer-{topic}", "linger.ms": 0} | settings
         self._producer = Producer(quiet(bootstrap) | settings)
         self._producer.init_transactions(60)
@@ -99,20 +101,20 @@ class Writer:
             raise error
 
 
-def make_topic(deployment, cluster: str, topic: str = TOPIC, partitions: int = 2, **config) -> None:
+def make_topic(deployment: Deployment, cluster: str, topic: str = TOPIC, partitions: int = 2, **config: int | str) -> None:
     brokers = deployment.clusters[cluster].brokers
     new = NewTopic(topic, partitions, min(3, len(brokers)), config={k.replace("_", "."): str(v) for k, v in config.items()})
     admin = AdminClient(quiet(deployment.clusters[cluster].bootstrap))
     admin.create_topics([new])[topic].result(60)
 
 
-def shadow(deployment, link: str, **options: Option) -> ShadowMirror:
+def shadow(deployment: Deployment, link: str, **options: Option) -> ShadowMirror:
     """A shadow on this link, not started."""
     spec = MirrorSpec(kind="shadow", options=options)
     return make_mirror(spec, deployment.topology.link(link), deployment, Events())
 
 
-def headers(broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
+def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
     """The batches of one replica on disk: those that begin at `above` or later and end before `below`."""
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
@@ -124,7 +126,7 @@ def headers(broker, tp: tuple[str, int], *, below: int | None = None, above: int
 
 
 def assert_equal(
-    deployment,
+    deployment: Deployment,
     source: str,
     destination: str,
     partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS,
@@ -151,7 +153,7 @@ def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
 
 
 def ends(
-    deployment, cluster: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
+    deployment: Deployment, cluster: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
 ) -> dict[tuple[str, int], int]:
     return answered(deployment.clusters[cluster].bootstrap, which, partitions)
 
@@ -183,7 +185,7 @@ def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, 
     until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)
 
 
-def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings) -> object:
+def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str) -> object:
     """Writes one record; its offset, or the name of the error."""
     answers: list[object] = []
     producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)

@@ -42,12 +42,12 @@ def obeys(kind: type, protocol: type) -> None:
 
 
 @pytest.mark.parametrize("kind", PROMISED)
-def test_what_runtimes_make_obeys_its_protocol(kind):
+def test_what_runtimes_make_obeys_its_protocol(kind: type) -> None:
     obeys(kind, PROMISED[kind])
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_a_runtime_has_one_way_to_deploy(name):
+def test_a_runtime_has_one_way_to_deploy(name: str) -> None:
     assert list(inspect.signature(runtime(name)).parameters) == ["topology", "folder", "recorder"]
     made = inspect.signature(runtime(name), eval_str=True).return_annotation
     assert issubclass(made, KraftDeployment)
@@ -56,7 +56,7 @@ def test_a_runtime_has_one_way_to_deploy(name):
 
 @pytest.mark.parametrize("name", RUNTIMES)
 @pytest.mark.parametrize("asked", ["9.9.9", "/nonexistent/libs"])
-def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked):
+def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name: str, asked: str) -> None:
     with pytest.raises(InputError):
         check(name, Topology(clusters=(ClusterSpec(name="A", kafka=asked),), links=()))
 
@@ -64,7 +64,7 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked
 @pytest.mark.parametrize(
     ("module", "kind"), [("linkflap.harness.machine.children", "Child"), ("linkflap.harness.runtimes.docker.container", "Run")]
 )
-def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind):
+def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, kind: str) -> None:
     obeys(getattr(import_module(module), kind), protocols.Running)
 
 
@@ -75,10 +75,10 @@ def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind)
         ("linkflap.harness.runtimes.docker.sidecar", "ContainerSidecar"),
     ],
 )
-def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module, kind):
+def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module: str, kind: str) -> None:
     made = getattr(import_module(module), kind)
     assert {name for name in public(protocols.Sidecar) if name != "address"} <= set(public(made))
 
 
-def test_containers_allow_what_faults_do_to_them():
+def test_containers_allow_what_faults_do_to_them() -> None:
     obeys(import_module("linkflap.harness.runtimes.docker.container_faults").Confines, protocols.Confines)

@@ -21,7 +21,7 @@ PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 
 
 @pytest.fixture(scope="session")
-def elsewhere(tmp_path_factory) -> Path:
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it."""
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
@@ -45,7 +45,7 @@ def elsewhere(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A link-flap run on one broker and three, recorded with real clusters. Its users are in xdist_group("spark")."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
     chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import linkflap
@@ -28,7 +30,7 @@ def writer(world: linkflap.World, cluster: str) -> linkflap.Producer:
 
 
 @pytest.mark.linkflap(topics={"A.orders": 2}, mirror="shadow")
-def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world):
+def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world) -> None:
     world = linkflap_world
     producer = writer(world, "A")
     plain = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})
@@ -74,7 +76,7 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world):
 
 
 @pytest.mark.nightly
-def test_a_block_that_raises_leaves_a_failed_run_and_its_own_error(tmp_path):
+def test_a_block_that_raises_leaves_a_failed_run_and_its_own_error(tmp_path: Path) -> None:
     deployed = linkflap.deploy("A->B", topics=["A.orders"], folder=tmp_path / "run")
     world = deployed.__enter__()
     linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap}).produce("A.orders", b"lost?")
@@ -87,7 +89,7 @@ def test_a_block_that_raises_leaves_a_failed_run_and_its_own_error(tmp_path):
 
 
 @pytest.mark.nightly
-def test_records_that_no_history_has_are_found(tmp_path):
+def test_records_that_no_history_has_are_found(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     with linkflap.deploy("A->B", topics=["A.orders"], folder=tmp_path / "run") as world:

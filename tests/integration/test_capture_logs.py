@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -12,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.log.batches import scan
-from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, MIRROR_STATE, topic_name
 from linkflap.harness.model.wait import until
@@ -27,7 +29,7 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 @pytest.fixture
-def writer(linkflap_deployment, tmp_path):
+def writer(linkflap_deployment, tmp_path: Path) -> Iterator[RunWriter]:
     scenario = Scenario(
         name="capture", about="", seed=1, topology=linkflap_deployment.topology, mirror=MirrorSpec(kind="mm2"), workloads=(),
         schedule=(),
@@ -62,7 +64,9 @@ def commit_group(bootstrap: str) -> None:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
 
 
-def captured(folder, moment: str, cluster: str):
+def captured(
+    folder, moment: str, cluster: str
+) -> tuple[defaultdict[tuple[str, int], list[Bounds]], dict[tuple[str, int, int], int]]:
     """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic, partition, broker)."""
     reader = RunReader(folder)
     rows, damage = reader.bounds(moment)
@@ -78,7 +82,7 @@ def captured(folder, moment: str, cluster: str):
     return by_partition, ends
 
 
-def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
+def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer: RunWriter) -> None:
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
     write_transactions(a.bootstrap, 50, "first")
@@ -109,7 +113,7 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
         assert all(row.high_watermark >= before[tp] and row.high_watermark_from == "sampled" for row in by_partition[tp])
 
 
-def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment, writer):
+def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment, writer: RunWriter) -> None:
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     make_topics(a.bootstrap, 3)
     make_topics(b.bootstrap, 1)

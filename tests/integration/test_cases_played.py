@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from linkflap.harness.model.wait import until
 pytestmark = pytest.mark.integration
 
 
-def test_a_commit_that_loses_its_marker_and_its_control(tmp_path):
+def test_a_commit_that_loses_its_marker_and_its_control(tmp_path: Path) -> None:
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, benches=benches)
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)
@@ -38,7 +39,9 @@ REPRODUCED = sorted(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "version", "client", "transactions"), REPRODUCED)
-def test_what_was_always_reproduced_is_reproduced(tmp_path, name, version, client, transactions):
+def test_what_was_always_reproduced_is_reproduced(
+    tmp_path: Path, name: str, version: str, client: str, transactions: str
+) -> None:
     variant = Variant(kafka=version, client=client, transactions=transactions)
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named(name), variant, count=1, benches=benches)
@@ -46,7 +49,7 @@ def test_what_was_always_reproduced_is_reproduced(tmp_path, name, version, clien
 
 
 @pytest.mark.nightly
-def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path):
+def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path) -> None:
     words = ("case", "matrix", "KAFKA-15591", "--kafka", "3.9.2", "--kafka", "4.3.1", "--count", "1", "--store", str(tmp_path))
     command = (sys.executable, "-m", "linkflap", *words)
     with (tmp_path / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as first:

@@ -1,5 +1,7 @@
 """Nothing survives the harness: a real one, with brokers, proxies, a service and a paused broker, is ended in every way."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -46,7 +48,7 @@ with cleanup.temporary_folder() as folder:
 
 
 @pytest.fixture
-def harness(tmp_path, monkeypatch):
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A harness process with a ledger of its own, what it said that it holds, and every process that it started."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -90,7 +92,7 @@ def watchdog_of(started) -> psutil.Process:
     return next(process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline())
 
 
-def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harness):
+def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harness) -> None:
     process, said, started = harness
     assert len(started) >= 2 + 4 + 1, "two brokers, four proxies' servers, one watchdog"
     paused = [broker for broker in of_brokers(started, said) if broker.status() == psutil.STATUS_STOPPED]
@@ -100,14 +102,14 @@ def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harn
     assert_nothing_left(said, started)
 
 
-def test_the_end_is_as_clean_when_the_parent_never_reaps_the_harness(harness):
+def test_the_end_is_as_clean_when_the_parent_never_reaps_the_harness(harness) -> None:
     process, said, started = harness
     process.kill()
     # No wait: the harness stays a zombie, which has a pid and a start time like a living process.
     assert_nothing_left(said, started)
 
 
-def test_clean_does_what_a_dead_watchdog_cannot(harness):
+def test_clean_does_what_a_dead_watchdog_cannot(harness) -> None:
     process, said, started = harness
     watchdog_of(started).kill()
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
@@ -122,7 +124,7 @@ def test_clean_does_what_a_dead_watchdog_cannot(harness):
     assert_nothing_left(said, started)
 
 
-def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path, monkeypatch):
+def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that dropped its death signal, as a set-user-id program or a grandchild would have."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -146,7 +148,7 @@ sys.stdin.read()
     until(lambda: not ledger.entries(), within=120, what="the entry to be gone")
 
 
-def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harness):
+def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harness) -> None:
     process, said, started = harness
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the foreground group
     states = json.loads(process.stdout.readline())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.machine import mounts
@@ -13,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of one megabyte."""
     folder = tmp_path / "small"
     folder.mkdir()
@@ -25,7 +28,7 @@ def small(tmp_path):
     mounts.unmount(folder)
 
 
-def test_a_full_disk_ends_the_run_and_is_named(tmp_path, small):
+def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small) -> None:
     env = environment(tmp_path / "ledger")
     arguments = ["--out", str(small / "r"), "--duration", "600"]
     ended = linkflap("run", "baseline", "--runtime", "process", "--seed", "1", "--no-verify", *arguments, env=env, cwd=tmp_path)

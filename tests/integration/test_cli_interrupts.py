@@ -6,13 +6,15 @@ Through the real command line, in a process of its own with a ledger of its own.
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from tests.command_line import environment, linkflap, start
+from tests.command_line import Running, environment, linkflap, start
 
 pytestmark = pytest.mark.integration
 
@@ -20,7 +22,7 @@ INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """A run that has just begun."""
     env = environment(tmp_path / "ledger")
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", env["LINKFLAP_RUNTIME_DIR"])
@@ -29,12 +31,12 @@ def run(tmp_path, monkeypatch):
     running.close()
 
 
-def assert_nothing_left(run, *, within):
+def assert_nothing_left(run, *, within: int) -> None:
     until(lambda: not run.alive(), within=within, what="every process below the run to be gone", state=run.alive)
     until(lambda: not ledger.entries(), within=within, what="its ports and children to be given back", state=ledger.entries)
 
 
-def assert_interrupted(run, tmp_path):
+def assert_interrupted(run, tmp_path: Path) -> None:
     # What rich or the shell's ^C leaves are blank lines.
     said = [line.rstrip() for line in run.said if line.startswith("linkflap:") and "stopping already" not in line]
     assert said == [INTERRUPTED]
@@ -55,7 +57,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("moment", "number", "to_group"), MOMENTS)
-def test_a_signal_at_any_moment_ends_the_run_in_order(run, tmp_path, moment, number, to_group):
+def test_a_signal_at_any_moment_ends_the_run_in_order(run: Running, tmp_path: Path, moment, number, to_group) -> None:
     run.says(moment)
     run.look()
     run.send(number, to_group=to_group)
@@ -64,7 +66,7 @@ def test_a_signal_at_any_moment_ends_the_run_in_order(run, tmp_path, moment, num
     assert_interrupted(run, tmp_path)
 
 
-def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(run, tmp_path):
+def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(run: Running, tmp_path: Path) -> None:
     run.says("fault flap")
     run.look()
     run.send(signal.SIGINT)
@@ -80,7 +82,7 @@ def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(r
 
 
 @pytest.mark.nightly
-def test_a_third_ends_it_at_once(run, tmp_path):
+def test_a_third_ends_it_at_once(run: Running, tmp_path: Path) -> None:
     run.says("fault flap")
     run.look()
     run.send(signal.SIGINT)
@@ -93,7 +95,7 @@ def test_a_third_ends_it_at_once(run, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_signal_while_spark_judges(run, tmp_path):
+def test_a_signal_while_spark_judges(run: Running, tmp_path: Path) -> None:
     run.says("done  stopping")
     run.look()
     run.send(signal.SIGINT, to_group=True)
@@ -103,7 +105,7 @@ def test_a_signal_while_spark_judges(run, tmp_path):
     assert RunReader(tmp_path / "run").run.status == "finished"
 
 
-def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(run, tmp_path):
+def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(run: Running, tmp_path: Path) -> None:
     run.says("end   flap")
     run.look()
     assert len(run.alive()) >= 2 + 4 + 1, "two brokers, four proxies' servers, a mirror"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.synthetic import write_run
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_one_bad_directory_spoils_no_other(tmp_path):
+def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
     good, bad = write_run(tmp_path / "good"), tmp_path / "bad"
     bad.mkdir()
     (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.integration
         pytest.param("/A/1/server.properties", "broker-died", "A/1", "broker A/1 died by itself", marks=pytest.mark.nightly),
     ],
 )
-def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, subject, says):
+def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path: Path, program: str, kind: str, subject: str, says: str) -> None:
     env = environment(tmp_path / "ledger")
     running = start(["run", "baseline", "--seed", "1", "--no-verify", "--out", "run"], env=env, cwd=tmp_path)
     try:
@@ -47,7 +48,7 @@ def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, su
 
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, pytest.param(signal.SIGSEGV, marks=pytest.mark.nightly)])
-def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(tmp_path, number):
+def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(tmp_path: Path, number: signal.Signals) -> None:
     env = environment(tmp_path / "ledger")
     running = start(["run", "baseline", "--seed", "1", "--out", "run"], env=env, cwd=tmp_path)
     try:

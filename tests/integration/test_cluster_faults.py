@@ -86,7 +86,7 @@ def write(deployment: Deployment) -> None:
     producer.flush(15)
 
 
-def test_the_active_controller_is_lost_and_another_elected(cluster_of_three):
+def test_the_active_controller_is_lost_and_another_elected(cluster_of_three: Deployment) -> None:
     leader = readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address).leader
     seen = bites_and_heals(cluster_of_three, spec("controller-loss", "A"))
     assert seen["lost"] == leader
@@ -94,7 +94,7 @@ def test_the_active_controller_is_lost_and_another_elected(cluster_of_three):
 
 
 @pytest.mark.parametrize("of", ["transactions", pytest.param("groups", marks=pytest.mark.nightly)])
-def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
+def test_the_coordinator_is_lost_and_another_elected(cluster_of_three: Deployment, of: str) -> None:
     topic = {"transactions": "__transaction_state", "groups": "__consumer_offsets"}[of]
     if of == "groups":
         values(cluster_of_three.clusters["A"].bootstrap, TOPIC, 1)  # a first group makes their log
@@ -104,7 +104,7 @@ def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
 
 
 @pytest.mark.parametrize("of", ["data", pytest.param("coordinators", marks=pytest.mark.nightly)])
-def test_leaders_move_and_come_back(cluster_of_three, of):
+def test_leaders_move_and_come_back(cluster_of_three: Deployment, of: str) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
     seen = bites_and_heals(cluster_of_three, spec("leadership-move", "A", of=of))
     mine = [name for name, t in admin.list_topics(timeout=60).topics.items() if name.startswith("__") == (of == "coordinators")]
@@ -112,13 +112,13 @@ def test_leaders_move_and_come_back(cluster_of_three, of):
 
 
 @pytest.mark.nightly
-def test_every_broker_is_restarted_in_its_turn(cluster_of_three):
+def test_every_broker_is_restarted_in_its_turn(cluster_of_three: Deployment) -> None:
     seen = bites_and_heals(cluster_of_three, spec("rolling-restart", "A"))
     assert [each["during_ms"] for each in seen] == [None, None, None]
     assert all(each["before_ms"] > 0 for each in seen)
 
 
-def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_of_three, tmp_path):
+def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_of_three: Deployment, tmp_path: Path) -> None:
     skip_without_small_disks(tmp_path / "disk")
     broker = cluster_of_three.clusters["A"].brokers[2]
     seen = bites_and_heals(cluster_of_three, spec("broker-disk-full", "A/2"))
@@ -128,7 +128,7 @@ def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_
 
 
 @pytest.mark.nightly
-def test_a_slow_disk_takes_as_long_as_its_rate_says(cluster_of_three, tmp_path):
+def test_a_slow_disk_takes_as_long_as_its_rate_says(cluster_of_three: Deployment, tmp_path: Path) -> None:
     skip_without_slow_disks(tmp_path / "disk")
     broker = cluster_of_three.clusters["A"].brokers[3]
     seen = bites_and_heals(cluster_of_three, spec("broker-disk-slow", "A/3", rate=128.0))
@@ -140,7 +140,7 @@ def test_a_slow_disk_takes_as_long_as_its_rate_says(cluster_of_three, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_limit_is_that_of_one_process_and_ends(tmp_path):
+def test_a_limit_is_that_of_one_process_and_ends(tmp_path: Path) -> None:
     skip_without_slow_disks(tmp_path / "try")
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -163,7 +163,7 @@ def test_a_limit_is_that_of_one_process_and_ends(tmp_path):
     disk.fast()
 
 
-def skip_without_slow_disks(folder) -> None:
+def skip_without_slow_disks(folder: Path) -> None:
     folder.mkdir()
     disk = SlowDisk(folder, "skip")
     try:
@@ -173,7 +173,7 @@ def skip_without_slow_disks(folder) -> None:
         pytest.skip(str(error))
 
 
-def skip_without_small_disks(folder) -> None:
+def skip_without_small_disks(folder: Path) -> None:
     folder.mkdir()
     disk = SmallDisk(folder)
     try:
@@ -183,7 +183,7 @@ def skip_without_small_disks(folder) -> None:
         pytest.skip(str(error))
 
 
-def test_a_disconnected_broker_is_silent_and_comes_back(cluster_of_three):
+def test_a_disconnected_broker_is_silent_and_comes_back(cluster_of_three: Deployment) -> None:
     up = contained(cluster_of_three)
     assert not bites_and_heals(up, spec("broker-disconnect", "A/3"))["on_network"]
 
@@ -196,7 +196,9 @@ def test_a_disconnected_broker_is_silent_and_comes_back(cluster_of_three):
         pytest.param("in", "an answer", "silence", marks=pytest.mark.nightly),
     ],
 )
-def test_a_partition_cuts_the_directions_that_it_says_and_no_client(cluster_of_three, direction, out, back):
+def test_a_partition_cuts_the_directions_that_it_says_and_no_client(
+    cluster_of_three: Deployment, direction: str, out: str, back: str
+) -> None:
     up = contained(cluster_of_three)
 
     def a_client_is_answered() -> None:
@@ -206,7 +208,7 @@ def test_a_partition_cuts_the_directions_that_it_says_and_no_client(cluster_of_t
     assert seen == {"before": True, "out": out, "in": back}
 
 
-def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_three):
+def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_three: Deployment) -> None:
     up = contained(cluster_of_three)
     wanted = [("A/1", 2), ("A/1", 3), ("A/3", 1)]
     specs = [replace(spec("partition", target, peer=peer), id=f"p{n}") for n, (target, peer) in enumerate(wanted)]
@@ -232,14 +234,14 @@ def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_th
     assert any("in the ISR of all" in line for line in checked)
 
 
-def test_little_memory_is_felt_and_given_back(cluster_of_three):
+def test_little_memory_is_felt_and_given_back(cluster_of_three: Deployment) -> None:
     up = contained(cluster_of_three)
     seen = bites_and_heals(up, spec("broker-memory-limit", "A/2"), lambda: write(up))
     assert seen["met"] or seen["killed"]
     assert up.clusters["A"].brokers[2].confines.memory().limit is None
 
 
-def test_what_was_not_done_is_no_bite(cluster_of_three, monkeypatch):
+def test_what_was_not_done_is_no_bite(cluster_of_three: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     up = contained(cluster_of_three)
     confines = type(up.clusters["A"].brokers[1].confines)
     for verb in ("disconnect", "block", "limit_memory"):
@@ -252,7 +254,7 @@ def test_what_was_not_done_is_no_bite(cluster_of_three, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
-def test_a_runtime_without_containers_refuses_before_anything_starts(name):
+def test_a_runtime_without_containers_refuses_before_anything_starts(name: str) -> None:
     chosen = scenario("broker-loss", Wish(seed=1))
     broken = replace(chosen, schedule=(spec(name, "A/1"),))
     check(broken, "docker")

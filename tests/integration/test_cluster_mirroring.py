@@ -49,7 +49,7 @@ def pair(tmp_path: Path) -> Iterator[SimpleNamespace]:
         events.close()
 
 
-def write(cluster, partition):
+def write(cluster, partition: int) -> int:
     """The error code of one record to a partition, 0 where it was acknowledged."""
     codes: list[int] = []
     producer = Producer(quiet(cluster.bootstrap) | {"enable.idempotence": False, "acks": "all", "message.timeout.ms": 60_000})
@@ -58,15 +58,15 @@ def write(cluster, partition):
     return codes[0]
 
 
-def ends(cluster):
+def ends(cluster) -> dict[tuple[str, int], int]:
     return bounds(AdminClient(quiet(cluster.bootstrap)), PARTITIONS, "high", within=30)
 
 
-def of_kind(pair, kind):
+def of_kind(pair: SimpleNamespace, kind: str):
     return [row["data"] for row in map(json.loads, pair.events.read_text().splitlines()) if row["kind"] == kind]
 
 
-def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(pair):
+def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(pair: SimpleNamespace) -> None:
     assert [write(pair.a, number) for number in range(3)] == [0, 0, 0]
     pair.mirror.start()
     until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
@@ -82,7 +82,9 @@ def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(pair
     assert not pair.mirror.alive
 
 
-def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(pair, monkeypatch):
+def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(
+    pair: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster_mirroring, "STOP_SECONDS", 15.0)
     pair.mirror.start()
     for broker in pair.a.brokers.values():
@@ -95,7 +97,7 @@ def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(pair, 
     assert pair.mirror.promotion() == {}
 
 
-def test_there_and_back_with_what_was_never_mirrored_truncated(pair):
+def test_there_and_back_with_what_was_never_mirrored_truncated(pair: SimpleNamespace) -> None:
     assert write(pair.a, 0) == 0
     pair.mirror.start()
     until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
@@ -111,7 +113,7 @@ def test_there_and_back_with_what_was_never_mirrored_truncated(pair):
     assert write(pair.a, 0) == 0
 
 
-def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_says(tmp_path):
+def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_says(tmp_path: Path) -> None:
     """The case's control; what it finds in other states is the build's own, and is in docs/findings."""
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named("KIP-1279-verbs"), Variant(kafka=LIBS, client="java"), count=1, benches=benches)

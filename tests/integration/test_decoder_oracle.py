@@ -202,7 +202,7 @@ def files_in(folder: Path, ending: str) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Iterator[Written]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     folder = tmp_path_factory.mktemp("oracle")
     with deploy(topology(ClusterSpec(name="A")), folder=folder / "clusters", recorder=Events()) as up:
         yield _written(up.clusters["A"], folder)
@@ -238,7 +238,7 @@ def _written(cluster: Cluster, folder: Path) -> Written:
     )
 
 
-def test_what_was_written_has_what_is_to_be_compared(written):
+def test_what_was_written_has_what_is_to_be_compared(written: Written) -> None:
     for topic in TOPICS:
         h = batches.scan(written.files(topic, "log")).headers
         side, codec = topic.split("-")
@@ -254,7 +254,7 @@ def test_what_was_written_has_what_is_to_be_compared(written):
         assert [bool(written.files(topic, ending)) for ending in ENDINGS] == [True] * 3
 
 
-def test_every_header_field_is_what_the_tool_says(written):
+def test_every_header_field_is_what_the_tool_says(written: Written) -> None:
     compared = 0
     for path, dumped in of_logs(written):
         log = batches.scan([path])
@@ -270,13 +270,13 @@ def test_every_header_field_is_what_the_tool_says(written):
     assert compared > 300
 
 
-def test_every_record_is_what_the_tool_says(written):
+def test_every_record_is_what_the_tool_says(written: Written) -> None:
     for path, dumped in of_logs(written):
         for batch, dumped_one in zip(reference.batches(path.read_bytes()), dumped.records, strict=True):
             assert_same(dumped_one, [record_dumped(batch, record) for record in reference.records(batch)])
 
 
-def test_what_control_records_say_is_what_the_tool_says(written):
+def test_what_control_records_say_is_what_the_tool_says(written: Written) -> None:
     seen = set()
     for path, dumped in of_logs(written):
         control = batches.scan([path]).headers.control.tolist()
@@ -288,7 +288,7 @@ def test_what_control_records_say_is_what_the_tool_says(written):
     assert seen == set(names.items()) | {(layout.OTHER_CONTROL, " controlType: UNKNOWN(7)")}
 
 
-def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written):
+def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written: Written) -> None:
     for path, _ in of_logs(written):
         log = batches.scan([path])
         columns, damage = records.decode(log)
@@ -305,7 +305,7 @@ def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written):
         ]
 
 
-def test_consumers_get_the_records_that_we_read(written):
+def test_consumers_get_the_records_that_we_read(written: Written) -> None:
     for topic in TOPICS:
         log = written.log(topic)
         every = [got(b, r) for p in written.files(topic, "log") for b in reference.batches(p.read_bytes()) for r in data_of(b)]
@@ -315,14 +315,14 @@ def test_consumers_get_the_records_that_we_read(written):
         assert len(shown) < len(every)
 
 
-def test_the_last_stable_offset_is_what_the_broker_said(written):
+def test_the_last_stable_offset_is_what_the_broker_said(written: Written) -> None:
     for topic in TOPICS:
         log = written.log(topic)
         assert log.replica.end == written.high[topic, 0]
         assert recompute_last_stable(log, written.high[topic, 0]) == log.stable == written.stable[topic, 0]
 
 
-def test_aborted_transactions_are_those_of_the_transaction_index(written):
+def test_aborted_transactions_are_those_of_the_transaction_index(written: Written) -> None:
     for topic in TOPICS:
         log = written.log(topic)
         every = log.transactions
@@ -342,7 +342,7 @@ def test_aborted_transactions_are_those_of_the_transaction_index(written):
         assert len(ours) > 2
 
 
-def test_producer_states_are_those_of_the_snapshots(written):
+def test_producer_states_are_those_of_the_snapshots(written: Written) -> None:
     for topic in TOPICS:
         snapshots = written.files(topic, "snapshot")
         for path in snapshots:

@@ -1,5 +1,7 @@
 """What is the docker runtime's own: images, whose containers are whose, what is left when the harness dies, what it says."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import io
@@ -11,13 +13,16 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import psutil
 import pytest
 
 from linkflap.harness.machine import cleanup, ledger, mounts, process_identity
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from linkflap.harness.model.wait import until
@@ -55,7 +60,7 @@ def engine():
 
 
 @pytest.fixture
-def bystanders(engine):
+def bystanders(engine) -> Iterator[None]:
     """A container, a network and a volume of somebody else: nobody may touch them."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
@@ -89,7 +94,7 @@ def volumes(engine) -> set[str]:
 
 
 @pytest.fixture
-def harness(engine, tmp_path, monkeypatch):
+def harness(engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], Identity | None]]:
     """A harness process with a ledger of its own and a broker that is paused; its identity and its children."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -106,7 +111,7 @@ def harness(engine, tmp_path, monkeypatch):
         process.communicate()
 
 
-def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine, bystanders, tmp_path):
+def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine, bystanders: None, tmp_path: Path) -> None:
     before = volumes(engine)
     me = ledger.own().owner
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
@@ -123,7 +128,9 @@ def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine,
     deployment.close()
 
 
-def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, bystanders, harness):
+def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(
+    engine, bystanders: None, harness: tuple[subprocess.Popen[str], Identity | None]
+) -> None:
     process, owner = harness
     before = volumes(engine)
     process.kill()
@@ -134,7 +141,9 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, 
 
 
 @pytest.mark.xdist_group("leftovers")
-def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
+def test_clean_does_what_a_dead_watchdog_cannot(
+    engine, bystanders: None, harness: tuple[subprocess.Popen[str], Identity | None]
+) -> None:
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
         if "linkflap.harness.machine.cleanup" in child.cmdline():
@@ -151,7 +160,9 @@ def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
 
 
 @pytest.mark.xdist_group("leftovers")
-def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(engine, harness):
+def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(
+    engine, harness: tuple[subprocess.Popen[str], Identity | None]
+) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
 
     process, owner = harness
@@ -178,7 +189,7 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     assert of(engine, owner) == []
 
 
-def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine):
+def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
     from linkflap.harness.runtimes.docker.network import create_network
 
@@ -201,7 +212,9 @@ def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again
     assert of(engine, ledger.own().owner) == []
 
 
-def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatch):
+def test_what_cannot_be_removed_now_is_not_forgotten(
+    engine, harness: tuple[subprocess.Popen[str], Identity | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The engine is down when the harness is cleaned up after."""
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
@@ -217,7 +230,7 @@ def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatc
     assert of(engine, owner) == []
 
 
-def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path):
+def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path: Path) -> None:
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         mine = {"label": "linkflap.deployment", "name": "a-1"}
@@ -236,7 +249,7 @@ def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path):
         ("", 'A@"127.0.0.1:1/kafka:4.3.1"->B', "could not pull 127.0.0.1:1/kafka:4.3.1"),
     ],
 )
-def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path, host, topology, said):
+def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path: Path, host: str, topology: str, said: str) -> None:
     if not host:
         skip_without("docker")
     env = environment(tmp_path / "ledger", **({"DOCKER_HOST": host} if host else {}))
@@ -249,7 +262,7 @@ def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path, host, 
     assert not (tmp_path / "run").exists(), "nothing ran, and the same command can be given again"
 
 
-def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
+def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine) -> None:
     full = tmp_path / "full"
     full.mkdir()
     try:
@@ -277,7 +290,7 @@ def laid_out_as_released(engine, name: str, *lines: str) -> None:
 
 
 @pytest.mark.nightly
-def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path):
+def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path: Path) -> None:
     name = f"linkflap-test/kafka:of-{os.getpid()}"
     laid_out_as_released(engine, name, "USER 1000")
     try:
@@ -292,7 +305,7 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path
         engine.images.remove(name, force=True)
 
 
-def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path):
+def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path: Path) -> None:
     from linkflap.harness.runtimes.docker.images import custom_image, inventory, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
@@ -316,7 +329,7 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_
             engine.images.remove(name, force=True)
 
 
-def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine):
+def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine) -> None:
     from linkflap.harness.runtimes.docker.images import custom_image, inventory
 
     name = f"linkflap-test/java:{os.getpid()}"
@@ -331,7 +344,9 @@ def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine):
 
 
 @pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
-def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(engine, monkeypatch, capsys, module, names):
+def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
+    engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str, names: tuple[str, ...]
+) -> None:
     from linkflap.harness.cli.images import check
 
     there = import_module(f"linkflap.harness.runtimes.docker.images.{module}")
@@ -343,7 +358,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(engine, m
     assert "has no image yet; make it: linkflap images build" in capsys.readouterr().out
 
 
-def test_a_java_that_cannot_run_is_quoted(engine):
+def test_a_java_that_cannot_run_is_quoted(engine) -> None:
     from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
     name = f"linkflap-test:not-java-{os.getpid()}"
@@ -390,14 +405,14 @@ def load_for(engine, name: str, *, architecture: str) -> None:
     engine.images.load(saved.getvalue())
 
 
-def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine):
+def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine) -> None:
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* omit --base"):
         kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
 
 
-def test_a_base_without_a_java_is_refused(engine):
+def test_a_base_without_a_java_is_refused(engine) -> None:
     """The base is whatever the user names: it is asked before anything is built on it."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
@@ -414,7 +429,7 @@ def test_a_base_without_a_java_is_refused(engine):
     assert of(engine, ledger.own().owner) == []
 
 
-def test_errors_of_the_engine_are_of_the_environment(engine):
+def test_errors_of_the_engine_are_of_the_environment(engine) -> None:
     from docker.errors import APIError
 
     from linkflap.harness.runtimes.docker.engine import asked
@@ -426,13 +441,13 @@ def test_errors_of_the_engine_are_of_the_environment(engine):
 class Relay:
     """A way to the engine that can be ended: the engine itself is everybody's."""
 
-    def __init__(self, port: int):
+    def __init__(self, port: int) -> None:
         self.port = port
         self._server = socket.create_server(("127.0.0.1", port))
         self._ends: list[socket.socket] = [self._server]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self):
+    def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._server.accept()
@@ -443,20 +458,22 @@ class Relay:
                     threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
 
     @staticmethod
-    def _pump(one, other):
+    def _pump(one, other) -> None:
         with contextlib.suppress(OSError):
             while content := one.recv(1 << 16):
                 other.sendall(content)
             other.shutdown(socket.SHUT_WR)
 
-    def close(self):
+    def close(self) -> None:
         for end in self._ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
 
-def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it_is_back(engine, tmp_path, monkeypatch):
+def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it_is_back(
+    engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not os.path.exists("/var/run/docker.sock") or os.environ.get("DOCKER_HOST"):
         pytest.skip("the engine is not at its usual place, where this test can stand between")
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
@@ -496,7 +513,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
 
 
 @pytest.mark.nightly
-def test_twenty_starts_in_a_row(engine, tmp_path):
+def test_twenty_starts_in_a_row(engine, tmp_path: Path) -> None:
     for number in range(20):
         with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path / str(number), recorder=Events()) as deployment:
             deployment.clusters["A"].brokers[1].kill()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from linkflap.harness.machine import engine_leftovers, process_identity
+from linkflap.harness.machine.process_identity import Identity
 from tests.on_runtimes import skip_without
 
 pytestmark = pytest.mark.integration
@@ -46,12 +49,12 @@ def earlier() -> process_identity.Identity:
         (elsewhere, DAY + 1, True),
     ],
 )
-def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner, age, stale):
+def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner: Callable[[], Identity], age: int, stale: bool) -> None:
     assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
 
 
 @pytest.mark.xdist_group("leftovers")  # of dead owners, which others remove as well
-def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not():
+def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not() -> None:
     skip_without("docker")
     from linkflap.harness.runtimes.docker import engine
 
@@ -67,7 +70,7 @@ def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_
             network.remove()
 
 
-def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch):
+def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without("docker")
 
     def dies(_: object) -> set[str]:
@@ -79,6 +82,6 @@ def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch)
     assert swept.left == [f"the Docker engine does not answer any more (gone); {engine_leftovers.FIX}"]
 
 
-def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch, tmp_path):
+def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     assert engine_leftovers.unclaimed() == engine_leftovers.Swept()

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -40,7 +42,7 @@ def client():
 
 
 @pytest.fixture
-def workers(client, tmp_path, monkeypatch):
+def workers(client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     """pytest with four workers, in a session and with a ledger of its own."""
     env = environment(tmp_path / "ledger")
     for name in ("LINKFLAP_RUNTIME_DIR", "LINKFLAP_PORTS"):
@@ -65,7 +67,7 @@ def things(client) -> set[str]:
     return {thing.name for thing in (*made, *client.volumes.list())}
 
 
-def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client, workers):
+def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client, workers: subprocess.Popen[str]) -> None:
     before = things(client)
     said, _ = workers.communicate(timeout=900)
     assert workers.returncode == 0, said
@@ -76,7 +78,7 @@ def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client, workers)
     assert ledger.entries() == [], "no lease, no port, no process"
 
 
-def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(client, workers):
+def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(client, workers: subprocess.Popen[str]) -> None:
     before = things(client)
     until(lambda: len(things(client) - before) >= 2 * WORKERS, within=300, what="containers of all workers to come up", every=0.2)
     held = ledger.entries()

@@ -36,12 +36,12 @@ def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
     return done.stdout
 
 
-def test_every_example_finds_its_planted_bug_and_nothing_without_it(elsewhere, tmp_path):
+def test_every_example_finds_its_planted_bug_and_nothing_without_it(elsewhere: Path, tmp_path: Path) -> None:
     printed = passes(elsewhere, tmp_path, "not long")
     assert all(path.name in printed for path in EXAMPLES.glob("*/tests/test_*.py")), printed
     assert "test_orders_survive_a_cut PASSED" in printed, printed
 
 
 @pytest.mark.nightly
-def test_the_long_tests_of_every_example(elsewhere, tmp_path):
+def test_the_long_tests_of_every_example(elsewhere: Path, tmp_path: Path) -> None:
     passes(elsewhere, tmp_path, "long")

@@ -95,7 +95,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(linkflap_deployment):
+def stage(linkflap_deployment) -> Stage:
     deployment = linkflap_deployment
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
@@ -109,11 +109,11 @@ def spec(kind: str) -> FaultSpec:
     return FaultSpec(id="f", fault=kind, target="A->B", at=0, duration=0)
 
 
-def ends(stage: Stage, cluster: str, which="high") -> dict:
+def ends(stage: Stage, cluster: str, which: str = "high") -> dict:
     return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), TOPIC_PARTITIONS, which, within=120)
 
 
-def test_planned_drains_even_what_an_open_transaction_hid(stage):
+def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
     """Commits behind an open transaction are no lag for a mirror that reads committed, and yet they must cross."""
     stage.clients.write(20)
     stage.clients.begin()  # left open: the coordinator aborts it, within ten seconds
@@ -138,7 +138,7 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage):
 
 
 @pytest.mark.nightly
-def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage):
+def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: Stage) -> None:
     stage.deployment.links["A->B"].cut()
     stage.clients.write(1)
     fault = FAULTS["failover-planned"](spec("failover-planned"), stage)
@@ -151,7 +151,9 @@ def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage):
     assert not stage.events_of("promotion")
 
 
-def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(stage, monkeypatch):
+def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed: list[int] = []
     (broker,) = {type(broker) for broker in stage.deployment.clusters["A"].brokers.values()}
     kill = broker.kill
@@ -179,7 +181,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(st
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
 
 
-def test_a_failover_needs_a_link():
+def test_a_failover_needs_a_link() -> None:
     from linkflap.topologies import parse
 
     for kind in ("failover-planned", "failover-forced"):

@@ -5,11 +5,16 @@ One recorded run (3 brokers in B, so that replicas can disagree), and one Spark 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from tests import mutations
+from tests.mutations import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -36,7 +41,9 @@ NOT_VISIBLE = {"aborted-read", "phantom-read", "lost-write", "torn-transaction"}
 
 
 @pytest.fixture(scope="module")
-def judged(recorded, tmp_path_factory, spark):
+def judged(
+    recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> tuple[dict[str, Judgement], dict[str, Site]]:
     """name -> (judgement, place of the mutation); the untouched run is "recorded"."""
     folder = tmp_path_factory.mktemp("mutated")
     sites = {}
@@ -49,13 +56,13 @@ def judged(recorded, tmp_path_factory, spark):
 
 
 @pytest.fixture
-def of(judged):
+def of(judged: tuple[dict[str, Judgement], dict[str, Site]]):
     """The judgement and the place of one mutation."""
     judgements, sites = judged
     return lambda name: (judgements[name], sites.get(name))
 
 
-def anomalies(judgement, kind):
+def anomalies(judgement, kind: str):
     """All of them: the document shows the first of each kind, and a batch of many operations is lost in many pieces."""
     return [a for a in judgement.anomalies if a.kind == kind and not a.allowed]
 
@@ -69,7 +76,7 @@ def kinds(judgement):
     return {a.kind for a in judgement.anomalies if not a.allowed}
 
 
-def assert_lost(judgement, site):
+def assert_lost(judgement, site) -> None:
     """What was acknowledged of the batch is lost, exactly, and named where A had acknowledged it."""
     lost = anomalies(judgement, "lost-write")
     assert site.promised
@@ -84,7 +91,7 @@ def rpo(judgement):
     return judgement.failovers[0].rpo_records
 
 
-def test_the_run_itself_is_valid(of):
+def test_the_run_itself_is_valid(of) -> None:
     judgement, _ = of("recorded")
     assert judgement.verdict == Verdict.VALID, judgement.checks
     # MirrorMaker 2 moves offsets and does not describe itself, and nothing reads in transactions or share groups.
@@ -95,7 +102,7 @@ def test_the_run_itself_is_valid(of):
     }  # fmt: skip
 
 
-def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
+def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of) -> None:
     judgement, site = of("one_byte")
     assert judgement.verdict == Verdict.INVALID
     (found,) = anomalies(judgement, "replica-disagreement")
@@ -105,20 +112,20 @@ def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
     assert found.evidence["changed"] == [{"offset": site.offset, "uid": uid, "fields": ["value"]}]
 
 
-def test_an_interior_batch_that_is_gone_is_a_lost_write(of):
+def test_an_interior_batch_that_is_gone_is_a_lost_write(of) -> None:
     judgement, site = of("interior_batch")
     assert judgement.verdict == Verdict.INVALID
     assert_lost(judgement, site)
 
 
-def test_a_native_batch_that_is_there_twice_is_a_duplicate(of):
+def test_a_native_batch_that_is_there_twice_is_a_duplicate(of) -> None:
     judgement, site = of("repeated_batch")
     assert judgement.verdict == Verdict.INVALID
     assert any(map(at(site), anomalies(judgement, "duplicate")))
     assert kinds(judgement) <= {"duplicate", *SEQUENCES}, kinds(judgement)
 
 
-def test_a_commit_that_became_an_abort(of):
+def test_a_commit_that_became_an_abort(of) -> None:
     judgement, site = of("commit_to_abort")
     assert judgement.verdict == Verdict.INVALID
     assert any(map(at(site), anomalies(judgement, "commit-aborted")))
@@ -126,7 +133,7 @@ def test_a_commit_that_became_an_abort(of):
     assert kinds(judgement) <= {"commit-aborted", "outcome-disagreement", *NOT_VISIBLE}, kinds(judgement)
 
 
-def test_a_commit_marker_that_is_gone(of):
+def test_a_commit_marker_that_is_gone(of) -> None:
     judgement, site = of("commit_removed")
     assert judgement.verdict == Verdict.INVALID
     named = [*anomalies(judgement, "marker-missing"), *anomalies(judgement, "commit-unmarked")]
@@ -135,7 +142,7 @@ def test_a_commit_marker_that_is_gone(of):
     assert kinds(judgement) <= {"marker-missing", "commit-unmarked", "lso-mismatch"}, kinds(judgement)
 
 
-def test_a_producer_id_in_use(of):
+def test_a_producer_id_in_use(of) -> None:
     judgement, site = of("producer_id_in_use")
     assert judgement.verdict == Verdict.INVALID
     assert any(map(at(site), anomalies(judgement, "producer-id-collision")))
@@ -143,12 +150,12 @@ def test_a_producer_id_in_use(of):
     assert kinds(judgement) <= {"producer-id-collision", "stale-data", "not-transactional", *SEQUENCES}, kinds(judgement)
 
 
-def test_an_emptied_history_is_unknown(of):
+def test_an_emptied_history_is_unknown(of) -> None:
     judgement, _ = of("emptied_history")
     assert judgement.verdict == Verdict.UNKNOWN
 
 
-def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of):
+def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of) -> None:
     judgement, site = of("unseen_tail")
     assert anomalies(judgement, "lost-write") == []
     assert judgement.verdict == Verdict.VALID, [c for c in judgement.checks if c.verdict is not Verdict.VALID]
@@ -156,7 +163,7 @@ def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of):
     assert rpo(judgement) == rpo(before) + len(site.uids)
 
 
-def test_a_tail_that_was_shown_is_a_lost_write(of):
+def test_a_tail_that_was_shown_is_a_lost_write(of) -> None:
     judgement, site = of("shown_tail")
     assert judgement.verdict == Verdict.INVALID
     assert_lost(judgement, site)

@@ -235,5 +235,5 @@ def of(scenario: str, clients: str, **more: str) -> pytest.param:
         of("link-flap", "java", mirror="mm2"),
     ],
 )
-def test_scenarios_with_java_clients_are_valid(linkflap_run, name):
+def test_scenarios_with_java_clients_are_valid(linkflap_run, name) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -13,9 +14,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from linkflap.harness.mirrors import make_mirror, mm2, mm2_config
 from linkflap.harness.mirrors.mm2_progress import Progress, reader
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
+from tests.events import Rows
 from tests.events import Rows as Events
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
@@ -54,7 +57,7 @@ class Writer:
         self.transactions += 1
 
     @contextmanager
-    def writing(self):
+    def writing(self) -> Iterator[None]:
         """Writes on in the background."""
         stop = threading.Event()
 
@@ -72,7 +75,7 @@ class Writer:
 
 
 @contextmanager
-def mirrored(deployment, **options):
+def mirrored(deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
     """TOPIC on A, and a started mirror; (mirror, writer, events)."""
     a = deployment.clusters["A"].bootstrap
     admin = AdminClient(quiet(a))
@@ -83,7 +86,7 @@ def mirrored(deployment, **options):
     yield mirror, Writer(a), events
 
 
-def drained(mirror) -> None:
+def drained(mirror: Mirror) -> None:
     until(lambda: mirror.lag() == 0, within=60, what="the mirror to drain", state=mirror.lag)
 
 
@@ -112,7 +115,7 @@ def distinct(values: list[bytes]) -> list[bytes]:
     return list(dict.fromkeys(values))
 
 
-def crash_between_produce_and_offset_commit(deployment, mirror) -> None:
+def crash_between_produce_and_offset_commit(deployment, mirror: Mirror) -> None:
     """Kills the worker when B has records that Connect's offsets do not know of yet.
 
     Connect commits offsets once a second; right after it did, there is time for B to grow and for the worker to die.
@@ -133,7 +136,7 @@ def crash_between_produce_and_offset_commit(deployment, mirror) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkflap_deployment, delivery):
+def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkflap_deployment, delivery: str) -> None:
     with mirrored(linkflap_deployment, delivery=delivery) as (mirror, writer, events):
         with writer.writing():
             crash_between_produce_and_offset_commit(linkflap_deployment, mirror)
@@ -153,7 +156,7 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkf
         assert own[-1][1] == {"drained": True}
 
 
-def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment):
+def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment) -> None:
     """Also when the worker died in the middle of one: the coordinator would abort it late, behind the promotion."""
     with mirrored(linkflap_deployment, delivery="exactly-once", groups="") as (mirror, writer, _):
         admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
@@ -177,7 +180,7 @@ def open_on(admin: AdminClient) -> bool:
     return bounds(admin, TOPIC_PARTITIONS, "stable", within=10) != bounds(admin, TOPIC_PARTITIONS, "high", within=120)
 
 
-def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment):
+def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (mirror, writer, _):
         writer.write(20)
@@ -206,7 +209,7 @@ def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     return {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions if p.offset >= 0}
 
 
-def states(events) -> dict[tuple[str, int], list[str]]:
+def states(events: Rows) -> dict[tuple[str, int], list[str]]:
     """(connector, task) -> the states that were written down of it."""
     found: dict[tuple[str, int], list[str]] = {}
     for kind, _, data in events:
@@ -248,18 +251,18 @@ def what_fails_is_written_down(deployment) -> None:
         assert events[-1][2] == {"drained": False}
 
 
-def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment):
+def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment) -> None:
     what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B@3.9.2")
-def test_those_of_an_older_release_are_too(linkflap_deployment):
+def test_those_of_an_older_release_are_too(linkflap_deployment) -> None:
     what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.nightly
-def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment):
+def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment) -> None:
     with mirrored(linkflap_deployment, groups="") as (mirror, writer, _):
         writer.write(10)
         drained(mirror)
@@ -277,7 +280,7 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
 
 
 @pytest.mark.nightly
-def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment, monkeypatch):
+def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mm2, "START_SECONDS", 15.0)
     linkflap_deployment.links["A->B"].cut()
     with (

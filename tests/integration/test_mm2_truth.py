@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.chaos.scenarios.base import GROUP, everyday
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -53,7 +54,7 @@ NIGHTLY = (
 )
 
 
-def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
+def judged(scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession) -> dict[str, Judgement]:
     with Progress() as progress:
         folders = [
             record(scenario, runtime="process", folder=folder / scenario.name, command="pytest", progress=progress)
@@ -63,7 +64,7 @@ def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory, spark):
+def short(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
     folder = tmp_path_factory.mktemp("mm2")
     first, *others = ATTEMPTS
     found = judged((first, UNCOMMITTED), folder, spark)
@@ -76,7 +77,7 @@ def short(tmp_path_factory, spark):
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory, spark):
+def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
     return judged(NIGHTLY, tmp_path_factory.mktemp("mm2-nightly"), spark)
 
 
@@ -88,7 +89,7 @@ def records(anomalies) -> int:
     return sum(int(a.evidence["records"]) for a in anomalies)
 
 
-def check(judgement: Judgement, name: str):
+def check(judgement: Judgement, name: str) -> CheckResult:
     return next(c for c in judgement.checks if c.name == name)
 
 
@@ -97,7 +98,7 @@ def assert_killed(judgement: Judgement) -> None:
     assert check(judgement, "fault-bite").verdict is Verdict.VALID, check(judgement, "fault-bite").reason
 
 
-def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short):
+def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short: dict[str, Judgement]) -> None:
     """Whether a kill fell between a write and the commit of its position is the machine's to choose; one of three must have. What
     was repeated is counted, alike by both checks that see it, and allowed because of the kill; and nothing else happened."""
     judgement = short["at-least-once"]
@@ -114,7 +115,7 @@ def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short):
     assert arrived == committed + counted["order-equality"]
 
 
-def test_reading_uncommitted_turns_aborted_records_into_plain_ones(short):
+def test_reading_uncommitted_turns_aborted_records_into_plain_ones(short: dict[str, Judgement]) -> None:
     judgement = short["uncommitted"]
     assert judgement.verdict is Verdict.INVALID
     plain, read = of_kind(judgement, "mirrored-aborted"), of_kind(judgement, "aborted-read")
@@ -128,7 +129,7 @@ def test_reading_uncommitted_turns_aborted_records_into_plain_ones(short):
 
 
 @pytest.mark.nightly
-def test_a_killed_worker_repeats_nothing_visible_exactly_once(long):
+def test_a_killed_worker_repeats_nothing_visible_exactly_once(long: dict[str, Judgement]) -> None:
     judgement = long["exactly-once"]
     assert_killed(judgement)
     assert of_kind(judgement, "mirrored-duplicate") == []
@@ -137,7 +138,7 @@ def test_a_killed_worker_repeats_nothing_visible_exactly_once(long):
 
 
 @pytest.mark.nightly
-def test_a_group_that_fails_over_skips_nothing_and_repeats_within_bounds(long):
+def test_a_group_that_fails_over_skips_nothing_and_repeats_within_bounds(long: dict[str, Judgement]) -> None:
     judgement = long["groups"]
     assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
     groups = check(judgement, "group-offsets")

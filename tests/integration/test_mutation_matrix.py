@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict import run_checks
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verdict.sentences import kind_of
 from linkflap.spark_verify.verify import verify
 from tests.faithful.mutations import CATALOGUE
-from tests.faithful.spec import spec
+from tests.faithful.mutations.base import Mutation
+from tests.faithful.spec import Spec, spec
 from tests.faithful.stories import story
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -34,7 +38,7 @@ NIGHTLY_RUNS, NIGHTLY_SEEDS = 1000, 5
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory, spark):
+def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession):
     """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement, with every reason in full."""
     folder = tmp_path_factory.mktemp("matrix")
     runs = {mutation.name: written(mutation, SEED, folder / mutation.name) for mutation in CATALOGUE.values()}
@@ -42,13 +46,13 @@ def judged(tmp_path_factory, spark):
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
 
 
-def in_full(runs, spark):
+def in_full(runs: list[Path], spark: SparkSession) -> list[Judgement]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run_checks, "MOST_REASONS", 10**6)
         return verify(runs, spark=spark)
 
 
-def written(mutation, seed, folder):
+def written(mutation: Mutation, seed: int, folder: Path):
     made, afterwards = mutation.made(seed)
     made.write(folder)
     if afterwards is not None:
@@ -56,7 +60,7 @@ def written(mutation, seed, folder):
     return folder
 
 
-def wrong(mutation, judgement) -> list[str]:
+def wrong(mutation: Mutation, judgement: Judgement) -> list[str]:
     """What of a mutation's declaration does not hold."""
     found = {f"{a.check}/{a.kind}" for a in judgement.anomalies}
     violations = {f"{a.check}/{a.kind}" for a in judgement.anomalies if not a.allowed}
@@ -95,7 +99,7 @@ HONESTLY_OPEN = (
 """What cannot be known of a faithful run: check, the whole reason, and what its story must be like. All else is a false alarm."""
 
 
-def false_alarms(judgement, drawn) -> list[str]:
+def false_alarms(judgement: Judgement, drawn: Spec) -> list[str]:
     """What is said against a faithful run."""
     return [
         f"{check.name} is {check.verdict}: {reason}"
@@ -106,14 +110,14 @@ def false_alarms(judgement, drawn) -> list[str]:
     ]
 
 
-def honestly_open(check, reason, drawn) -> bool:
+def honestly_open(check: str, reason: str, drawn: Spec) -> bool:
     return any(
         check == name and re.fullmatch(words, reason) and all(getattr(drawn, field) == value for field, value in story.items())
         for name, words, story in HONESTLY_OPEN
     )
 
 
-def test_only_what_cannot_be_known_is_let_through():
+def test_only_what_cannot_be_known_is_let_through() -> None:
     copied, kept = spec(1, shape="copied"), spec(1, shape="pair", deleted=False)
     assert honestly_open("sequence-continuity", "2 sequences of A break where offsets are missing: compaction, or loss", copied)
     assert not honestly_open("sequence-continuity", "2 sequences of A break where offsets are missing: compaction, or loss", kept)
@@ -126,12 +130,12 @@ def test_only_what_cannot_be_known_is_let_through():
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged, name):
+def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged, name: str) -> None:
     assert wrong(CATALOGUE[name], judged[name]) == [], judged[name].document["reason"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_every_anomaly_has_the_sentence_of_its_kind(judged, name):
+def test_every_anomaly_has_the_sentence_of_its_kind(judged, name: str) -> None:
     """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
     found = set()
     for row in judged[name].document["anomalies"]:
@@ -142,12 +146,12 @@ def test_every_anomaly_has_the_sentence_of_its_kind(judged, name):
 
 
 @pytest.mark.parametrize("name", FAITHFUL)
-def test_a_faithful_run_is_valid(judged, name):
+def test_a_faithful_run_is_valid(judged, name: int) -> None:
     assert false_alarms(judged[name], FAITHFUL[name]) == []
 
 
 @pytest.mark.nightly
-def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path, spark):
+def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path: Path, spark: SparkSession) -> None:
     first = random.SystemRandom().randrange(10**9)
     seeds = range(first, first + NIGHTLY_RUNS)
     runs = [story(spec(seed)).write(tmp_path / str(seed)) for seed in seeds]
@@ -157,7 +161,7 @@ def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path, spark):
 
 
 @pytest.mark.nightly
-def test_every_mutation_in_runs_that_nobody_has_seen(tmp_path, spark):
+def test_every_mutation_in_runs_that_nobody_has_seen(tmp_path: Path, spark: SparkSession) -> None:
     first = random.SystemRandom().randrange(10**6)
     todo = [(mutation, first + i) for mutation in CATALOGUE.values() for i in range(NIGHTLY_SEEDS)]
     runs = [written(mutation, seed, tmp_path / f"{mutation.name}-{seed}") for mutation, seed in todo]

@@ -74,7 +74,7 @@ aborted = 0
 
 
 @pytest.mark.nightly
-def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_path):
+def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_path: Path) -> None:
     scenario = tmp_path / "both.toml"
     scenario.write_text(BOTH)
     judged = linkflap.run(scenario, folder=tmp_path / "run", seed=13)

@@ -1,5 +1,9 @@
 """Clusters of child processes: what no other runtime can get wrong. What all promise is in test_runtimes.py."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.machine.leases import Lease
@@ -11,7 +15,7 @@ from linkflap.harness.runtimes.process.installation import install
 pytestmark = pytest.mark.integration
 
 
-def test_a_cluster_without_its_releases_features_is_refused(tmp_path):
+def test_a_cluster_without_its_releases_features_is_refused(tmp_path: Path) -> None:
     """The trap of formatting by copy: such a broker starts, without transactions v2, and says nothing."""
     lease = Lease()
     try:

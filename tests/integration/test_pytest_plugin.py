@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def project(pytester, monkeypatch):
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Somebody's project: linkflap is installed, and nothing else is known of it."""
     for name, value in ledger_of_its_own(pytester.path / "ledger").items():
         monkeypatch.setenv(name, value)
@@ -37,12 +37,12 @@ def ours(project) -> list[psutil.Process]:
     return found
 
 
-def assert_nothing_left(project):
+def assert_nothing_left(project) -> None:
     until(lambda: not ours(project), within=120, what="everything that pytest started to be gone", state=lambda: ours(project))
     assert ledger.entries() == []
 
 
-def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
+def test_two_tests_have_clusters_of_their_own_at_the_same_time(project) -> None:
     project.makepyfile(
         """
         import pathlib, pytest
@@ -73,7 +73,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(project):
+def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(project) -> None:
     project.makepyfile(
         """
         import pytest
@@ -122,7 +122,7 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
     assert_nothing_left(project)
 
 
-def test_clusters_are_used_again_until_a_test_leaves_them_changed(project):
+def test_clusters_are_used_again_until_a_test_leaves_them_changed(project) -> None:
     """The third leaves a toxic behind, so that the fourth has others; what the first two share has names of each."""
     project.makepyfile(
         """
@@ -169,7 +169,7 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project):
     assert_nothing_left(project)
 
 
-def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeypatch):
+def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME", "boat")
     project.makepyfile(
         """
@@ -193,7 +193,7 @@ def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeyp
     assert_nothing_left(project)
 
 
-def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeypatch):
+def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
     project.makepyfile(
         """
@@ -224,7 +224,7 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeyp
     assert_nothing_left(project)
 
 
-def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project):
+def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project) -> None:
     for name in ("harness", "chaos", "docker", "tests"):
         project.mkpydir(name)
     project.makepyfile(

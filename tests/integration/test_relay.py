@@ -147,7 +147,7 @@ CLUSTERS = topology("relay", "")
         pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="mm2", seed=SEED)]),
     ],
 )
-def test_relays_go_on_after_a_failover(linkflap_run, name):
+def test_relays_go_on_after_a_failover(linkflap_run, name: str) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
     (check,) = (c for c in linkflap_run.document["checks"] if c["name"] == "exactly-once")
     assert check["examined"]["A/native"] > 0

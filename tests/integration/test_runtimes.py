@@ -1,8 +1,12 @@
 """What every runtime promises, on real clusters of the released Kafka: started, broken, restarted, mixed, side by side."""
 
+from __future__ import annotations
+
 import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from linkflap.harness.capture.logs import copy_segments
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
@@ -22,14 +27,14 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module", params=EVERY)
-def on(request):
+def on(request: pytest.FixtureRequest):
     """The name of a runtime that this machine has."""
     skip_without(request.param)
     return request.param
 
 
 @pytest.fixture(scope="module")
-def pair(on, tmp_path_factory):
+def pair(on, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Events]]:
     """Two single-broker clusters and a link."""
     events = Events()
     asked = topology(ClusterSpec(name="A", config={"message.max.bytes": "123456"}), ClusterSpec(name="B"), links=("A->B",))
@@ -37,7 +42,7 @@ def pair(on, tmp_path_factory):
         yield deployment, events
 
 
-def test_a_pair_is_up_and_its_links_are_proven(pair):
+def test_a_pair_is_up_and_its_links_are_proven(pair: tuple[Deployment, Events]) -> None:
     deployment, events = pair
     assert set(deployment.links) == {"A->B", "B->A", "*->A", "*->B"}
     assert events.of("link-proven") == set(deployment.links)
@@ -48,7 +53,7 @@ def test_a_pair_is_up_and_its_links_are_proven(pair):
     assert len({cluster.id for cluster in deployment.clusters.values()}) == 2
 
 
-def test_the_release_runs_with_the_features_it_defaults_to(pair):
+def test_the_release_runs_with_the_features_it_defaults_to(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
     features = readiness.finalized_features(deployment.clusters["A"].bootstrap)
     assert features is not None
@@ -57,7 +62,7 @@ def test_the_release_runs_with_the_features_it_defaults_to(pair):
     assert features["eligible.leader.replicas.version"] == 1
 
 
-def test_a_clusters_own_settings_are_its_brokers(pair):
+def test_a_clusters_own_settings_are_its_brokers(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
     found = {}
     for name, cluster in deployment.clusters.items():
@@ -69,7 +74,7 @@ def test_a_clusters_own_settings_are_its_brokers(pair):
 
 
 @pytest.mark.parametrize("link", ["A->B", "*->A"])
-def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair, link):
+def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair: tuple[Deployment, Events], link: str) -> None:
     deployment, _ = pair
     topic = f"through-{uuid.uuid4().hex}"
     create(deployment.clusters["A"], topic)
@@ -84,7 +89,7 @@ def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair
     assert values(deployment.links[link].bootstrap, topic, 2) == [b"proxied", b"direct"]
 
 
-def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
+def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair: tuple[Deployment, Events]) -> None:
     link = pair[0].links["A->B"]
     assert link.round_trip(within=60) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
@@ -100,7 +105,7 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
     assert link.delivers_requests(within=120)
 
 
-def test_kill_start_stop_start_keep_the_data(pair, tmp_path):
+def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tmp_path: Path) -> None:
     deployment, _ = pair
     cluster = deployment.clusters["B"]
     broker = cluster.brokers[1]
@@ -124,7 +129,7 @@ def test_kill_start_stop_start_keep_the_data(pair, tmp_path):
     assert "shut down" in broker.log.read_text()
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair):
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
     broker = deployment.clusters["B"].brokers[1]
     broker.pause()
@@ -137,7 +142,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair):
     until(lambda: readiness.seen_brokers(broker.client_address), within=60, what="the broker to answer")
 
 
-def test_a_paused_broker_can_be_killed(pair):
+def test_a_paused_broker_can_be_killed(pair: tuple[Deployment, Events]) -> None:
     broker = pair[0].clusters["B"].brokers[1]
     broker.pause()
     broker.kill()
@@ -145,7 +150,7 @@ def test_a_paused_broker_can_be_killed(pair):
     broker.start()
 
 
-def test_a_service_runs_in_its_folder_and_leaves_a_log(pair):
+def test_a_service_runs_in_its_folder_and_leaves_a_log(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
     # Any main class will do; this one reads a file and stays until it is asked to end.
     service = deployment.service(
@@ -179,14 +184,14 @@ def test_a_service_runs_in_its_folder_and_leaves_a_log(pair):
     assert not service.alive
 
 
-def test_leased_ports_differ_and_are_given_back(pair):
+def test_leased_ports_differ_and_are_given_back(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
     ports = {deployment.free_port() for _ in range(5)}
     assert len(ports) == 5
     assert ports <= set(ledger.own().ports)
 
 
-def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path, on):
+def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on) -> None:
     with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         broker.stop()
@@ -201,7 +206,7 @@ def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path, on):
         broker.start()
 
 
-def test_three_brokers_survive_kill_9_of_one(tmp_path, on):
+def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on) -> None:
     asked = topology(ClusterSpec(name="A", brokers=3))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
         cluster = deployment.clusters["A"]
@@ -220,7 +225,7 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path, on):
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_two_deployments_at_once_share_nothing(tmp_path, on):
+def test_two_deployments_at_once_share_nothing(tmp_path: Path, on) -> None:
     met = threading.Barrier(2)
 
     def run(name: str) -> tuple[set[int], str]:
@@ -240,7 +245,7 @@ def test_two_deployments_at_once_share_nothing(tmp_path, on):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["4.1.2", "3.9.2"])
-def test_versions_mix_in_one_topology(tmp_path, version, on):
+def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on) -> None:
     asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
         assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {"A": version, "B": "4.3.1"}
@@ -250,7 +255,7 @@ def test_versions_mix_in_one_topology(tmp_path, version, on):
 
 
 @pytest.mark.nightly
-def test_a_directory_of_jars_runs(tmp_path, monkeypatch, on):
+def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on) -> None:
     """A KIP author's own build: here the released jars, in a place that nobody pinned."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
 

@@ -43,10 +43,10 @@ def cells():
 
 
 @pytest.fixture
-def available(request):
+def available(request: pytest.FixtureRequest) -> None:
     skip_without(request.param)
 
 
 @pytest.mark.parametrize("available", list(cells()), indirect=True)
-def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(available, linkflap_run):
+def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(available: None, linkflap_run) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -94,7 +94,7 @@ def inspected(passwords: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "clusters"), [("process", "A{tls+scram}->B{mtls}"), ("docker", "A{tls+plain}->B{mtls}")])
-def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind, clusters):
+def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, clusters: str) -> None:
     skip_without(kind)
     folder = tmp_path / "run"
     with linkflap.deploy(clusters, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
@@ -150,7 +150,7 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path, kind, clusters):
 
 
 @pytest.mark.nightly
-def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(tmp_path):
+def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(tmp_path: Path) -> None:
     skip_without("docker")
     clusters = "A:3{tls+scram}->B"
     with (
@@ -161,7 +161,7 @@ def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(tmp
 
 
 @pytest.fixture
-def available(request):
+def available(request: pytest.FixtureRequest) -> None:
     skip_without(request.param)
 
 
@@ -195,7 +195,7 @@ WORDS = (
     ],
     indirect=True,
 )
-def test_scenarios_on_secured_clusters_are_valid(available, linkflap_run):
+def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
 
 
@@ -214,6 +214,6 @@ def test_scenarios_on_secured_clusters_are_valid(available, linkflap_run):
     ],
     indirect=True,
 )
-def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available, linkflap_run):
+def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available: None, linkflap_run) -> None:
     """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in containers a pairwise choice."""
     assert linkflap_run.verdict == "valid", linkflap_run.why

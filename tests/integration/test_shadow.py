@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,9 +16,11 @@ from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.mm2_progress import reader
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
+from tests.events import Rows
 from tests.events import Rows as Events
 from tests.shadows import answered
 
@@ -30,7 +33,7 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 class Writer:
     """One transactional producer; every third transaction is aborted."""
 
-    def __init__(self, bootstrap: str, **settings) -> None:
+    def __init__(self, bootstrap: str, **settings: str) -> None:
         self._producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0} | settings)
         self._producer.init_transactions(60)
         self.committed = self._turn = 0
@@ -52,7 +55,7 @@ class Writer:
         self._producer.flush(60)
 
     @contextmanager
-    def writing(self):
+    def writing(self) -> Iterator[None]:
         stop = threading.Event()
 
         def work() -> None:
@@ -68,7 +71,7 @@ class Writer:
             thread.join(60)
 
 
-def shadowed(deployment, **options):
+def shadowed(deployment, **options: str) -> tuple[Mirror, Rows]:
     """TOPIC on A, and a shadow that is not started; (mirror, events)."""
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     replicas = min(3, len(deployment.clusters["A"].brokers))
@@ -77,7 +80,7 @@ def shadowed(deployment, **options):
     return make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events), events
 
 
-def headers(broker, tp, *, below: int | None = None):
+def headers(broker, tp: tuple[str, int], *, below: int | None = None):
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
@@ -88,7 +91,13 @@ def headers(broker, tp, *, below: int | None = None):
 SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 
 
-def assert_equal(deployment, partitions=TOPIC_PARTITIONS, *, below=None, names=SAME) -> None:
+def assert_equal(
+    deployment,
+    partitions: list[tuple[str, int]] = TOPIC_PARTITIONS,
+    *,
+    below: Mapping[tuple[str, int], int] | None = None,
+    names: tuple[str, ...] = SAME,
+) -> None:
     """Every replica on B has A's bytes, leader epochs apart."""
     source = next(iter(deployment.clusters["A"].brokers.values()))
     for tp in partitions:
@@ -100,7 +109,7 @@ def assert_equal(deployment, partitions=TOPIC_PARTITIONS, *, below=None, names=S
             assert [here[name] for name in names] == [there[name] for name in names], (tp, broker.id)
 
 
-def drained(mirror) -> None:
+def drained(mirror: Mirror) -> None:
     until(lambda: mirror.lag() == 0, within=90, every=0.1, what="the mirror to drain", state=mirror.lag)
 
 
@@ -124,7 +133,7 @@ def count(bootstrap: str, isolation: str) -> int:
     return seen
 
 
-def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
+def own_write(bootstrap: str, partition: int = 0, **settings: int) -> object:
     """Writes a record; its offset, or the error."""
     answers: list[object] = []
     producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
@@ -133,11 +142,13 @@ def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
     return answers[0]
 
 
-def ends(bootstrap: str, which="high", partitions=TOPIC_PARTITIONS) -> dict:
+def ends(bootstrap: str, which: str = "high", partitions: list[tuple[str, int]] = TOPIC_PARTITIONS) -> dict:
     return answered(bootstrap, which, partitions)
 
 
-def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(linkflap_deployment):
+def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(
+    linkflap_deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     writer = Writer(a, **{"compression.type": "lz4"})
@@ -177,7 +188,7 @@ def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failov
     assert kinds == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
 
 
-def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment):
+def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     writer = Writer(a)
@@ -207,7 +218,7 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     assert mirror.promotion()[TOPIC, 1] == before[TOPIC, 1]
 
 
-def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment):
+def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment) -> None:
     mirror, _ = shadowed(linkflap_deployment)
     admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
@@ -219,7 +230,7 @@ def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployme
 @pytest.mark.nightly
 def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and_broker_do_not_stop_a_failover(
     linkflap_deployment,
-):
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     writer = Writer(a.bootstrap)
@@ -253,7 +264,7 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rule):
+def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rule: str) -> None:
     """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker of Y, and Y is open."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
@@ -274,7 +285,7 @@ def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rul
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
-def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment, ids):
+def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment, ids: str) -> None:
     """Negative ids are none to a broker: an open transaction does not hold the last stable offset back."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
@@ -291,7 +302,7 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deploy
     assert all(producer_id < 0 for producer_id in here) == blind
 
 
-def test_followers_report_the_clients_isolation(linkflap_deployment):
+def test_followers_report_the_clients_isolation(linkflap_deployment) -> None:
     """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset for read_committed."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, bound="hw")
@@ -310,7 +321,7 @@ def test_followers_report_the_clients_isolation(linkflap_deployment):
 
 
 @pytest.mark.nightly
-def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment):
+def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, clients="hidden", bound="lso", producer_ids="reset")
     writer = Writer(a)
@@ -332,7 +343,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 @pytest.mark.parametrize("epochs", ["rewrite", "keep"])
-def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment, epochs):
+def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment, epochs: str) -> None:
     """Records that only the dead leader had leave B too, and what A writes in their place has another leader epoch there."""
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     admin = AdminClient(quiet(a.bootstrap))

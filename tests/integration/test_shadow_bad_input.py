@@ -6,7 +6,9 @@ import asyncio
 import dataclasses
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -16,6 +18,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("pair")
     events = EventLog(folder / "events.jsonl")
     try:
@@ -39,7 +42,7 @@ def pair(tmp_path_factory):
 
 
 @pytest.fixture
-def mirror(pair):
+def mirror(pair: Deployment) -> Iterator[Shadowed]:
     made = shadow(pair)
     yield made
     if made.alive:
@@ -62,13 +65,13 @@ def topics_of(cluster) -> dict[str, str]:
 
 
 @contextmanager
-def unchanged(cluster):
+def unchanged(cluster) -> Iterator[None]:
     before = topics_of(cluster)
     yield
     assert topics_of(cluster) == before
 
 
-def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
+def test_a_topic_with_data_of_its_own_is_left_alone(pair: Deployment, mirror: Shadowed) -> None:
     b = pair.clusters["B"]
     admin = AdminClient(quiet(b.bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
@@ -87,7 +90,7 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     assert ends == {TOPIC_PARTITIONS[0]: 6, TOPIC_PARTITIONS[1]: 5}
 
 
-def test_another_cluster_than_was_meant(pair, mirror):
+def test_another_cluster_than_was_meant(pair: Deployment, mirror: Shadowed) -> None:
     plain = mirror.plain
     mirror.override = lambda: dataclasses.replace(plain(), cluster_id="WrongClusterIdWrongCl0")
     with unchanged(pair.clusters["B"]):
@@ -96,7 +99,7 @@ def test_another_cluster_than_was_meant(pair, mirror):
 
 
 @pytest.mark.nightly
-def test_a_broker_id_that_another_process_has(pair, mirror, tmp_path):
+def test_a_broker_id_that_another_process_has(pair: Deployment, mirror: Shadowed, tmp_path: Path) -> None:
     config, ready, stop = mirror.plain(), threading.Event(), threading.Event()
 
     async def other() -> None:
@@ -124,7 +127,7 @@ JOURNALS = {"torn": b'{"directory_id": "x", "incarn', "empty": b"", "zeros": b"\
     "content",
     [pytest.param(data, id=name, marks=() if name == "torn" else pytest.mark.nightly) for name, data in JOURNALS.items()],
 )
-def test_a_journal_that_cannot_be_read(pair, mirror, content):
+def test_a_journal_that_cannot_be_read(pair: Deployment, mirror: Shadowed, content) -> None:
     mirror.folder.mkdir(parents=True, exist_ok=True)
     (mirror.folder / JOURNAL).write_bytes(content)
     with unchanged(pair.clusters["B"]):
@@ -133,7 +136,7 @@ def test_a_journal_that_cannot_be_read(pair, mirror, content):
     assert (mirror.folder / JOURNAL).read_bytes() == content
 
 
-def test_a_control_port_that_is_taken(pair, mirror):
+def test_a_control_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None:
     with socket.create_server(("127.0.0.1", mirror.port)), unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, SetupError)
     assert f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address already in use)" in sentence
@@ -141,7 +144,7 @@ def test_a_control_port_that_is_taken(pair, mirror):
 
 
 @pytest.mark.nightly
-def test_a_broker_port_that_is_taken(pair, mirror):
+def test_a_broker_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None:
     config = mirror.plain()
     mirror.override = lambda: config
     port = config.listeners[config.followers]
@@ -151,7 +154,7 @@ def test_a_broker_port_that_is_taken(pair, mirror):
 
 
 @pytest.mark.nightly
-def test_a_second_process_on_the_same_journal(pair, mirror):
+def test_a_second_process_on_the_same_journal(pair: Deployment, mirror: Shadowed) -> None:
     """Whatever started it: the first goes on, and the journal is the first one's."""
     mirror.start()
     pid, first = mirror.pid, mirror._child
@@ -165,7 +168,7 @@ def test_a_second_process_on_the_same_journal(pair, mirror):
 
 
 @pytest.mark.nightly
-def test_a_source_that_does_not_answer(pair, mirror):
+def test_a_source_that_does_not_answer(pair: Deployment, mirror: Shadowed) -> None:
     link = pair.links["A->B"]
     link.cut()
     try:

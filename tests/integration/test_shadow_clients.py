@@ -42,7 +42,7 @@ def values(*sizes: int) -> list[str]:
     return sorted(str(n) * size for size in sizes for n in range(20))
 
 
-def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(linkflap_deployment):
+def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(linkflap_deployment) -> None:
     up = linkflap_deployment
     b = up.clusters["B"].bootstrap
     make_topic(up, "A")
@@ -64,7 +64,7 @@ def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(link
 
 
 @pytest.mark.nightly
-def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment):
+def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment) -> None:
     up = linkflap_deployment
     b = up.clusters["B"].bootstrap
     make_topic(up, "A")
@@ -82,7 +82,7 @@ def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment):
 
 
 @pytest.mark.parametrize("topology", [pytest.param("A->B", marks=pytest.mark.linkflap(topology="A->B"))])
-def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap_deployment, topology):
+def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap_deployment, topology: str) -> None:
     beside_a_mirror(linkflap_deployment)
 
 
@@ -90,7 +90,7 @@ def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap
 @pytest.mark.parametrize(
     "topology", [pytest.param(t, marks=pytest.mark.linkflap(topology=t)) for t in ("A->B@3.9.2", "A->B@4.1.2:3", "A->B:3")]
 )
-def test_topics_that_are_made_beside_a_mirror_on_other_releases(linkflap_deployment, topology):
+def test_topics_that_are_made_beside_a_mirror_on_other_releases(linkflap_deployment, topology) -> None:
     beside_a_mirror(linkflap_deployment)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from linkflap.chaos.scenarios import Wish, scenario
 from linkflap.chaos.scenarios.base import everyday
@@ -24,8 +25,11 @@ from linkflap.harness.log.batches import Headers, scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
 from linkflap.harness.report.progress import Progress
@@ -55,7 +59,15 @@ BEYOND = replace(FEW, afterwards=60)
 """So many that a client of `SELDOM` has more batches on B than it had on A, although the first are not written."""
 
 
-def run_of(name: str, *workloads: WorkloadSpec, topology=PAIR, schedule=(), duration=8.0, minimums=FEW, **options) -> Scenario:
+def run_of(
+    name: str,
+    *workloads: WorkloadSpec,
+    topology: Topology = PAIR,
+    schedule: tuple[FaultSpec, ...] = (),
+    duration: float = 8.0,
+    minimums: Minimums = FEW,
+    **options: str,
+) -> Scenario:
     return Scenario(
         name=name,
         about="a consequence",
@@ -90,7 +102,7 @@ OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, mi
 STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
 
 
-def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
+def judged(scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession) -> dict[str, Judgement]:
     with Progress() as progress:
         folders = [
             recording.record(one, runtime="process", folder=folder / one.name, command="pytest", progress=progress)
@@ -100,21 +112,21 @@ def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
 
 
 @pytest.fixture(scope="module")
-def cheap(tmp_path_factory, spark):
+def cheap(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
     return judged(CHEAP, tmp_path_factory.mktemp("consequences"), spark)
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory, spark):
+def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
     return judged(NIGHTLY, tmp_path_factory.mktemp("consequences-nightly"), spark)
 
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory, spark):
+def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judgement:
     """A run whose clients have had their producers to B since before the mirror, as applications that live on both sides do."""
     waiting: list[Standby] = []
 
-    def make(spec, link, deployment, recorder):
+    def make(spec, link, deployment, recorder) -> Mirror:
         mirror = make_mirror(spec, link, deployment, recorder)
         start = mirror.start
 
@@ -125,7 +137,7 @@ def older(tmp_path_factory, spark):
         mirror.start = start_later
         return mirror
 
-    def taken_over(config):
+    def taken_over(config) -> Producer:
         chosen = next((one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None)
         if chosen is None:
             return Producer(config)
@@ -180,10 +192,10 @@ class Standby:
 
 
 @pytest.fixture(scope="module")
-def stalled(tmp_path_factory, spark):
+def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Judgement, str]:
     """A run whose shadow stamps leader epochs that its partitions do not have."""
 
-    def make(*given):
+    def make(*given: object) -> Mirror:
         mirror = make_mirror(*given)
         start = mirror.start
 
@@ -202,7 +214,7 @@ def stalled(tmp_path_factory, spark):
     return verify([folder], spark=spark)[0], str(raised.value)
 
 
-def stall(mirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
+def stall(mirror: Mirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
     """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its partitions do not have yet."""
     drained(mirror)
     mirror.crash()
@@ -263,7 +275,7 @@ class Seen:
             for offset in range(first, first + count)
         }
 
-    def last_sample(self, cluster: str, partition: int):
+    def last_sample(self, cluster: str, partition: int) -> Watermark:
         rows = [w for w in self._reader.watermarks()[0] if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)]
         return max((w for w in rows if w.last_stable >= 0), key=lambda w: w.time)
 
@@ -273,7 +285,7 @@ class Seen:
     def kinds(self) -> set[str]:
         return {a.kind for a in self.judgement.anomalies if not a.allowed}
 
-    def check(self, name: str):
+    def check(self, name: str) -> CheckResult:
         return next(c for c in self.judgement.checks if c.name == name)
 
 
@@ -302,11 +314,11 @@ def assert_blind(seen: Seen) -> None:
     assert seen.check("byte-equality").verdict is Verdict.VALID
 
 
-def test_negated_ids_make_brokers_blind_to_transactions(cheap):
+def test_negated_ids_make_brokers_blind_to_transactions(cheap: dict[str, Judgement]) -> None:
     assert_blind(Seen(cheap["negate"]))
 
 
-def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(cheap):
+def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(cheap: dict[str, Judgement]) -> None:
     """The broker takes them for repeats of the mirrored ones: Redpanda PR 31659, on a stock Apache broker."""
     seen = Seen(cheap["keep-seldom"])
     assert_lost_in_silence(seen)
@@ -344,7 +356,7 @@ def assert_lost_in_silence(seen: Seen) -> None:
 
 
 @pytest.mark.nightly
-def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(older):
+def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(older: Judgement) -> None:
     """Their ids were handed out before anything could be jumped over: what they write first is acknowledged and lost."""
     seen = Seen(older)
     assert_lost_in_silence(seen)
@@ -354,12 +366,12 @@ def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_
 
 
 @pytest.mark.nightly
-def test_ids_of_a_region_are_negative_too(long):
+def test_ids_of_a_region_are_negative_too(long: dict[str, Judgement]) -> None:
     assert_blind(Seen(long["region"]))
 
 
 @pytest.mark.nightly
-def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long):
+def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long: dict[str, Judgement]) -> None:
     seen = Seen(long["keep-often"])
     assert seen.judgement.verdict is Verdict.INVALID
     refused = {a.evidence["producer_id"]: a for a in seen.of_kind("producer-id-collision")}
@@ -378,7 +390,7 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long)
 
 
 @pytest.mark.nightly
-def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(long):
+def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(long: dict[str, Judgement]) -> None:
     """The first transaction is out of order; its abort raises the epoch, and in that the id goes on as if it were B's own."""
     seen = Seen(long["keep-transactions"])
     assert seen.judgement.verdict is Verdict.INVALID
@@ -398,7 +410,7 @@ def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_ow
 
 
 @pytest.mark.nightly
-def test_a_reset_record_resets_nothing_on_a_stock_broker(long):
+def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgement]) -> None:
     """It is on every partition where the KIP puts it, and what it should have prevented happens behind it all the same."""
     seen = Seen(long["reset"])
     promoted = seen.promoted()
@@ -424,7 +436,7 @@ def went_on_behind(log: Headers, promoted: int) -> set[int]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["complement", "negate"])
-def test_a_second_hop_gives_the_first_ids_back(long, ids):
+def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: str) -> None:
     """RS12: both mappings undo themselves. Every hop is equal up to its transform, and the ends are equal as they are."""
     seen = Seen(long[f"chain-{ids}"])
     for number in range(2):
@@ -449,7 +461,7 @@ def test_a_second_hop_gives_the_first_ids_back(long, ids):
 
 
 @pytest.mark.nightly
-def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long):
+def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long: dict[str, Judgement]) -> None:
     seen = Seen(long["truncate-once"])
     assert seen.judgement.verdict is Verdict.INVALID
     truncations = {row["partition"]: row["truncated"] for row in seen.journal()}
@@ -469,7 +481,7 @@ def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_
 
 
 @pytest.mark.nightly
-def test_markers_of_the_new_leaders_are_accounted_for(long):
+def test_markers_of_the_new_leaders_are_accounted_for(long: dict[str, Judgement]) -> None:
     seen = Seen(long["failover-open-transactions"])
     assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
     rows = seen.journal()
@@ -482,7 +494,7 @@ def test_markers_of_the_new_leaders_are_accounted_for(long):
 
 
 @pytest.mark.nightly
-def test_a_mirror_that_stands_still_is_not_called_valid(stalled):
+def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
     """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing to anybody."""
     judgement, message = stalled
     assert "the failover stands still at settling" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -12,11 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
 from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows
+from tests.events import Rows
 from tests.integration.test_shadow import (
     SAME,
     TOPIC,
@@ -59,12 +62,12 @@ def led_by_its_own(cluster, *, replicas: int = 1) -> None:
     until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
 
 
-def truncations(events, link: str) -> dict:
+def truncations(events: Rows, link: str) -> dict:
     """What the takeovers over a link cut, the last one's: place -> (where, from where)."""
     return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
 
 
-def away(deployment, mirror, *, dead: bool = True, first: int = 0):
+def away(deployment, mirror: Mirror, *, dead: bool = True, first: int = 0):
     """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
 
     Clients have gone on at the destination when this returns. Broker `first` dies before the others.
@@ -91,12 +94,12 @@ def _in_sync(cluster, broker: int) -> bool:
     return any(broker in p.isrs for p in partitions)
 
 
-def revived(cluster, *, without=()) -> None:
+def revived(cluster, *, without: tuple[int, ...] = ()) -> None:
     side_by_side(b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without)
     ends(cluster.bootstrap)
 
 
-def test_a_round_trip(linkflap_deployment):
+def test_a_round_trip(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -130,7 +133,7 @@ def test_a_round_trip(linkflap_deployment):
     [(3, {}), (3, {"failback_point": "epoch"}), (1, {"leader_epochs": "keep", "producer_ids": "keep"})],
     ids=["offset", "epoch", "keep"],
 )
-def test_rounds_of_ping_pong(linkflap_deployment, rounds, options):
+def test_rounds_of_ping_pong(linkflap_deployment, rounds: int, options: dict[str, str]) -> None:
     mirror, events = shadowed(linkflap_deployment, **options)
     mirror.start()
     for _ in range(2 * rounds):
@@ -152,7 +155,7 @@ def test_rounds_of_ping_pong(linkflap_deployment, rounds, options):
 
 
 @pytest.mark.nightly
-def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, monkeypatch):
+def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -191,7 +194,9 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", ["stall", "disconnect"])
 @pytest.mark.parametrize("step", TAKING_OVER)
-def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monkeypatch, tmp_path, step, how):
+def test_a_takeover_that_is_stopped_at_a_step_goes_on(
+    linkflap_deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, how: str
+) -> None:
     """Past the end of its session: when it comes back, A has taken back what the shadow did not lead alone."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
@@ -238,7 +243,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monke
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment):
+def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -266,7 +271,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B@4.1.2")
-def test_releases_of_different_years(linkflap_deployment):
+def test_releases_of_different_years(linkflap_deployment) -> None:
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -285,7 +290,7 @@ def test_releases_of_different_years(linkflap_deployment):
 
 
 @pytest.mark.nightly
-def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment):
+def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment) -> None:
     """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers lead, and clients with it."""
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
@@ -317,7 +322,7 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkf
     assert ends(a.bootstrap) == ends(a.bootstrap, "stable")
 
 
-def _initialised(producer) -> bool:
+def _initialised(producer: Producer) -> bool:
     try:
         producer.init_transactions(5)
     except KafkaException:
@@ -326,7 +331,7 @@ def _initialised(producer) -> bool:
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment):
+def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -354,7 +359,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
 
 
 @pytest.mark.nightly
-def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_truncated(linkflap_deployment):
+def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_truncated(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -381,7 +386,7 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
 
 
 @pytest.mark.nightly
-def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_again_by_epoch(linkflap_deployment):
+def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_again_by_epoch(linkflap_deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -408,7 +413,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment):
+def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment) -> None:
     """A's brokers come back without the one that had all of what was mirrored, and elect one that had not; it writes on."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     admin, tp = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.topologies import parse
@@ -21,7 +24,7 @@ MATRIX = [
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory):
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Sides]]:
     """A and three brokers of B, for one cell after the other, with a proxy in each of a shadow's paths."""
     folder = tmp_path_factory.mktemp("wide")
     events = EventLog(folder / "events.jsonl")
@@ -33,5 +36,5 @@ def wide(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("step", "how"), MATRIX)
-def test_a_failover_goes_on_from_every_step(wide, step, how, monkeypatch):
+def test_a_failover_goes_on_from_every_step(wide: tuple[Deployment, Sides], step, how, monkeypatch: pytest.MonkeyPatch) -> None:
     run_cell(*wide, step, how, monkeypatch)

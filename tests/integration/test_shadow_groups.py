@@ -38,7 +38,7 @@ class Groups:
         until(lambda: self.offset(group) == offset, within=60, every=0.1, what=group, state=lambda: self.offset(group))
 
 
-def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(linkflap_deployment):
+def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(linkflap_deployment) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")
@@ -80,7 +80,7 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
 
 
 @pytest.mark.nightly
-def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(linkflap_deployment):
+def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(linkflap_deployment) -> None:
     """A, alive again, takes its dead reader for a member until the session ends; a failback before that would have it replay."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]

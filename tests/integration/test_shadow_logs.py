@@ -16,7 +16,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 BATCHES = (16_384, 1_048_576)
 
 
-def fill(bootstrap: str, topic: str, *, codec: str, batch: int, size: int = 1000, count: int = 3000, **settings) -> None:
+def fill(bootstrap: str, topic: str, *, codec: str, batch: int, size: int = 1000, count: int = 3000, **settings: object) -> None:
     """Writes records that take a codec something to do, round robin over two partitions."""
     answers: list[object] = []
     wanted = {"compression.type": codec, "batch.size": batch, "linger.ms": 200, "message.max.bytes": 12_000_000}
@@ -29,7 +29,7 @@ def fill(bootstrap: str, topic: str, *, codec: str, batch: int, size: int = 1000
     assert answers == [None] * count
 
 
-def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_deployment):
+def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_deployment) -> None:
     up = linkflap_deployment
     a = up.clusters["A"].bootstrap
     topics = {f"A.{codec}-{batch}": (codec, batch) for codec in CODECS for batch in BATCHES}
@@ -55,7 +55,7 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_d
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3")
-def test_two_hundred_partitions_of_several_topics(linkflap_deployment):
+def test_two_hundred_partitions_of_several_topics(linkflap_deployment) -> None:
     up = linkflap_deployment
     topics = {f"A.wide{n}": 50 for n in range(4)}
     for topic, partitions in topics.items():
@@ -80,7 +80,7 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment):
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3")
-def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment):
+def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment) -> None:
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
     make_topic(up, "A")
@@ -110,13 +110,13 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     assert_equal(up, "A", "B", topic_partitions)
 
 
-def _has(broker, topic_partitions) -> bool:
+def _has(broker, topic_partitions: list[tuple[str, int]]) -> bool:
     return all(any((broker.log_dir / f"{topic}-{number}").glob("*.log")) for topic, number in topic_partitions) and all(
         headers(broker, tp)["base_offset"] for tp in topic_partitions
     )
 
 
-def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(linkflap_deployment):
+def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(linkflap_deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     writer = Writer(up.clusters["A"].bootstrap)

@@ -24,12 +24,14 @@ def begun(bootstrap: str, name: str, partitions: range) -> Producer:
     return producer
 
 
-def aborts(broker, tp, above: int) -> list[int]:
+def aborts(broker, tp: tuple[str, int], above: int) -> list[int]:
     found = headers(broker, tp, above=above)
     return [offset for offset, control in zip(found["base_offset"], found["control"], strict=True) if control == 0]
 
 
-def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_did_not_live_to_write_it_down(linkflap_deployment):
+def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_did_not_live_to_write_it_down(
+    linkflap_deployment,
+) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")

@@ -37,7 +37,7 @@ def drawn(broker: Broker) -> int:
     return asyncio.run(draw())
 
 
-def producer(deployment, cluster: str, **settings) -> Producer:
+def producer(deployment, cluster: str, **settings: str) -> Producer:
     config = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": 60_000}
     return Producer(quiet(deployment.clusters[cluster].bootstrap) | config | settings)
 
@@ -62,7 +62,7 @@ def all_drained(mirror: Shadowed, brokers) -> None:
 
 
 @pytest.mark.linkflap(topology="A->B:3")
-def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment):
+def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment) -> None:
     """Its block was of ids that the source handed out as well; brokers wait for their channel to it for half a minute."""
     b = linkflap_deployment.clusters["B"]
     still = b.brokers[active_controller(b)]
@@ -88,8 +88,8 @@ def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment)
 
 @pytest.mark.linkflap(topology="A->B:3")
 def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it_is_started_anew(
-    linkflap_deployment, monkeypatch
-):
+    linkflap_deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Going on as it was, it hands out what was mirrored: that is left of the danger, and docs/shadow.md says so."""
     b = linkflap_deployment.clusters["B"]
     active = active_controller(b)
@@ -119,7 +119,7 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(linkflap_deployment):
+def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(linkflap_deployment) -> None:
     """B takes their first records for repeats of A's, and says yes: also to a transaction, whose record does not exist."""
     make_topic(linkflap_deployment, "B", OWN)
     older = [producer(linkflap_deployment, "B") for _ in range(3)]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -29,7 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory):
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("wide")
     events = EventLog(folder / "events.jsonl")
     try:
@@ -40,7 +43,7 @@ def wide(tmp_path_factory):
 
 
 @pytest.fixture
-def mirror(wide, request):
+def mirror(wide: Deployment, request: pytest.FixtureRequest) -> Iterator[Shadowed]:
     """Not started; its options are the parameter, if there is one."""
     made = shadow(wide, **getattr(request, "param", {}))
     yield made
@@ -66,7 +69,7 @@ def mirroring(wide, mirror: Shadowed) -> tuple[int, dict]:
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["black-hole", "dead"])
-def test_a_failover_does_not_wait_for_its_source(wide, mirror, dead):
+def test_a_failover_does_not_wait_for_its_source(wide: Deployment, mirror: Shadowed, dead: bool) -> None:
     """Two seconds for the last group offsets (`failover.GROUPS_SECONDS`) are all that a source can cost."""
     markers, mirrored = mirroring(wide, mirror)
     link = wide.links["A->B"]
@@ -85,7 +88,9 @@ def test_a_failover_does_not_wait_for_its_source(wide, mirror, dead):
 
 
 @pytest.mark.parametrize("step", ["", "settling", "settled", "before-epoch", "appended", "handing-over", "reassigned"])
-def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(wide, mirror, step, monkeypatch):
+def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
+    wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before (no step) and at each step of the failover; afterwards it truncates, catches up and is in every ISR."""
     if step:
         monkeypatch.setenv(PAUSE_AT, step)
@@ -106,7 +111,7 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(wide, mirror, ste
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_a_broker_that_was_away_and_has_more_is_truncated(wide, mirror):
+def test_a_broker_that_was_away_and_has_more_is_truncated(wide: Deployment, mirror: Shadowed) -> None:
     """It was dead when the others settled: what it alone had is not in the log that was promoted."""
     mirroring(wide, mirror)
     a, b = wide.clusters["A"], wide.clusters["B"]
@@ -125,7 +130,9 @@ def test_a_broker_that_was_away_and_has_more_is_truncated(wide, mirror):
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirror.promotion())
 
 
-def test_a_broker_that_comes_back_with_less_is_not_elected(wide, mirror, monkeypatch):
+def test_a_broker_that_comes_back_with_less_is_not_elected(
+    wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was dead when the others settled, and comes back for the hand-over of a shadow that was killed there."""
     b = wide.clusters["B"]
     mirror.start()
@@ -146,7 +153,7 @@ def test_a_broker_that_comes_back_with_less_is_not_elected(wide, mirror, monkeyp
 
 
 @pytest.mark.parametrize("step", ["mirroring", "before-epoch", "handing-over", "reassigned"])
-def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
+def test_the_controller_of_b_moves(wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if step != "mirroring":
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
@@ -171,7 +178,7 @@ def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_it_is_reported_twice_and_stood_still_when_it_was(wide, mirror):
+def test_it_is_reported_twice_and_stood_still_when_it_was(wide: Deployment, mirror: Shadowed) -> None:
     """SIGSTOP, then two who ask for the failover at once: there is one."""
     markers, mirrored = mirroring(wide, mirror)
     mirror.pause()
@@ -187,7 +194,7 @@ def test_it_is_reported_twice_and_stood_still_when_it_was(wide, mirror):
 @pytest.mark.parametrize(
     "mirror", [{"open_transactions": rule} for rule in ("truncate-once", "truncate-stable")], ids=str, indirect=True
 )
-def test_commits_beyond_the_end_are_taken_back(wide, mirror):
+def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowed) -> None:
     rule = str(mirror.spec.options["open_transactions"])
     _, mirrored = mirroring(wide, mirror)
     a, b = (wide.clusters[name].bootstrap for name in "AB")
@@ -209,7 +216,7 @@ def test_commits_beyond_the_end_are_taken_back(wide, mirror):
     assert committed() == promoted
 
 
-def test_growth_is_narrowed_by_the_next_process(wide, mirror, monkeypatch):
+def test_growth_is_narrowed_by_the_next_process(wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Added partitions have real brokers in their ISR until the shadow takes them out: it died in between, and came back."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     mirroring(wide, mirror)
@@ -231,7 +238,9 @@ def test_growth_is_narrowed_by_the_next_process(wide, mirror, monkeypatch):
     assert mirror.promotion()[TOPIC, 2] == 1
 
 
-def test_growth_that_was_lost_is_reported_and_holds_nobody_up(wide, mirror, monkeypatch):
+def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
+    wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It stood still in the window for longer than its session: a real broker leads an empty partition, not mirrored then."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     markers, mirrored = mirroring(wide, mirror)
@@ -258,7 +267,9 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(wide, mirror, monk
         *((step, "killed") for step in ("before-epoch", "reassigned")),
     ],
 )
-def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirror, step, then, monkeypatch):
+def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
+    wide: Deployment, mirror: Shadowed, step: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is reported once; what somebody else makes of that name is not the mirror's, nor does it hold the next process up."""
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     shadows.make_topic(wide, "A", OTHER)
@@ -321,7 +332,7 @@ def grow(wide) -> None:
     until(lambda: isinstance(shadows.own_write(a, partition=2), int), within=120, what="the new partition of A")
 
 
-def test_two_links_into_one_cluster_fail_over_at_once(tmp_path):
+def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
     events = EventLog(tmp_path / "events.jsonl")
     with runtime("process")(parse("A->C, B->C"), folder=tmp_path, recorder=events) as up:
         topics = {"A->C": "A.records", "B->C": "B.records"}

@@ -61,7 +61,7 @@ def leader(deployment, cluster: str) -> int:
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(linkflap_deployment):
+def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(linkflap_deployment) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")
@@ -87,7 +87,7 @@ def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoch_cures_it(linkflap_deployment):
+def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoch_cures_it(linkflap_deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
@@ -119,7 +119,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(linkflap_deployment):
+def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(linkflap_deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B", leader_epochs="keep")
@@ -138,7 +138,7 @@ def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destinati
 
 
 @pytest.mark.linkflap(topology="A->B->C")
-def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment):
+def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment) -> None:
     """RS12: what complement protects B from, C meets again."""
     up = linkflap_deployment
     make_topic(up, "A")

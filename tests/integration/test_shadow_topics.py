@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
@@ -50,7 +51,7 @@ def write_to(deployment, topic: str, wanted: int) -> None:
 
 @pytest.mark.linkflap(topology="A->B")
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
-def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(linkflap_deployment, again):
+def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(linkflap_deployment, again: bool) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     for topic in (TOPIC, OTHER):
@@ -93,7 +94,7 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
     assert own_write(a) == 5
 
 
-def given_up(mirror) -> dict[str, str]:
+def given_up(mirror: ShadowMirror) -> dict[str, str]:
     """What the run's events say of topics that were given up; asking for the lag reports them."""
     mirror.lag()
     return {data["topic"]: data["reason"] for kind, _, data in mirror._recorder if kind == "topic-given-up"}
@@ -105,7 +106,7 @@ def grow(deployment, wanted: int) -> None:
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment):
+def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment) -> None:
     """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and A.o.ther for one name."""
     up = linkflap_deployment
     refused, near = "A.o.ther", "A.o_ther"
@@ -144,7 +145,9 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deploymen
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made(linkflap_deployment, monkeypatch):
+def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made(
+    linkflap_deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up = linkflap_deployment
     make_topic(up, "A", partitions=1)
     write_to(up, TOPIC, 3)
@@ -174,7 +177,7 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B")
-def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment):
+def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment) -> None:
     """Before the start and afterwards: releases from 4.0 on have no message.timestamp.difference.max.ms."""
     up, legacy = linkflap_deployment, {"message_timestamp_difference_max_ms": 1_000_000, "segment_ms": 7_200_000}
     for topic in (TOPIC, OTHER):
@@ -196,7 +199,7 @@ def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkfl
 
 
 @pytest.mark.linkflap(topology="A->B->C")
-def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment):
+def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment) -> None:
     """B is a mirror still when C is promoted, and has the configs that a mirrored topic must have."""
     up = linkflap_deployment
     make_topic(up, "A", partitions=1, **{name.replace(".", "_"): value for name, value in AT_HOME.items()})
@@ -232,7 +235,7 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_its_own_number(linkflap_deployment):
+def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_its_own_number(linkflap_deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A", partitions=1, min_insync_replicas=2)
     write_to(up, TOPIC, 2)

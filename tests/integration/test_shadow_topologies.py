@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
@@ -31,7 +32,7 @@ from tests.shadows import (
 pytestmark = pytest.mark.integration
 
 
-def chain(deployment, **options):
+def chain(deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirror]:
     """Topic, writer on A, and both mirrors of A->B->C, started."""
     make_topic(deployment, "A")
     writer = Writer(deployment.clusters["A"].bootstrap)
@@ -42,7 +43,7 @@ def chain(deployment, **options):
 
 
 @pytest.mark.linkflap(topology="A->B:3->C")
-def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(linkflap_deployment):
+def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(linkflap_deployment) -> None:
     up = linkflap_deployment
     writer, first, second = chain(up)
     with writer.writing():
@@ -81,7 +82,7 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
-def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment):
+def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment) -> None:
     """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at Y's."""
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
@@ -111,7 +112,7 @@ def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment):
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3->C")
-def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment):
+def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment) -> None:
     """Everything above what the survivors have is lost on B, and so it is on C."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
@@ -147,7 +148,7 @@ def _ends(broker) -> dict[tuple[str, int], int]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("bound", ["hw", "lso"])
 @pytest.mark.linkflap(topology="A->B->C")
-def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, bound):
+def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, bound: str) -> None:
     """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read all the same."""
     up = linkflap_deployment
     writer, first, second = chain(up, clients="hidden", bound=bound)
@@ -178,7 +179,7 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, boun
 
 @pytest.mark.linkflap(topology="A->B->C->A")
 @pytest.mark.nightly
-def test_a_ring_under_one_topic_is_refused(linkflap_deployment):
+def test_a_ring_under_one_topic_is_refused(linkflap_deployment) -> None:
     """Topics have a home and never come back to it; a topic of that name on every cluster would be mirrored into itself."""
     up = linkflap_deployment
     for cluster in "ABC":
@@ -197,6 +198,6 @@ def test_a_ring_under_one_topic_is_refused(linkflap_deployment):
         for topology in ("A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A->B:3->C")
     ],
 )
-def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run, topology):
+def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run, topology) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
     assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")["examined"]

@@ -56,5 +56,5 @@ def mirrored(deployment) -> None:
         )
     ],
 )
-def test_releases_mirror_each_other(linkflap_deployment, topology):
+def test_releases_mirror_each_other(linkflap_deployment, topology) -> None:
     mirrored(linkflap_deployment)

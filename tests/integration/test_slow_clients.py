@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,7 +23,7 @@ RUNS, STANDS = 0.1, 0.9
 """Seconds for which all clients run, and for which they are stopped, in turn."""
 
 
-def clients_of(pid):
+def clients_of(pid: int) -> Iterator[psutil.Process]:
     """The processes below `pid` in which clients of workloads run."""
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):
@@ -30,11 +32,11 @@ def clients_of(pid):
 
 
 @contextmanager
-def slowed_tenfold(pid):
+def slowed_tenfold(pid: int) -> Iterator[list[psutil.Process]]:
     """Meanwhile all clients of the run `pid` stand still most of the time. Yields how often they were stopped."""
     over, stops = threading.Event(), []
 
-    def slow():
+    def slow() -> None:
         while not over.wait(RUNS) and psutil.pid_exists(pid):
             with suppress(psutil.Error):
                 stopped = list(clients_of(pid))
@@ -57,7 +59,7 @@ def slowed_tenfold(pid):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_is_valid_with_clients_that_are_ten_times_slower(scenario, tmp_path):
+def test_a_scenario_is_valid_with_clients_that_are_ten_times_slower(scenario: str, tmp_path: Path) -> None:
     arguments = ["run", scenario, "--runtime", "process", "--out", "run"]
     running = start(arguments, env=environment(tmp_path / "ledger"), cwd=tmp_path)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ SOAK = ["suite", "soak", "--seed", "7", "--for", "1h", "--runs", "3", "--faults"
 SOAK += ["--replays", "1", "--shrink", "1s", "--out", "suite"]
 
 
-def test_rounds_on_clusters_that_live_on_are_valid(tmp_path):
+def test_rounds_on_clusters_that_live_on_are_valid(tmp_path: Path) -> None:
     done = linkflap(*SOAK, env=environment(tmp_path / "ledger"), cwd=tmp_path, within=1800)
     assert done.returncode == 0, done.stderr
     folder = SuiteFolder.open(tmp_path / "suite")
@@ -33,7 +34,7 @@ def test_rounds_on_clusters_that_live_on_are_valid(tmp_path):
     assert not (tmp_path / "suite" / CLUSTERS).exists()
 
 
-def test_a_killed_soak_leaves_nothing_and_goes_on(tmp_path, monkeypatch):
+def test_a_killed_soak_leaves_nothing_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = environment(tmp_path / "ledger")
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", env["LINKFLAP_RUNTIME_DIR"])
     with closing(start(SOAK, env=env, cwd=tmp_path)) as running:

@@ -65,7 +65,7 @@ def says(said: Path, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def master(elsewhere) -> Iterator[str]:
+def master(elsewhere: Path) -> Iterator[str]:
     """The URL of a master with two workers, one core each."""
     lease = Lease()
     (port,) = lease.ports(1)
@@ -103,7 +103,7 @@ def master(elsewhere) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def judged(elsewhere, master, tmp_path_factory):
+def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory):
     """What the driver answered: of equal logs, of logs that differ, of a path that means another thing to each process, and of
     the equal logs again, when an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
@@ -143,7 +143,7 @@ def judged(elsewhere, master, tmp_path_factory):
     return root, json.loads(done.stdout.splitlines()[-1])
 
 
-def test_executors_elsewhere_read_and_judge(judged, elsewhere):
+def test_executors_elsewhere_read_and_judge(judged, elsewhere: Path) -> None:
     root, answers = judged
     equal = answers["answers"][0]
     assert (equal["error"], equal["code"]) == ("", errors.VALID), equal
@@ -155,7 +155,7 @@ def test_executors_elsewhere_read_and_judge(judged, elsewhere):
     assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 
-def test_what_was_found_is_in_parquet_too(judged):
+def test_what_was_found_is_in_parquet_too(judged) -> None:
     root, answers = judged
     assert answers["answers"][1]["code"] == errors.INVALID
     found = pq.read_table(root / "other" / "findings.parquet").to_pylist()
@@ -169,7 +169,7 @@ def test_what_was_found_is_in_parquet_too(judged):
     assert counted == 18
 
 
-def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
+def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere: Path) -> None:
     _, answers = judged
     unseen = answers["answers"][2]
     assert unseen["exit"] == errors.FAILED, unseen
@@ -178,7 +178,7 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
 
 
-def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged):
+def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged) -> None:
     root, answers = judged
     assert (root / "killed").exists()
     again = answers["answers"][3]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model import errors
@@ -34,7 +36,7 @@ commands.main()
 
 
 @pytest.fixture
-def closed():
+def closed() -> Iterator[int]:
     """A port on which nobody listens, and nobody will."""
     lease = Lease()
     yield lease.ports(1)[0]
@@ -51,14 +53,14 @@ def error_of(tmp_path: Path, master: str) -> str:
 
 
 @pytest.mark.integration
-def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path, closed):
+def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path: Path, closed: int) -> None:
     said = error_of(tmp_path, f"spark://127.0.0.1:{closed}")
     assert said.startswith(f"linkflap: no Spark master answers at spark://127.0.0.1:{closed} (")
     assert said.endswith("omit --master to use local[2]")
 
 
 @pytest.mark.integration
-def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path):
+def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
     assert error_of(tmp_path, "7077").startswith("linkflap: '7077' is no Spark master; give spark://HOST:7077")
 
 
@@ -69,7 +71,9 @@ def greedy(view: PartitionView) -> list[Finding]:
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(tmp_path, spark, monkeypatch):
+def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_run(tmp_path / "run")
     check = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=greedy)
     monkeypatch.setattr(verify, "REGISTRY", {**verify.REGISTRY, "duplicate": check})
@@ -87,7 +91,7 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(tmp_path,
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(tmp_path):
+def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     done = subprocess.run(
         [sys.executable, "-c", HEAVY, "verify", run, "--json", "--spark", "spark.driver.memory=600m"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ session.close()
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_spark_answers_on_the_packaged_java(tmp_path):
+def test_spark_answers_on_the_packaged_java(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     # An empty PATH has no java; the interpreter is named in full.
     done = subprocess.run(

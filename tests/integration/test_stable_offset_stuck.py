@@ -8,12 +8,14 @@ open that has ended since: the last stable offset stays at its first record, and
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.wait import until
@@ -38,14 +40,14 @@ def bounds(bootstrap: str) -> tuple[int, int]:
     return stable.get((TOPIC, 0), -1), high.get((TOPIC, 0), -1)
 
 
-def restarted(broker, *, meanwhile=lambda: None) -> None:
+def restarted(broker, *, meanwhile: Callable[[], None] = lambda: None) -> None:
     broker.stop()
     meanwhile()
     broker.start()
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_broker_whose_producer_state_forgot_a_marker(linkflap_deployment, tmp_path, spark):
+def test_a_broker_whose_producer_state_forgot_a_marker(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
     cluster = linkflap_deployment.clusters["A"]
     (broker,) = cluster.brokers.values()
     make_topic(linkflap_deployment, "A", partitions=1)

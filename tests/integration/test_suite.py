@@ -21,7 +21,7 @@ def struck(log: Path) -> set[int]:
     return {int(folder.partition("/")[0]) for folder in folders if folder}
 
 
-def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path):
+def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     log = tmp_path / "struck"
     env = environment(tmp_path / "ledger", **planted("reconnect-drops-batch", log))
     done = linkflap(

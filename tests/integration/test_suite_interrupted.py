@@ -6,7 +6,7 @@ The suite has clients with a planted bug that every run shows, so that there is 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,7 +26,7 @@ INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
 
 @pytest.fixture
-def env(tmp_path, monkeypatch):
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     made = environment(tmp_path / "ledger", **planted("unknown-commit-is-ok"))
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", made["LINKFLAP_RUNTIME_DIR"])
     return made
@@ -77,7 +77,7 @@ def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], boo
     return running.ends()
 
 
-def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path, env):
+def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
     root, before = tmp_path / "suite", ({}, {})
     for phase in (recording, judging, shrinking, writing):
         with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
@@ -104,7 +104,7 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path, env):
 
 
 @pytest.fixture
-def disk(tmp_path):
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of its own that has room for the suite, in memory."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -129,7 +129,9 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("phase", [recording, judging, shrinking])
-def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when_there_is_room(tmp_path, env, disk, phase):
+def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when_there_is_room(
+    tmp_path: Path, env: dict[str, str], disk, phase: Callable[[Path, Running], bool]
+) -> None:
     root = disk / "suite"
     with closing(start([*SUITE[:-1], str(root)], env=env, cwd=tmp_path)) as running:
         until(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -28,7 +28,7 @@ SUITE = f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --faults link-cut --for 2h
 
 
 @pytest.fixture
-def env(tmp_path, monkeypatch):
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     made = environment(tmp_path / "ledger")
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", made["LINKFLAP_RUNTIME_DIR"])
     return made
@@ -53,7 +53,7 @@ def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
     return {result.number: result for result in folder.results}, scenarios
 
 
-def assert_kept(before, after) -> None:
+def assert_kept(before, after: tuple[dict[int, Result], dict[int, str]]) -> None:
     """No verdict lost or changed, and every run that was decided on is what it was."""
     for earlier, later in zip(before, after, strict=True):
         assert {number: later.get(number) for number in earlier} == earlier
@@ -75,7 +75,7 @@ def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
     return len(running.seen)
 
 
-def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path, env):
+def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
     dice, before = random.Random(14), ({}, {})
     for number in range(KILLS):
         began = time.monotonic()
@@ -97,7 +97,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path, env):
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk that has no room for what a suite may take."""
     folder = tmp_path / "small"
     folder.mkdir()
@@ -109,7 +109,7 @@ def small(tmp_path):
     mounts.unmount(folder)
 
 
-def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path, env, small):
+def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path: Path, env: dict[str, str], small) -> None:
     ended = linkflap(*SUITE, "--out", str(small / "suite"), env=env, cwd=tmp_path)
     assert ended.returncode == 254, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]

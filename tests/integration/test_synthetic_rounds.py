@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.harness.model.scenario import Budgets
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verify import verify
 from tests import rounds
 from tests.kafka_log import ABORT
-from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, chain, operation, round_trip
+from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, Made, chain, operation, round_trip
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def tail_not_truncated():
+def tail_not_truncated() -> Made:
     made = round_trip()
     kept = [entry for entry in made.logs[END, "A"] if entry.offset < PARTED or entry.offset > TAIL[-1].offset]
     made.logs[END, "A"] = sorted([*kept, *TAIL], key=lambda entry: entry.offset)
     return made
 
 
-def truncated_too_deep():
+def truncated_too_deep() -> Made:
     made = round_trip()
     for event in made.events:
         if event.kind == "truncation":
@@ -29,51 +32,51 @@ def truncated_too_deep():
     return made
 
 
-def hole_in_what_came_back():
+def hole_in_what_came_back() -> Made:
     made = round_trip()
     made.remove(END, "A", 12)
     return made
 
 
-def marker_that_is_not_there():
+def marker_that_is_not_there() -> Made:
     made = round_trip()
     for cluster in "AB":
         made.remove(END, cluster, PARTED)
     return made
 
 
-def write_to_a_standby():
+def write_to_a_standby() -> Made:
     made = round_trip()
     made.operations.append(operation(499, "B", 5, 8, pid=1002))
     return made
 
 
-def epoch_that_goes_back():
+def epoch_that_goes_back() -> Made:
     made = round_trip()
     made.change(END, "A", HOME, leader_epoch=1)
     return made
 
 
-def id_of_b_on_a_again():
+def id_of_b_on_a_again() -> Made:
     made = round_trip()
     for offset in (HOME, HOME + 3):
         made.change(END, "A", offset, pid=1001)
     return made
 
 
-def over_budget():
+def over_budget() -> Made:
     made = round_trip()
     made.budgets = Budgets(rpo_records=LOST - 1)
     return made
 
 
-def far_end_differs():
+def far_end_differs() -> Made:
     made = chain()
     made.change(END, "C", 0, number=399)
     return made
 
 
-def aborted_at_the_far_end():
+def aborted_at_the_far_end() -> Made:
     made = chain()
     made.change(END, "C", 15, ends=ABORT)
     return made
@@ -95,7 +98,7 @@ FAITHFUL = {"round-trip": round_trip, "chain": chain}
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory, spark):
+def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession):
     """All runs in one Spark job: name -> document."""
     folder = tmp_path_factory.mktemp("rounds")
     runs = [make().write(folder / name) for name, make in FAITHFUL.items()]
@@ -104,7 +107,7 @@ def judged(tmp_path_factory, spark):
 
 
 @pytest.mark.parametrize("name", FAITHFUL)
-def test_what_is_faithful_is_valid(judged, name):
+def test_what_is_faithful_is_valid(judged, name: str) -> None:
     """A had committed what B's mirror had to abort: the price of a forced failover, which is counted and allowed."""
     document = judged[name]
     assert document["verdict"] == Verdict.VALID, document["reason"]
@@ -113,19 +116,19 @@ def test_what_is_faithful_is_valid(judged, name):
 
 
 @pytest.mark.parametrize("change", NAMED, ids=lambda change: change.__name__)
-def test_every_change_is_called_what_it_is(judged, change):
+def test_every_change_is_called_what_it_is(judged, change: Callable[[], Made]) -> None:
     document = judged[change.__name__]
     assert document["verdict"] == Verdict.INVALID, document["reason"]
     assert NAMED[change] in [(a["kind"], a["cluster"], a["offset"]) for a in document["anomalies"]], document["reason"]
 
 
-def test_the_tail_is_the_recovery_point_exactly(judged):
+def test_the_tail_is_the_recovery_point_exactly(judged) -> None:
     costs = [(f["link"], f["kind"], f["rpo_records"], f["rto_seconds"]) for f in judged["round-trip"]["failovers"]]
     assert costs == [("A->B", "forced", LOST, 3.5), ("B->A", "planned", 0, 3.5)]
     assert judged["chain"]["failovers"][0]["rpo_records"] == LOST
 
 
-def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged):
+def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged) -> None:
     shown = [
         (e["cluster"], e["origin"], e["source"], e["start"], e["end"], e["truncated"], e["verdict"])
         for e in judged["round-trip"]["eras"]
@@ -144,7 +147,7 @@ def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged):
     assert mirrored["compared"]["records"] == rounds.SIZE * 2
 
 
-def test_what_is_not_due_where_nobody_reads_in_a_group_to_the_end_or_in_a_transaction(judged):
+def test_what_is_not_due_where_nobody_reads_in_a_group_to_the_end_or_in_a_transaction(judged) -> None:
     verdicts = {c["name"]: c["verdict"] for c in judged["round-trip"]["checks"]}
     idle = {name for name, verdict in verdicts.items() if verdict == Verdict.NOT_DUE}
     assert idle >= {"group-offsets", "unseen", "write-cycles"}

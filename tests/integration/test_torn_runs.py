@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model import errors
@@ -207,7 +208,7 @@ TEARS = {
 
 
 @pytest.fixture(scope="module")
-def torn(recorded, tmp_path_factory, spark):
+def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession):
     """name -> (judgement, what is wrong), of all copies in one job."""
     folder = tmp_path_factory.mktemp("torn")
     expected = {name: how(mutations.copy(recorded, folder / name)) for name, how in TEARS.items()}
@@ -216,7 +217,7 @@ def torn(recorded, tmp_path_factory, spark):
 
 
 @pytest.mark.parametrize("name", TEARS)
-def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name):
+def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name: str) -> None:
     judgement, expected = torn[name]
     found = [(a.check, a.kind, a.offset) for a in judgement.anomalies if not a.allowed]
     assert judgement.verdict is expected.verdict, (found, judgement.document["reason"])
@@ -225,20 +226,20 @@ def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name
     assert written["verdict"] == expected.verdict
 
 
-def test_what_is_damaged_is_said_in_the_runs_own_check(torn):
+def test_what_is_damaged_is_said_in_the_runs_own_check(torn) -> None:
     for judgement, _ in torn.values():
         recording = next(check for check in judgement.checks if check.name == "recording")
         assert recording.verdict is Verdict.UNKNOWN, judgement.folder
 
 
-def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn):
+def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn) -> None:
     for judgement, _ in torn.values():
         for check in judgement.checks:
             if check.verdict is Verdict.VALID and not sum(check.examined.values()):
                 assert check.reason, (judgement.folder, check)
 
 
-def test_the_command_prints_one_document_and_exits_with_unknown(torn):
+def test_the_command_prints_one_document_and_exits_with_unknown(torn) -> None:
     judgement, expected = torn["half_a_line"]
     done = CliRunner().invoke(linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False)
     assert done.return_value == errors.UNKNOWN, done.output
@@ -253,7 +254,7 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"])
-def test_without_a_readable_run_json_it_is_wrong_input(recorded, tmp_path, content):
+def test_without_a_readable_run_json_it_is_wrong_input(recorded: Path, tmp_path: Path, content: bytes | None) -> None:
     run = mutations.copy(recorded, tmp_path / "run")
     (run.root / "run.json").unlink()
     if content is not None:
@@ -263,7 +264,7 @@ def test_without_a_readable_run_json_it_is_wrong_input(recorded, tmp_path, conte
     assert "\n" not in str(raised.value)
 
 
-def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path):
+def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path: Path) -> None:
     done = command("verify", tmp_path, "--json")
     assert done.returncode == errors.WRONG_INPUT
     assert done.stderr.count("\n") == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.chaos.scenarios.base import everyday
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
@@ -19,10 +22,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 PAIR = parse("A->B")
 
 
-def test_a_latency_that_was_never_there_makes_the_verdict_unknown(tmp_path, monkeypatch, spark):
+def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
     add_toxic = ToxiproxyLink.add_toxic
 
-    def only_probes(link, *given, owner="", **named):
+    def only_probes(link, *given: object, owner: str = "", **named: object) -> None:
         if owner == proof.OWNER:  # without those the link would not even be taken for one
             add_toxic(link, *given, owner=owner, **named)
 

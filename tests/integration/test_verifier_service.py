@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,14 @@ verifier.close()
 
 
 @pytest.fixture
-def env(tmp_path, monkeypatch):
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     made = environment(tmp_path / "ledger")
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", made["LINKFLAP_RUNTIME_DIR"])
     return made
 
 
 @pytest.fixture
-def user(tmp_path, env):
+def user(tmp_path: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A program that has found or started the service, and judges when it is given a line."""
     run = write_run(tmp_path / "run")
     program = subprocess.Popen(
@@ -61,7 +62,7 @@ def gone(entry: ledger.Entry) -> bool:
     return not any(map(process_identity.alive, (entry.owner, *entry.children))) and not any(f.exists() for f in folders)
 
 
-def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(user):
+def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(user: subprocess.Popen[str]) -> None:
     until(lambda: serving().children, within=120, what="Spark's JVM to be started")
     entry = serving()
     (path,) = entry.serves.values()
@@ -72,7 +73,7 @@ def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(user):
 
 
 @pytest.mark.nightly
-def test_when_it_is_killed_its_users_judge_by_themselves(user):
+def test_when_it_is_killed_its_users_judge_by_themselves(user: subprocess.Popen[str]) -> None:
     until(lambda: serving().children, within=120, what="Spark's JVM to be started")
     entry = serving()
     os.kill(entry.owner.pid, signal.SIGKILL)
@@ -83,7 +84,7 @@ def test_when_it_is_killed_its_users_judge_by_themselves(user):
 
 
 @pytest.mark.nightly
-def test_what_one_says_is_what_a_spark_of_ones_own_says(user, tmp_path, env):
+def test_what_one_says_is_what_a_spark_of_ones_own_says(user: subprocess.Popen[str], tmp_path: Path, env: dict[str, str]) -> None:
     out, _ = user.communicate("\n", timeout=600)
     said = (tmp_path / "run" / "verdict.json").read_bytes()
     (tmp_path / "run" / "verdict.json").unlink()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import threading
+from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from linkflap.harness.capture.folders import Asked
 from linkflap.harness.capture.live.properties import access
@@ -20,19 +22,19 @@ from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.copied_logs import judged_again
-from tests.secured import PASSWORD, add_reader, certificates, properties, secure, state_of
+from tests.secured import PASSWORD, Certificates, add_reader, certificates, properties, secure, state_of
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def invoked(bootstrap, out, *more: str):
+def invoked(bootstrap: dict[str, str], out, *more: str) -> Result:
     where = [t for name, address in bootstrap.items() for t in ("--bootstrap", f"{name}={address}")]
     arguments = ["verify", *where, "--link", "A->B", "--topics", r"A\.records", "--out", str(out), "--json", *more]
     return CliRunner().invoke(linkflap, arguments, standalone_mode=False)
 
 
-def verified(bootstrap, out, *more: str) -> tuple[int, dict]:
+def verified(bootstrap: dict[str, str], out: Path, *more: str) -> tuple[int, dict]:
     """Exit code and document of the command."""
     result = invoked(bootstrap, out, *more)
     assert result.exception is None, result.output
@@ -48,7 +50,7 @@ def plain(deployment) -> dict[str, str]:
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path, spark):
+def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     mirror = shadow(deployment, "A->B")
@@ -65,7 +67,7 @@ def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path, spark):
+def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     make_topic(deployment, "A", "secret", 1)
@@ -94,16 +96,18 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path
     diverged(deployment, bootstrap, entered, tmp_path)
 
 
-def refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path):
+def refused_for_what_is_wrong(deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path) -> None:
     """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not there."""
 
-    def said(*more: str, where=bootstrap, kind=InputError) -> str:
+    def said(
+        *more: str, where: dict[str, str] = bootstrap, kind: type[EnvironmentFailure] | type[InputError] = InputError
+    ) -> str:
         error = invoked(where, tmp_path / "refused", *more).exception
         assert isinstance(error, kind), error
         assert not (tmp_path / "refused").exists()
         return str(error)
 
-    def with_file(path) -> list[str]:
+    def with_file(path: Path) -> list[str]:
         return [t for name in "AB" for t in ("--client-properties", f"{name}={path}")]
 
     wrong = properties(tmp_path / "wrong.properties", made, mechanism="PLAIN", password="guessed")
@@ -119,14 +123,14 @@ def refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path):
 
 
 class Quiet:
-    def phase(self, name):
+    def phase(self, name) -> None:
         pass
 
-    def note(self, text):
+    def note(self, text) -> None:
         pass
 
 
-def gone_half_way(deployment, bootstrap, credentials, tmp_path):
+def gone_half_way(deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path) -> None:
     """A's broker dies while its second portion waits for its turn: what was read is compared, and the verdict is unknown."""
     out = tmp_path / "gone"
     (broker,) = deployment.clusters["A"].brokers.values()
@@ -164,7 +168,7 @@ def gone_half_way(deployment, bootstrap, credentials, tmp_path):
     assert by_name["byte-equality"].examined["B/mirrored"] > 0
 
 
-def diverged(deployment, bootstrap, entered, tmp_path):
+def diverged(deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path) -> None:
     """Both write on by themselves: invalid, until somebody says that B was promoted."""
     (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
@@ -179,7 +183,7 @@ def diverged(deployment, bootstrap, entered, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path):
+def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path: Path) -> None:
     """The leader of what is being read dies: another has the same bytes."""
     deployment = linkflap_deployment
     make_topic(deployment, "A", min_insync_replicas=2)

@@ -37,7 +37,7 @@ commands.main()
 
 
 @pytest.mark.integration
-def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
+def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH") and "PIP" not in name}
     # pip has nowhere to go: nothing listens on the discard port.
@@ -68,7 +68,7 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
     "victim",
     [pytest.param("jvm", id="the JVM"), pytest.param("os.getpid()", id="a Python worker", marks=pytest.mark.nightly)],
 )
-def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path, victim):
+def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path: Path, victim: str) -> None:
     run = write_run(tmp_path / "run")
     (run / VERDICT_FILE).write_text('{"verdict": "valid"}')
     done = subprocess.run(

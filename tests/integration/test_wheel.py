@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
-def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(elsewhere, tmp_path):
+def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(elsewhere: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SNIPPET)
     (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')
     python = str(elsewhere / "python" / "bin" / "python")
@@ -29,7 +29,7 @@ def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(elsewhere, tmp_pat
         assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout
 
 
-def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(elsewhere, tmp_path):
+def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(elsewhere: Path, tmp_path: Path) -> None:
     foreign_project.make(tmp_path / "foreign", *foreign_project.BLOCKS)
     shutil.copytree(EXAMPLES, tmp_path / "foreign" / "docs" / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}

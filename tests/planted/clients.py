@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads import endings, readers
 from linkflap.harness.workloads.acks import Acks, Appended
+from linkflap.harness.workloads.endings import Ended
 from linkflap.harness.workloads.incarnation import Incarnation, InFlight
 from tests.planted import struck
 
@@ -19,7 +20,7 @@ SKIPPED = 10
 def _unknown_commit_is_ok() -> None:
     right = endings.commit
 
-    def commit(*given, **named):
+    def commit(*given: object, **named: object) -> Ended:
         ended = right(*given, **named)
         if ended.outcome != "info":
             return ended

@@ -20,12 +20,12 @@ EXPECTED = (
 )
 
 
-def test_importing_it_imports_nothing_else():
+def test_importing_it_imports_nothing_else() -> None:
     done = subprocess.run([sys.executable, "-c", EXPECTED], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "['linkflap']"
 
 
-def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path):
+def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path: Path) -> None:
     """What the plugin costs then is two modules, whatever else linkflap needs."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text("def pytest_unconfigure():\n    " + EXPECTED.replace("; ", "\n    ") + "\n")
@@ -36,7 +36,7 @@ def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path):
     assert done.stdout.splitlines()[-1] == "['linkflap', 'linkflap.pytest_plugin']"
 
 
-def test_every_public_name_is_where_type_checkers_are_sent():
+def test_every_public_name_is_where_type_checkers_are_sent() -> None:
     tree = ast.parse((ROOT / "__init__.py").read_text())
     typed = {
         alias.asname: node.module
@@ -52,7 +52,7 @@ def test_every_public_name_is_where_type_checkers_are_sent():
     assert (ROOT / "py.typed").exists()
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error():
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'rum'"):
         _ = linkflap.rum
 
@@ -68,25 +68,27 @@ def test_a_name_that_there_is_not_is_an_attribute_error():
         ("baseline", {"runtime": "boat"}, "there is no runtime 'boat'"),
     ],
 )
-def test_wrong_arguments_are_one_sentence_before_anything_starts(tmp_path, scenario, options, said):
+def test_wrong_arguments_are_one_sentence_before_anything_starts(
+    tmp_path: Path, scenario: str, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(linkflap.InputError, match=said):
         linkflap.run(scenario, folder=tmp_path / "run", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_directory_is_never_written_over(tmp_path):
+def test_a_run_directory_is_never_written_over(tmp_path: Path) -> None:
     with pytest.raises(linkflap.InputError, match="exists already"):
         linkflap.run("baseline", folder=tmp_path)
     with pytest.raises(linkflap.InputError, match="there is no folder"):
         linkflap.run("baseline", folder=tmp_path / "no" / "run")
 
 
-def test_a_folder_that_is_no_run_directory_cannot_be_verified(tmp_path):
+def test_a_folder_that_is_no_run_directory_cannot_be_verified(tmp_path: Path) -> None:
     with pytest.raises(linkflap.InputError, match="is not a run directory"):
         linkflap.verify(tmp_path)
 
 
-def test_what_was_found_is_asked_for_by_its_kind():
+def test_what_was_found_is_asked_for_by_its_kind() -> None:
     lost = linkflap.Anomaly(check="lost-write", kind="lost-write", cluster="B", topic="A.orders", partition=0, offset=-1)
     allowed = linkflap.Anomaly(
         check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.orders", partition=0, offset=7, allowed=True
@@ -144,7 +146,7 @@ waited: float | None = judged.failovers[0].rto_seconds
 
 
 @pytest.mark.nightly
-def test_what_a_user_writes_passes_mypy_strict(tmp_path):
+def test_what_a_user_writes_passes_mypy_strict(tmp_path: Path) -> None:
     """The types are those of the sources beside these tests; a wheel has the same, and py.typed."""
     (tmp_path / "mine.py").write_text(SNIPPET)
     (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')

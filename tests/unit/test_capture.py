@@ -70,7 +70,7 @@ def log_ends(folder: Path) -> tuple[int, int]:
     return replicas.log_end(folder), batches.log_end(batches.scan(sorted(folder.glob("*.log"))))
 
 
-def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path):
+def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path: Path) -> None:
     whole = [batch(0, [ours(1), ours(2)]), batch(2, [ours(3), ours(4), ours(5)])]
     segment(tmp_path / "p", whole)
     assert log_ends(tmp_path / "p") == (5, 5)
@@ -83,14 +83,14 @@ def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path):
     assert log_ends(tmp_path / "empty") == (0, 0)
 
 
-def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path):
+def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 7)]
     known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 4)})
     row = bounds(found, known)[1]
     assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (True, False, 7, "recomputed")
 
 
-def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path):
+def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2, 3)]
     known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(2, 6)})
     rows = bounds(found, known)
@@ -98,7 +98,7 @@ def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path):
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(6, "sampled")}
 
 
-def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_path):
+def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_path: Path) -> None:
     found = [
         replica(tmp_path, 1, 9, epoch=1),
         replica(tmp_path, 2, 5, epoch=2),
@@ -111,20 +111,20 @@ def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_p
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(5, "checkpoint")}
 
 
-def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path):
+def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2)]
     checkpoint(found[1], 8)
     rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 3)}))
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(8, "checkpoint")}
 
 
-def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path):
+def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
     rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 8)}))
     assert (rows[1].high_watermark, rows[2].high_watermark) == (8, 3)
 
 
-def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path):
+def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path: Path) -> None:
     """Else a replica that lost its tail would look as if it had never been promised."""
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3), replica(tmp_path, 3, 3)]
     tp = ("A.x", 0)
@@ -139,7 +139,7 @@ def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path):
     assert [rows[n].log_start for n in (1, 2, 3)] == [2, 0, 0]
 
 
-def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path):
+def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path: Path) -> None:
     moved = replica(tmp_path, 1, 9)
     checkpoint(moved, 4, name="log-start-offset-checkpoint")
     assert bounds([moved], Known(leaders={}))[1].log_start == 4
@@ -147,7 +147,9 @@ def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path):
     assert bounds([moved], Known(leaders={}))[1].log_start == 6
 
 
-def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_the_high_watermark_is_missing(tmp_path):
+def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_the_high_watermark_is_missing(
+    tmp_path: Path,
+) -> None:
     killed = replica(tmp_path, 1, 7)
     path = killed.folder / f"{0:020}.log"
     path.write_bytes(path.read_bytes() + batch(7, [ours(7)])[:40])
@@ -157,7 +159,7 @@ def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_th
     assert bounds([replica(tmp_path, 2, 7)], Known(leaders={}))[2].unfinished == 0
 
 
-def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_the_active_one_never(tmp_path):
+def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_the_active_one_never(tmp_path: Path) -> None:
     """A broker that is killed while it cleans a log has replaced segments, and has not written its checkpoint."""
     cleaned = replica(tmp_path, 1, 0)
     whole, lacking = [batch(n, [ours(n), ours(n + 1)]) for n in (0, 4, 8)], [batch(2, [ours(2)], last_delta=1)]
@@ -173,7 +175,7 @@ def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_th
     assert bounds([cleaned], Known(leaders={}))[1].thinned == 4
 
 
-def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path):
+def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
     for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):
         (one.folder / "quorum-state").write_text(json.dumps({"leaderId": leader, "leaderEpoch": epoch}))
@@ -182,7 +184,7 @@ def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_pat
     assert {row.high_watermark for row in rows.values()} == {4}
 
 
-def test_only_segments_are_copied(tmp_path):
+def test_only_segments_are_copied(tmp_path: Path) -> None:
     source = replica(tmp_path, 1, 3).folder
     (source / f"{0:020}.index").write_bytes(b"x")
     logs.copy_segments(source, tmp_path / "copy")
@@ -190,12 +192,12 @@ def test_only_segments_are_copied(tmp_path):
     assert (tmp_path / "copy" / f"{0:020}.log").read_bytes() == (source / f"{0:020}.log").read_bytes()
 
 
-def test_a_copy_during_compaction_begins_anew(tmp_path, monkeypatch):
+def test_a_copy_during_compaction_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = replica(tmp_path, 1, 3).folder
     segment(source, [batch(3, [ours(3)])], base_offset=3)
     swapped = []
 
-    def swap_under_the_copy(origin, target, copy=shutil.copyfile):
+    def swap_under_the_copy(origin, target, copy=shutil.copyfile) -> None:
         copy(origin, target)
         if not swapped:
             swapped.append(True)
@@ -207,10 +209,10 @@ def test_a_copy_during_compaction_begins_anew(tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {f"{0:020}.log": batch(0, [ours(9)])}
 
 
-def test_a_folder_that_never_stands_still_is_reported(tmp_path, monkeypatch):
+def test_a_folder_that_never_stands_still_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = replica(tmp_path, 1, 3).folder
 
-    def replace_every_time(origin, target, copy=shutil.copyfile):
+    def replace_every_time(origin, target, copy=shutil.copyfile) -> None:
         copy(origin, target)
         segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(origin)
 
@@ -219,8 +221,8 @@ def test_a_folder_that_never_stands_still_is_reported(tmp_path, monkeypatch):
         logs.copy_segments(source, tmp_path / "copy")
 
 
-def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path, monkeypatch):
-    def refused(*_):
+def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     found = replica(tmp_path, 1, 7)
@@ -237,7 +239,7 @@ def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path, monkeypa
         writer.close("finished")
 
 
-def test_a_dead_cluster_is_captured_from_its_disk(tmp_path):
+def test_a_dead_cluster_is_captured_from_its_disk(tmp_path: Path) -> None:
     found = replica(tmp_path, 1, 7)
     cluster = NoCluster(found)
     cluster.name = "A"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from linkflap.harness.capture.folders import bounds, folders
+from linkflap.harness.capture.folders import Folder, bounds, folders
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
@@ -18,11 +21,11 @@ from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, 
 THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
 
 
-def where_found(found):
+def where_found(found: list[Folder]):
     return [(f.broker, f.topic, f.partition) for f in found]
 
 
-def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path):
+def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path: Path) -> None:
     sound(tmp_path / "one" / "orders-0")
     sound(tmp_path / "one" / "orders-10")
     (tmp_path / "one" / "meta.properties").write_text("version=1\nnode.id=4\n")
@@ -32,14 +35,14 @@ def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path):
     assert where_found(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
 
 
-def test_two_disks_of_one_broker_are_distinguished(tmp_path):
+def test_two_disks_of_one_broker_are_distinguished(tmp_path: Path) -> None:
     for disk in ("d1", "d2"):
         sound(tmp_path / disk / "orders-0")
         (tmp_path / disk / "meta.properties").write_text("node.id=1\n")
     assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0)]
 
 
-def test_folders_without_partitions_are_refused(tmp_path):
+def test_folders_without_partitions_are_refused(tmp_path: Path) -> None:
     (tmp_path / "orders-0.3f1a-delete").mkdir()
     with pytest.raises(InputError, match="no partition folder"):
         folders("A", tmp_path)
@@ -47,7 +50,7 @@ def test_folders_without_partitions_are_refused(tmp_path):
         folders("A", tmp_path / "nowhere")
 
 
-def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_path):
+def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_path: Path) -> None:
     for broker in ("1", "2"):
         sound(tmp_path / broker / "orders-0")
     segment(tmp_path / "2" / "orders-0", [batch(0, [record(b"one"), record(b"two")])])
@@ -65,11 +68,11 @@ def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_p
     ]
 
 
-def logs(tmp_path, **by_cluster):
+def logs(tmp_path: Path, **by_cluster: list[bytes]):
     return [(("t", 0), {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()})]
 
 
-def recorded(events):
+def recorded(events: list[Event]):
     return [(e.subject, e.cluster, e.offset) for e in events if e.kind == "promotion"]
 
 
@@ -77,23 +80,23 @@ DATA = batch(0, [record(b"one"), record(b"two")])
 STOPPED = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=5), mirror_pid_reset(3, leader_epoch=5)]
 
 
-def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path):
+def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path: Path) -> None:
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
     assert recorded(events) == [("A->B", "B", 2)]
 
 
-def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path):
+def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path: Path) -> None:
     own = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=4), mirror_pid_reset(3, leader_epoch=5)]
     events, _ = promotions_in(logs(tmp_path, A=own[:2], B=own), [THERE], {})
     assert recorded(events) == [("A->B", "B", 3)]
 
 
-def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path):
+def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path: Path) -> None:
     events, _ = promotions_in(logs(tmp_path, A=STOPPED, B=STOPPED), [THERE], {})
     assert events == []
 
 
-def test_a_control_record_of_another_type_is_no_promotion(tmp_path):
+def test_a_control_record_of_another_type_is_no_promotion(tmp_path: Path) -> None:
     strange = mirror_pid_reset(3, leader_epoch=5)
     from tests.kafka_log import with_marker_kind
 
@@ -101,7 +104,7 @@ def test_a_control_record_of_another_type_is_no_promotion(tmp_path):
     assert events == []
 
 
-def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path):
+def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path: Path) -> None:
     again = [*STOPPED, batch(4, [record(b"three")], leader_epoch=5), mirror_pid_reset(5, leader_epoch=9)]
     events, ended = promotions_in(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
     assert recorded(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
@@ -111,18 +114,18 @@ def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path):
     assert ended >= times[-1]
 
 
-def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tmp_path):
+def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tmp_path: Path) -> None:
     own = [DATA, batch(2, [record(b"tail")])]
     events, _ = promotions_in(logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
     assert [e.kind for e in events] == ["promotion"]
 
 
-def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path):
+def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path: Path) -> None:
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
     assert recorded(events) == [("A->B", "B", 4)]
 
 
-def test_a_run_directory_of_links_touches_no_log(tmp_path):
+def test_a_run_directory_of_links_touches_no_log(tmp_path: Path) -> None:
     source = sound(tmp_path / "A" / "orders-0")
     sound(tmp_path / "B" / "orders-0")
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
@@ -133,7 +136,7 @@ def test_a_run_directory_of_links_touches_no_log(tmp_path):
     assert (link / source.name).samefile(source)
 
 
-def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path):
+def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path: Path) -> None:
     for cluster in "AB":
         for topic in ("orders-0", "B.own-0", "__consumer_offsets-3"):
             sound(tmp_path / cluster / topic)
@@ -148,7 +151,7 @@ def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path):
     assert not RunReader(tmp_path / "run").run.recorded
 
 
-def test_names_that_fit_nothing_are_refused(tmp_path):
+def test_names_that_fit_nothing_are_refused(tmp_path: Path) -> None:
     where = {name: KIP_1279 / "1-before-stop" / name for name in "AB"}
     for wanted, said in (
         (asked(where), "which of A, B was mirrored"),
@@ -161,7 +164,7 @@ def test_names_that_fit_nothing_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_brokers_that_are_called_as_partitions_are_brokers(tmp_path):
+def test_brokers_that_are_called_as_partitions_are_brokers(tmp_path: Path) -> None:
     for broker in ("kafka-1", "kafka-2"):
         sound(tmp_path / broker / "orders-0")
     (tmp_path / "kafka-3" / "orders-0").mkdir(parents=True)
@@ -169,7 +172,7 @@ def test_brokers_that_are_called_as_partitions_are_brokers(tmp_path):
     assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0), (3, "orders", 0)]
 
 
-def test_a_partition_without_a_segment_is_one_beside_others(tmp_path):
+def test_a_partition_without_a_segment_is_one_beside_others(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
     (tmp_path / "orders-1").mkdir()
     (tmp_path / "other-0").mkdir()
@@ -178,7 +181,7 @@ def test_a_partition_without_a_segment_is_one_beside_others(tmp_path):
     assert [f.path.name for f in folders("A", tmp_path)] == ["fresh-0", "orders-0", "orders-1", "other-0"]
 
 
-def test_folders_that_are_only_called_as_partitions_are_none(tmp_path):
+def test_folders_that_are_only_called_as_partitions_are_none(tmp_path: Path) -> None:
     for name in ("polkit-1", "dbus-1/system-1"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "daemon.log").write_text("started\n")
@@ -186,13 +189,13 @@ def test_folders_that_are_only_called_as_partitions_are_none(tmp_path):
         folders("A", tmp_path)
 
 
-def test_lines_of_a_checkpoint_that_are_none_are_left(tmp_path):
+def test_lines_of_a_checkpoint_that_are_none_are_left(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n3\norders x 4\norders 0 -4\n\norders 0 4\n")
     assert [b.log_start for b in bounds(folders("A", tmp_path))] == [4]
 
 
-def test_a_log_start_behind_the_end_of_the_log_is_named_and_not_believed(tmp_path):
+def test_a_log_start_behind_the_end_of_the_log_is_named_and_not_believed(tmp_path: Path) -> None:
     for cluster in "AB":
         path = sound(tmp_path / cluster / "orders-0")
     data = [each for _, each in batches_in(path)]
@@ -204,7 +207,7 @@ def test_a_log_start_behind_the_end_of_the_log_is_named_and_not_believed(tmp_pat
     assert [c.bounds.log_start for c in plan(tmp_path / "run").replicas] == [0, 0]
 
 
-def test_a_log_start_at_the_end_of_a_log_and_one_of_an_empty_log_are_believed(tmp_path):
+def test_a_log_start_at_the_end_of_a_log_and_one_of_an_empty_log_are_believed(tmp_path: Path) -> None:
     sound(tmp_path / "A" / "orders-0")
     segment(tmp_path / "A" / "orders-1", [])
     (tmp_path / "A" / "log-start-offset-checkpoint").write_text("0\n2\norders 0 10\norders 1 10\n")
@@ -212,7 +215,7 @@ def test_a_log_start_at_the_end_of_a_log_and_one_of_an_empty_log_are_believed(tm
     assert [(c.bounds.log_start, c.damage) for c in plan(tmp_path / "run").replicas] == [(10, ()), (10, ())]
 
 
-def test_a_segment_that_is_gone_since_it_was_listed_is_named(tmp_path):
+def test_a_segment_that_is_gone_since_it_was_listed_is_named(tmp_path: Path) -> None:
     for cluster in "AB":
         sound(tmp_path / cluster / "fine-0")
         path = sound(tmp_path / cluster / "orders-0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.capture import replicas
@@ -13,7 +15,7 @@ from tests.kafka_log import batch, ours, segment
 BATCHES = [batch(offset, [ours(offset), ours(offset + 1)]) for offset in (0, 2, 4, 6)]
 
 
-def left(folder):
+def left(folder: Path):
     """Base offsets of the batches, after names and sums have been looked at."""
     paths = sorted(folder.glob("*.log"))
     headers = batches.scan(paths).headers
@@ -28,7 +30,9 @@ def left(folder):
     [(0, [0, 2, 4, 6]), (1, [0, 2, 4, 6]), (2, [2, 4, 6]), (4, [4, 6]), (5, [4, 6]), (6, [6])],
 )
 @pytest.mark.parametrize("rolled", [False, True], ids=["one-segment", "two"])
-def test_batches_that_end_before_it_are_gone_and_the_others_as_they_were(tmp_path, since, expected, rolled):
+def test_batches_that_end_before_it_are_gone_and_the_others_as_they_were(
+    tmp_path: Path, since: int, expected: list[int], rolled: bool
+) -> None:
     segment(tmp_path, BATCHES[:2] if rolled else BATCHES)
     if rolled:
         segment(tmp_path, BATCHES[2:], base_offset=4)
@@ -37,14 +41,14 @@ def test_batches_that_end_before_it_are_gone_and_the_others_as_they_were(tmp_pat
     assert b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log"))) == b"".join(BATCHES[-len(expected) :])
 
 
-def test_a_log_that_nothing_was_written_to_since_is_empty_and_begins_and_ends_there(tmp_path):
+def test_a_log_that_nothing_was_written_to_since_is_empty_and_begins_and_ends_there(tmp_path: Path) -> None:
     segment(tmp_path, BATCHES)
     drop_before(tmp_path, 8)
     assert left(tmp_path) == []
     assert replicas.log_end(tmp_path) == 8
 
 
-def test_a_batch_that_was_being_written_stays(tmp_path):
+def test_a_batch_that_was_being_written_stays(tmp_path: Path) -> None:
     segment(tmp_path, BATCHES, tail=batch(8, [ours(8)])[:-1])
     drop_before(tmp_path, 8)
     (path,) = tmp_path.glob("*.log")

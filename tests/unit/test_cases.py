@@ -46,7 +46,9 @@ def a_case(**changed) -> Case:
     return Case(**values | changed)
 
 
-def a_result(version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed) -> Result:
+def a_result(
+    version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: str | Variant | Expected | None
+) -> Result:
     outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
     values = {
         "case": "a-case",
@@ -66,13 +68,13 @@ def a_result(version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int 
     ("shown", "runs", "low", "high"),
     [(0, 0, 0.0, 1.0), (0, 30, 0.0, 0.1135), (30, 30, 0.8865, 1.0), (5, 10, 0.2366, 0.7634), (1, 1, 0.2065, 1.0)],
 )
-def test_wilsons_interval(shown, runs, low, high):
+def test_wilsons_interval(shown: int, runs: int, low: float, high: float) -> None:
     found = interval(shown, runs)
     assert found == pytest.approx((low, high), abs=5e-5)
     assert found[0] <= (shown / runs if runs else 0.5) <= found[1]
 
 
-def test_an_interval_of_more_than_there_were_is_refused():
+def test_an_interval_of_more_than_there_were_is_refused() -> None:
     with pytest.raises(ValueError, match="4 of 3"):
         interval(4, 3)
     assert words(3, 3) == "3 of 3 (44 to 100 %)"
@@ -93,18 +95,18 @@ def test_an_interval_of_more_than_there_were_is_refused():
         (a_result("4.3.1", shown=1, outcome=Outcome.UNKNOWN, why="the control showed it"), 2),
     ],
 )
-def test_exit_codes(result, code):
+def test_exit_codes(result: Result, code: int) -> None:
     assert result.exit_code == code
 
 
-def test_the_worst_of_several_releases():
+def test_the_worst_of_several_releases() -> None:
     fine, wrong, unknown = a_result("4.2.0").exit_code, a_result("4.3.1").exit_code, a_result("4.2.0", runs=1).exit_code
     assert _worst([fine]) == 0
     assert _worst([fine, unknown]) == 2
     assert _worst([fine, unknown, wrong]) == 1
 
 
-def test_expectations_by_release_client_and_protocol():
+def test_expectations_by_release_client_and_protocol() -> None:
     each = a_case(
         expected=(
             Expected(shows=False, since="4.0.0", clients=("java",), transactions="V2"),
@@ -120,12 +122,12 @@ def test_expectations_by_release_client_and_protocol():
 
 
 @pytest.mark.parametrize("wrong", ["4.3", "latest", "", "4.3.x"])
-def test_a_release_that_is_none(wrong):
+def test_a_release_that_is_none(wrong: str) -> None:
     with pytest.raises(InputError, match=r"is no release; write one as 4\.3\.1"):
         number(wrong)
 
 
-def test_results_are_stored_and_added_up(tmp_path):
+def test_results_are_stored_and_added_up(tmp_path: Path) -> None:
     each = a_case()
     for shown in (3, 1):
         results.store(tmp_path, results.row(each, a_result(shown=shown)))
@@ -142,7 +144,7 @@ def test_results_are_stored_and_added_up(tmp_path):
     assert page.index("| 4.2.0 | librdkafka") < page.index("| 4.3.1 | librdkafka")
 
 
-def test_guarantees_by_client_and_protocol(tmp_path):
+def test_guarantees_by_client_and_protocol(tmp_path: Path) -> None:
     each = a_case(
         name="KIP-360-x",
         kind="guarantee",
@@ -165,11 +167,11 @@ def test_guarantees_by_client_and_protocol(tmp_path):
 
 
 @pytest.mark.parametrize("kip", ["98", "360", "447", "545", "618", "848", "890", "932", "966", "1228"])
-def test_every_kip_that_clients_rely_on_has_a_case(kip):
+def test_every_kip_that_clients_rely_on_has_a_case(kip: str) -> None:
     assert [case.name for case in registry().values() if track_record.relied_on(case) == kip]
 
 
-def test_the_release_that_decides_and_where_it_is_missed(tmp_path):
+def test_the_release_that_decides_and_where_it_is_missed(tmp_path: Path) -> None:
     each = a_case(runs=3)
     for version, shown, runs in (("4.3.1", 3, 3), ("4.3.0", 1, 1), ("4.2.0", 0, 3), ("3.9.2", 0, 2)):
         results.store(tmp_path, results.row(each, a_result(version, shown, runs)))
@@ -181,7 +183,7 @@ def test_the_release_that_decides_and_where_it_is_missed(tmp_path):
     assert "[what was tried](cases.md#" in track_record.render(results.load(tmp_path), {"a-case": each})
 
 
-def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release():
+def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release() -> None:
     text = (ROOT / "docs" / "cases.md").read_text()
     tried = text[text.index("## What did not show") :]
     found: dict[str, list[results.Tally]] = {}
@@ -192,14 +194,14 @@ def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release(
     assert {name for name in missed if f"`{name}`" not in tried} == set()
 
 
-def test_results_of_another_schedule_are_not_added_up(tmp_path):
+def test_results_of_another_schedule_are_not_added_up(tmp_path: Path) -> None:
     results.store(tmp_path, results.row(a_case(schedule="1. do something else"), a_result(shown=3)))
     results.store(tmp_path, results.row(a_case(), a_result(shown=0)))
     (tally,) = results.tallies(results.load(tmp_path)).values()
     assert (tally.shown, tally.runs) == (0, 3)
 
 
-def test_too_few_runs_are_marked(tmp_path):
+def test_too_few_runs_are_marked(tmp_path: Path) -> None:
     results.store(tmp_path, results.row(a_case(), a_result("4.2.0", runs=2)))
     page = track_record.render(results.load(tmp_path), {"a-case": a_case()})
     assert "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs" in page
@@ -208,7 +210,7 @@ def test_too_few_runs_are_marked(tmp_path):
     assert a_result("4.2.0").words == "NOT REPRODUCED 0 of 3 (0 to 56 %)"
 
 
-def test_a_torn_row_names_the_file_and_the_line(tmp_path):
+def test_a_torn_row_names_the_file_and_the_line(tmp_path: Path) -> None:
     results.store(tmp_path, results.row(a_case(), a_result()))
     with (tmp_path / "a-case.jsonl").open("a") as file:
         file.write('{"format": 1, "da\n')
@@ -216,21 +218,21 @@ def test_a_torn_row_names_the_file_and_the_line(tmp_path):
         results.load(tmp_path)
 
 
-def test_the_track_record_is_current():
+def test_the_track_record_is_current() -> None:
     page = (ROOT / "docs" / "track-record.md").read_text()
     assert page == track_record.render(results.load(results.STORED), registry()), (
         "run: python -m linkflap.chaos.cases.track_record > docs/track-record.md"
     )
 
 
-def test_stored_results_are_of_cases_that_there_are():
+def test_stored_results_are_of_cases_that_there_are() -> None:
     stored = results.load(results.STORED)
     assert {row.case for row in stored} <= registry().keys()
     assert all(row.controls <= row.runs and row.shown <= row.runs for row in stored)
 
 
 @pytest.mark.parametrize("name", registry())
-def test_every_case_says_all_that_a_reader_needs(name):
+def test_every_case_says_all_that_a_reader_needs(name: str) -> None:
     each = registry()[name]
     for text in (each.title, each.claim_text, each.schedule, each.reproduced, each.control_text, each.refuted, *each.sources):
         assert len(text) > 5
@@ -245,13 +247,13 @@ def test_every_case_says_all_that_a_reader_needs(name):
     kafkas.pinned(each.oldest)
 
 
-def test_every_file_of_a_group_is_a_case():
+def test_every_file_of_a_group_is_a_case() -> None:
     files = [path for group in GROUPS for path in (ROOT / "chaos" / "cases" / group).glob("*.py") if path.name != "__init__.py"]
     assert files
     assert len(registry()) >= len(files)
 
 
-def test_names_are_found_whatever_their_capitals_and_the_nearest_are_named():
+def test_names_are_found_whatever_their_capitals_and_the_nearest_are_named() -> None:
     assert case_named("kafka-20734").name == "KAFKA-20734"
     with pytest.raises(InputError, match=r"there is no case 'KAFKA-2073'; the nearest are .*KAFKA-20734"):
         case_named("KAFKA-2073")
@@ -259,7 +261,7 @@ def test_names_are_found_whatever_their_capitals_and_the_nearest_are_named():
         case_named("§")
 
 
-def test_variants_that_a_case_is_not_played_with():
+def test_variants_that_a_case_is_not_played_with() -> None:
     each = a_case()
     with pytest.raises(InputError, match="a-case is not played by java; it is by librdkafka"):
         check(each, Variant(client="java"))
@@ -270,16 +272,16 @@ def test_variants_that_a_case_is_not_played_with():
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
-def test_a_shard_that_is_none(text):
+def test_a_shard_that_is_none(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form I/N"):
         _shard(text)
 
 
-def invoked(*words: str):
+def invoked(*words: str) -> Result:
     return CliRunner().invoke(case, list(words), standalone_mode=False)
 
 
-def test_list_and_show():
+def test_list_and_show() -> None:
     assert invoked("list").output.count("\n") == len(registry())
     known = json.loads(invoked("list", "--json").output)
     assert [one["name"] for one in known] == list(registry())
@@ -301,7 +303,7 @@ def test_list_and_show():
         (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form I/N"),
     ],
 )
-def test_bad_input_is_one_sentence_and_254(words, sentence, tmp_path):
+def test_bad_input_is_one_sentence_and_254(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     error = invoked(*words, *(["--store", str(tmp_path)] if words[0] != "show" else [])).exception
     code, text = _exit_of(error)
     assert code == 254
@@ -310,7 +312,7 @@ def test_bad_input_is_one_sentence_and_254(words, sentence, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "names"), [("--store", "name another folder"), ("--keep", "there is no folder")])
-def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(tmp_path, option, names):
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(tmp_path: Path, option: str, names: str) -> None:
     file = tmp_path / "file"
     file.touch()
     code, text = _exit_of(invoked("run", "KAFKA-20734", "--store", str(tmp_path), option, str(file / "in it")).exception)
@@ -323,7 +325,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(tmp_path
 @pytest.mark.parametrize(
     ("shown", "code"), [({"4.2.0": 0, "4.3.1": 3}, 0), ({"4.2.0": 2, "4.3.1": 3}, 1), ({"4.2.0": 0, "4.3.1": 0}, 1)]
 )
-def test_a_matrix_that_is_stored_already_ends_as_what_is_stored_says(tmp_path, shown, code):
+def test_a_matrix_that_is_stored_already_ends_as_what_is_stored_says(tmp_path: Path, shown: dict[str, int], code: int) -> None:
     each = case_named("KAFKA-20734")
     for version, count in shown.items():
         results.store(tmp_path, results.row(each, a_result(version, count, case=each.name)))
@@ -331,7 +333,7 @@ def test_a_matrix_that_is_stored_already_ends_as_what_is_stored_says(tmp_path, s
     assert invoked(*words).return_value == code
 
 
-def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path):
+def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path: Path) -> None:
     java = {name for name, each in registry().items() if "java" in each.clients and "V1" in each.protocols}
     for name in java:
         stored = a_result("4.3.1", 1, 30, case=name, variant=Variant(kafka="4.3.1", client="java", transactions="V1"))
@@ -341,7 +343,7 @@ def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path):
     assert done.stderr.count("stored already") == len(java) > 0
 
 
-def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed():
+def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed() -> None:
     with _benches(None):
         (folder,) = (Path(one) for one in ledger.own().folders if "linkflap-case-" in one)
         assert folder.is_dir(), "the watchdog removes what is in the ledger"
@@ -349,14 +351,14 @@ def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed():
     assert str(folder) not in ledger.own().folders
 
 
-def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
+def test_a_case_that_needs_a_later_release_is_not_started(tmp_path: Path) -> None:
     with Benches(tmp_path / "runs") as benches:
         result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), benches=benches)
     assert (result.outcome, result.why, result.exit_code) == (Outcome.NEEDS, "Kafka 4.2.0 or later", 2)
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path):
+def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path: Path) -> None:
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named("KIP-1279-dead-source"), Variant(kafka="4.3.1"), benches=benches)
     assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
@@ -364,7 +366,7 @@ def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_maven_lists_as_coordinates():
+def test_what_maven_lists_as_coordinates() -> None:
     text = (
         "\nThe following files have been resolved:\n   org.apache.kafka:kafka-clients:jar:3.7.1:runtime\n"
         "   io.netty:netty-transport:jar:linux-x86_64:4.1.0:compile -- module io.netty\n   a:b:pom:1:compile\n"
@@ -374,16 +376,16 @@ def test_what_maven_lists_as_coordinates():
     assert "log4j-slf4j-impl" in pin.pom("4.3.1")
 
 
-def test_releases_from_3_7_on_have_lists():
+def test_releases_from_3_7_on_have_lists() -> None:
     every = "3.7.0 3.7.1 3.7.2 3.8.0 3.8.1 3.9.0 3.9.1 3.9.2 4.0.0 4.0.1 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.2.1 4.3.0 4.3.1 4.4.0"
     assert set(every.split()) <= set(kafkas.released())
 
 
-def test_the_matrix_is_of_releases_that_have_lists():
+def test_the_matrix_is_of_releases_that_have_lists() -> None:
     assert set(_MATRIX) <= set(kafkas.released())
 
 
-def test_the_catalogue_in_the_docs_names_cases_that_there_are():
+def test_the_catalogue_in_the_docs_names_cases_that_there_are() -> None:
     text = (ROOT / "docs" / "cases.md").read_text()
     catalogue = text[text.index("## The catalogue") : text.index("## What did not show")]
     named = {name for name in re.findall(r"`([\w.-]+)`", catalogue) if "-" in name}
@@ -391,7 +393,7 @@ def test_the_catalogue_in_the_docs_names_cases_that_there_are():
     assert registry().keys() <= named, sorted(registry().keys() - named)
 
 
-def test_a_result_without_runs_says_why():
+def test_a_result_without_runs_says_why() -> None:
     assert (
         a_result(runs=0, outcome=Outcome.UNKNOWN, why="no run came to its end: x").words == "UNKNOWN: no run came to its end: x"
     )
@@ -407,7 +409,7 @@ class NoBenches:
     def prepare(self, variant) -> None:
         pass
 
-    def bench(self, case, variant):
+    def bench(self, case, variant) -> NoBenches:
         return self
 
     def drop(self) -> None:
@@ -423,7 +425,7 @@ class NoBenches:
         pass
 
 
-def steps(*shown):
+def steps(*shown: bool | None):
     """Steps whose runs show it or not, in turn; None: a step fails."""
     turns = iter(shown)
 
@@ -436,7 +438,7 @@ def steps(*shown):
     return play
 
 
-def test_control_and_claim_by_turns():
+def test_control_and_claim_by_turns() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(False, True, True), control=steps(False, False, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=benches)
@@ -445,20 +447,20 @@ def test_control_and_claim_by_turns():
     assert (result.exit_code, benches.dropped) == (0, 0)
 
 
-def test_a_control_that_shows_it_makes_the_result_unknown():
+def test_a_control_that_shows_it_makes_the_result_unknown() -> None:
     case = a_case(claim=steps(True, True, True), control=steps(False, True, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=NoBenches())
     assert result.words == "UNKNOWN: the control showed it in 1 of 3 runs"
     assert (result.exit_code, result.controls) == (2, 2)
 
 
-def test_a_guarantee_whose_control_does_not_show_the_anomaly_is_unknown():
+def test_a_guarantee_whose_control_does_not_show_the_anomaly_is_unknown() -> None:
     case = a_case(claim=steps(False), control=steps(False), control_shows=True, expected=(Expected(shows=False),))
     result = run_case(case, Variant(kafka="4.3.1"), count=1, benches=NoBenches())
     assert result.words == "UNKNOWN: the control did not show it in 1 of 1 runs"
 
 
-def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters():
+def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(None, False, False, False), control=steps(False, False, False, False))
     reported: list[str] = []
@@ -469,8 +471,8 @@ def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters():
     assert reported[0] == result.failures[0]
 
 
-def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path, monkeypatch):
-    def none(version):
+def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(version) -> None:
         raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
 
     monkeypatch.setattr(runner, "java_for", none)
@@ -480,21 +482,21 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path, monkey
     assert not (tmp_path / "runs").exists()
 
 
-def test_three_failures_in_a_row_end_the_case():
+def test_three_failures_in_a_row_end_the_case() -> None:
     case = a_case(claim=steps(None, None, None), control=steps(False, False, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=NoBenches())
     assert result.words == "UNKNOWN: no run came to its end: run 1: DeadlineExceeded: waited 60 s for a leader"
     assert (result.exit_code, len(result.failures)) == (2, 3)
 
 
-def test_a_mirrored_case_gets_clusters_of_its_own_for_control_and_claim():
+def test_a_mirrored_case_gets_clusters_of_its_own_for_control_and_claim() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(True), control=steps(False), apart=True)
     assert run_case(case, Variant(kafka="4.3.1"), count=1, benches=benches).shown == 1
     assert benches.dropped == 2
 
 
-def test_what_is_wrong_with_a_case_itself_is_not_hidden_as_a_failed_run():
+def test_what_is_wrong_with_a_case_itself_is_not_hidden_as_a_failed_run() -> None:
     def broken(bench) -> Observation:
         raise InputError("there is no such mirror")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.chaos import scenario_file
@@ -18,12 +20,12 @@ from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
 from linkflap.harness.model.errors import EnvironmentFailure
-from tests.kafka_log import ABORT, COMMIT, marker, record, segment
+from tests.kafka_log import ABORT, COMMIT, Plain, marker, record, segment
 from tests.kafka_log import batch as written
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 300, 20_000])
-def test_a_batch_as_a_client_sends_it(size):
+def test_a_batch_as_a_client_sends_it(size: int) -> None:
     values = [b"v" * size, b"", b"last"]
     data = record_batch(values, producer=Producer(id=7, epoch=3), sequence=11, transactional=True)
     (batch,) = reference.batches(data)
@@ -35,7 +37,7 @@ def test_a_batch_as_a_client_sends_it(size):
     assert [(one.offset, one.key, one.value) for one in reference.records(batch)] == [(n, None, v) for n, v in enumerate(values)]
 
 
-def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_controllers():
+def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_controllers() -> None:
     topic, other = b"T" * 16, b"O" * 16
 
     def a_record(kind: int, body: bytes) -> bytes:
@@ -73,12 +75,12 @@ def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_cont
     assert metadata.changes(log, "nothing") == [one for one in metadata.changes(log, "records") if one.kind != "leader"]
 
 
-def test_a_batch_without_a_producer():
+def test_a_batch_without_a_producer() -> None:
     (batch,) = reference.batches(record_batch([b"plain"]))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional) == (-1, -1, -1, False)
 
 
-def test_a_log_as_a_broker_wrote_it(tmp_path):
+def test_a_log_as_a_broker_wrote_it(tmp_path: Path) -> None:
     torn = written(4, [record(b"torn")])[:-3]
     data = [
         written(0, [record(b"a"), record(b"b")], pid=5, epoch=0, seq=0, transactional=True),
@@ -95,7 +97,7 @@ def test_a_log_as_a_broker_wrote_it(tmp_path):
     assert logs.batches(tmp_path, ("t", 1)) == []
 
 
-def test_connections_to_the_proxies_of_a_link():
+def test_connections_to_the_proxies_of_a_link() -> None:
     table = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:4E20 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
@@ -108,7 +110,7 @@ def test_connections_to_the_proxies_of_a_link():
     assert connections([], {20000}) == frozenset()
 
 
-def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path):
+def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path: Path) -> None:
     ours = {"pid": 5, "epoch": 0, "transactional": True}
     data = [
         written(0, [record(b"aborted")], seq=0, **ours),
@@ -122,7 +124,7 @@ def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path):
     segment(tmp_path / "t-0", data)
     assert committed(logs.batches(tmp_path, ("t", 0))) == {3: b"a", 4: b"b", 5: b"plain"}
 
-    def sync(topic: bytes, partition: int, there: int, here: int):
+    def sync(topic: bytes, partition: int, there: int, here: int) -> Plain:
         key = len(topic).to_bytes(2, "big") + topic + partition.to_bytes(4, "big")
         return record(there.to_bytes(8, "big") + here.to_bytes(8, "big"), key=key)
 
@@ -137,7 +139,7 @@ def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path):
     ("formula", "same"),
     [("keep", {"AB", "AC", "BC"}), ("negate", {"AC"}), ("complement", {"AC"}), ("region", {"AB"}), ("advance", set())],
 )
-def test_which_producers_have_one_id_after_two_hops(formula, same):
+def test_which_producers_have_one_id_after_two_hops(formula: str, same: set[str]) -> None:
     for drawn in (0, 7, 1000):
         ids = _ids(formula, drawn)
         assert {a + b for a in ids for b in ids if a < b and ids[a] == ids[b]} == same
@@ -146,27 +148,27 @@ def test_which_producers_have_one_id_after_two_hops(formula, same):
 class Thrown:
     """What py4j hands over of a Java exception."""
 
-    def __init__(self, name, cause=None):
+    def __init__(self, name: str, cause: Thrown | None = None) -> None:
         self.name, self.cause = name, cause
 
-    def getClass(self):
+    def getClass(self) -> Thrown:
         return self
 
-    def getSimpleName(self):
+    def getSimpleName(self) -> str:
         return self.name
 
-    def getCause(self):
+    def getCause(self) -> Thrown | None:
         return self.cause
 
 
-def test_the_innermost_exception_of_java_is_named():
+def test_the_innermost_exception_of_java_is_named() -> None:
     class Error:
         java_exception = Thrown("ExecutionException", Thrown("ProducerFencedException"))
 
     assert failure(Error()) == "ProducerFencedException"
 
 
-def a_row(case="KAFKA-20734", version="4.3.1", shown=3, runs=3, **changed) -> Row:
+def a_row(case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: object) -> Row:
     values = {
         "format": 1,
         "date": "2026-11-22",
@@ -189,7 +191,7 @@ def a_row(case="KAFKA-20734", version="4.3.1", shown=3, runs=3, **changed) -> Ro
     return Row(**values | changed)
 
 
-def test_what_has_to_be_reproduced_again():
+def test_what_has_to_be_reproduced_again() -> None:
     rows = [
         a_row(version="4.3.0"),
         a_row(version="4.3.1", shown=2),
@@ -201,7 +203,7 @@ def test_what_has_to_be_reproduced_again():
     assert (known.case.name, known.variant.kafka, known.shown, known.runs) == ("KAFKA-20734", "4.3.1", 2, 3)
 
 
-def test_what_is_stored_can_be_played_again():
+def test_what_is_stored_can_be_played_again() -> None:
     known = reproduced()
     assert {one.case.name for one in known} <= registry().keys()
     assert any(one.case.name == "KAFKA-20734" for one in known)
@@ -216,7 +218,7 @@ def test_what_is_stored_can_be_played_again():
         ("mm2-isolation.toml", {"read_uncommitted-by-the-mirror": "read_committed"}),
     ],
 )
-def test_scenario_files_of_cases_are_scenarios(tmp_path, file, changes):
+def test_scenario_files_of_cases_are_scenarios(tmp_path: Path, file: str, changes: dict[str, str]) -> None:
     path = tmp_path / file
     path.write_text(changed(file, "4.3.1", changes))
     made = scenario_file.read(path, seed=7)
@@ -226,7 +228,7 @@ def test_scenario_files_of_cases_are_scenarios(tmp_path, file, changes):
         changed(file, "4.3.1", {"something else": ""})
 
 
-def test_every_scenario_file_is_one_of_a_case():
+def test_every_scenario_file_is_one_of_a_case() -> None:
     assert {path.name for path in FILES.iterdir()} == {
         "dead-source.toml",
         "flap-storm.toml",
@@ -235,7 +237,7 @@ def test_every_scenario_file_is_one_of_a_case():
     }
 
 
-def test_what_a_verdict_says_of_a_case():
+def test_what_a_verdict_says_of_a_case() -> None:
     checks = [
         {"name": "ghost-ack", "examined": {"A/native": 3, "B/native": 2}, "kinds": {"ghost-ack": 2}},
         {"name": "lost-write", "examined": {}, "kinds": {}},

@@ -25,7 +25,9 @@ def uid(process: int, number: int) -> int:
     return (process << PROCESS_SHIFT) + number
 
 
-def found(check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence):
+def found(
+    check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence
+) -> Anomaly:
     return Anomaly(
         check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition, offset=offset, evidence=evidence,
         allowed=allowed,

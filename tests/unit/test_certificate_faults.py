@@ -92,7 +92,9 @@ def fault(name: str) -> FaultSpec:
         ("certificate-untrusted", "unable to get local issuer certificate"),
     ],
 )
-def test_new_connections_are_refused_and_then_taken_again(name, words, listener):
+def test_new_connections_are_refused_and_then_taken_again(
+    name: str, words: str, listener: tuple[Listener, World, list[str]]
+) -> None:
     shows, world, outages = listener
     made = FAULTS[name](fault(name), world)
     made.inject()
@@ -106,7 +108,9 @@ def test_new_connections_are_refused_and_then_taken_again(name, words, listener)
 
 
 @pytest.mark.parametrize("name", sorted(OF_CERTIFICATES))
-def test_a_broker_that_keeps_its_certificate_is_no_bite(name, listener, monkeypatch):
+def test_a_broker_that_keeps_its_certificate_is_no_bite(
+    name: str, listener: tuple[Listener, World, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("linkflap.chaos.faults.certificate_shown.BITES_WITHIN", 0.05)
     shows, world, _ = listener
     shows.deaf = True
@@ -117,7 +121,7 @@ def test_a_broker_that_keeps_its_certificate_is_no_bite(name, listener, monkeypa
     made.heal()
 
 
-def test_they_are_refused_where_nobody_shows_a_certificate():
+def test_they_are_refused_where_nobody_shows_a_certificate() -> None:
     half = parse("A{tls}->B{scram}")
     for name in OF_CERTIFICATES:
         assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [None, None]

@@ -21,7 +21,7 @@ def differing(tmp_path: Path, number: int, data: bytes):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_the_record_is_named_with_what_differs(tmp_path, codec):
+def test_the_record_is_named_with_what_differs(tmp_path: Path, codec: str) -> None:
     other = batch(4, [ours(1), ours(2, value=b"other")], pid=8, epoch=0, seq=0, transactional=True, codec=codec)
     (found,) = differing(tmp_path, 2, other)
     assert found.offset == 4
@@ -29,7 +29,7 @@ def test_the_record_is_named_with_what_differs(tmp_path, codec):
     assert found.evidence["changed"] == [{"offset": 5, "uid": 2, "fields": ["value"]}]
 
 
-def test_another_packing_changes_no_record(tmp_path):
+def test_another_packing_changes_no_record(tmp_path: Path) -> None:
     (found,) = differing(tmp_path, 0, batch(0, [record(b"one"), record(b"two")], codec="lz4"))
     assert found.offset == 0
     assert found.evidence["records"] == []

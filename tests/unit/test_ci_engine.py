@@ -15,7 +15,7 @@ SCRIPT = f'set -euo pipefail; source "{ENGINE}"; trap end_engine EXIT; begin_eng
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path: Path) -> Path:
     """A PATH with little on it: no engine answers, and root is whoever asks."""
     for tool in TOOLS:
         found = shutil.which(tool)
@@ -47,24 +47,24 @@ def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
     assert reason in done.stdout
 
 
-def test_an_engine_that_was_named_and_does_not_answer(machine):
+def test_an_engine_that_was_named_and_does_not_answer(machine) -> None:
     refused(begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"), "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1")
 
 
-def test_somebody_who_may_not_start_one(machine):
+def test_somebody_who_may_not_start_one(machine) -> None:
     put(machine, "id", "echo 1000")
     refused(begun(machine), "only root can start one")
 
 
-def test_nothing_to_install_one_with(machine):
+def test_nothing_to_install_one_with(machine) -> None:
     refused(begun(machine), "there is no dockerd and no apt-get")
 
 
-def test_a_package_that_cannot_be_installed(machine):
+def test_a_package_that_cannot_be_installed(machine) -> None:
     put(machine, "apt-get", "echo 'E: Unable to locate package docker.io'; exit 100")
     refused(begun(machine), "apt-get could not install docker.io (E: Unable to locate package docker.io)")
 
 
-def test_a_kernel_that_refuses(machine):
+def test_a_kernel_that_refuses(machine) -> None:
     put(machine, "dockerd", "echo 'failed to start daemon: no cgroups'; exit 1")
     refused(begun(machine), "dockerd does not start here (failed to start daemon: no cgroups)")

@@ -26,14 +26,14 @@ def archives(tmp_path: Path) -> list[Path]:
     return [path for path in (tmp_path / "cache" / "archives").iterdir() if not path.name.startswith(".")]
 
 
-def test_a_java_that_fails_is_named_and_leaves_nothing(java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_java_that_fails_is_named_and_leaves_nothing(java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="linkflap"):
         assert class_archive.options(java) == []
     assert any("without a class archive" in said and "no room for a heap" in said for said in caplog.messages), caplog.messages
     assert archives(tmp_path) == []
 
 
-def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(class_archive.children, "run", lambda command, **_: asked.append(command) or 0)
     assert class_archive.options(java) == class_archive.options(java) == []
@@ -41,7 +41,7 @@ def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, 
     assert len(archives(tmp_path)) == 1
 
 
-def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(command: list[str], *, output: Path, **_: object) -> int:
         (wanted,) = (word.partition("=")[2] for word in command if word.startswith("-XX:ArchiveClassesAtExit="))
         Path(wanted).write_bytes(b"classes")
@@ -54,7 +54,7 @@ def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytes
     assert folder in archives(tmp_path)
 
 
-def test_another_java_and_pyspark_installed_anew_have_others(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_java_and_pyspark_installed_anew_have_others(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {class_archive._name(java)}
     java.path.touch()
     names.add(class_archive._name(java))

@@ -34,12 +34,12 @@ from linkflap.topologies import parse
         ("groups=a=b", ("groups", "a=b")),
     ],
 )
-def test_values_of_options(text, value):
+def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> None:
     assert option_value(text) == value
 
 
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])
-def test_what_is_no_option(text):
+def test_what_is_no_option(text: str) -> None:
     with pytest.raises(InputError, match="not of the form name=value"):
         option_value(text)
 
@@ -56,14 +56,14 @@ def test_what_is_no_option(text):
         (KeyError("x"), 255, "linkflap failed: KeyError: 'x'"),
     ],
 )
-def test_every_end_has_its_code_and_its_sentence(error, code, says):
+def test_every_end_has_its_code_and_its_sentence(error: BaseException, code: int, says: str) -> None:
     got, sentence = commands._exit_of(error)
     assert got == code
     assert says in sentence
     assert "\n" not in sentence
 
 
-def test_everything_that_has_a_name_says_what_it_is():
+def test_everything_that_has_a_name_says_what_it_is() -> None:
     for title, entries in catalogue().items():
         assert entries, title
         for name, about in entries.items():
@@ -71,7 +71,7 @@ def test_everything_that_has_a_name_says_what_it_is():
             assert "InputError" not in about
 
 
-def fault(kind, target):
+def fault(kind: str, target: str) -> FaultSpec:
     return FaultSpec(id="x", fault=kind, target=target, at=0, duration=0)
 
 
@@ -86,7 +86,7 @@ def fault(kind, target):
         (fault("link-cut", "A->B"), False, False),
     ],
 )
-def test_which_fault_explains_which_death(spec, broker, mirror):
+def test_which_fault_explains_which_death(spec: FaultSpec, broker: bool, mirror: bool) -> None:
     assert ends_broker(spec, "A/1") is broker
     assert ends_mirror(spec, "A->B") is mirror
 
@@ -105,13 +105,13 @@ def test_which_fault_explains_which_death(spec, broker, mirror):
         (lambda: linkflap.main(["list", "mirrrors"], standalone_mode=False), "no list of 'mirrrors' (did you mean 'mirrors'?)"),
     ],
 )
-def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse, says):
+def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse, says: str) -> None:
     with pytest.raises(InputError) as refused:
         refuse()
     assert says in str(refused.value)
 
 
-def test_every_option_of_every_mirror_is_listed_with_its_values_and_default():
+def test_every_option_of_every_mirror_is_listed_with_its_values_and_default() -> None:
     for kind, options in {name: mirror.about for name, mirror in MIRRORS.items() if name != BY_COMMAND}.items():
         resolved = resolve(MirrorSpec(kind=kind)).resolved
         assert {name: option.default for name, option in options.items()} == dict(resolved)

@@ -53,14 +53,14 @@ def in_bash(command: Path, *words: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_bash_completes_names_and_values_and_ends_well(command, tmp_path):
+def test_bash_completes_names_and_values_and_ends_well(command: Path, tmp_path: Path) -> None:
     assert in_bash(command, "linkflap", "run", "link-", cwd=tmp_path) == ["link-flap"]
     assert in_bash(command, "linkflap", "run", "link-flap", "--mir", cwd=tmp_path) == ["--mirror"]
     assert in_bash(command, "linkflap", "run", "link-flap", "--set", "delivery", "=", "ex", cwd=tmp_path) == ["exactly-once"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_its_script_and_exit_code_0(shell, command):
+def test_every_shell_gets_its_script_and_exit_code_0(shell: str, command: Path) -> None:
     env = {**os.environ, "_LINKFLAP_COMPLETE": f"{shell}_source"}
     done = subprocess.run([command], env=env, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,7 +81,7 @@ def test_every_shell_gets_its_script_and_exit_code_0(shell, command):
         (["linkflap", "list"], "mir", ["mirrors"]),
     ],
 )
-def test_what_is_offered(shell, words, incomplete, found):
+def test_what_is_offered(shell: str, words: list[str], incomplete: str, found: list[str]) -> None:
     printed = completed(shell, words, incomplete)
     if shell == "zsh":  # three lines each: type, value, help
         assert printed[1::3] == found
@@ -100,7 +100,7 @@ def test_what_is_offered(shell, words, incomplete, found):
         (["linkflap", "run", "x", "--set", "bound", "=", "lso", "--set", "leader_epochs", "="], "k", ["keep"]),
     ],
 )
-def test_words_that_bash_breaks_at_an_equals_sign(words, incomplete, found):
+def test_words_that_bash_breaks_at_an_equals_sign(words: list[str], incomplete: str, found: list[str]) -> None:
     assert [line.partition(",")[2] for line in completed("bash", words, incomplete)] == found
 
 
@@ -109,13 +109,13 @@ def test_words_that_bash_breaks_at_an_equals_sign(words, incomplete, found):
     ("incomplete", "found"),
     [("--mirror=m", "--mirror=mm2"), ("--set=producer_ids=k", "--set=producer_ids=keep"), ("--mir", "--mirror")],
 )
-def test_zsh_and_fish_put_in_words(shell, incomplete, found):
+def test_zsh_and_fish_put_in_words(shell: str, incomplete: str, found: str) -> None:
     printed = completed(shell, ["linkflap", "run", "x"], incomplete)
     offered = printed[1::3] if shell == "zsh" else [line.partition(",")[2].partition("\t")[0] for line in printed]
     assert offered == [found]
 
 
-def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(command, tmp_path):
+def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(command: Path, tmp_path: Path) -> None:
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     script = (
@@ -129,12 +129,12 @@ def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(com
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_the_script_of_zsh_is_one(command):
+def test_the_script_of_zsh_is_one(command: Path) -> None:
     env = {**os.environ, "_LINKFLAP_COMPLETE": "zsh_source"}
     script = subprocess.run([command], env=env, capture_output=True, text=True, timeout=300, check=True).stdout
     assert script.count("nospace") == 4
     assert subprocess.run(["zsh", "-n"], input=script, text=True, capture_output=True, timeout=60, check=False).stderr == ""
 
 
-def test_a_scenario_may_be_a_file():
+def test_a_scenario_may_be_a_file() -> None:
     assert completed("bash", ["linkflap", "run"], "./mi") == ["file,./mi"]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from linkflap.harness.judging import page
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
@@ -35,13 +37,13 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
     return Judged(folder=folder, document=judged_document, judged=read(judged_document), kept=folder)
 
 
-def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):
+def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path: Path) -> None:
     one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
     assert page.write(one) == []
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
-def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = judged(tmp_path)
     (one.folder / html.NAME).write_text("of an older judgement")
 
@@ -55,7 +57,7 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, mon
     assert not (one.folder / html.NAME).exists()
 
 
-def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path, monkeypatch):
+def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def undrawable(*_: object) -> None:
         raise OverflowError("cannot convert float infinity to integer")
 

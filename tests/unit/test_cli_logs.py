@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from linkflap.harness.capture.folders import Asked
+from linkflap.harness.capture.live.record import LiveAsked
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.logs import asked_live, asked_logs
 from linkflap.harness.model.errors import InputError
@@ -18,11 +21,11 @@ NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "preset": 
 }  # fmt: skip
 
 
-def asked(**said):
+def asked(**said: Sequence[str]) -> Asked | None:
     return asked_logs(**{**NOTHING, **said})
 
 
-def test_logs_links_and_promotions_are_read():
+def test_logs_links_and_promotions_are_read() -> None:
     arguments = asked(
         logs=("A=a/b=c", "B=d"), links=("A->B",), promotions=("B:my-topic-0=12", "B:my-topic-0=30", "A:x-1=0"),
         producer_ids="negate", topics="my.*",
@@ -35,7 +38,7 @@ def test_logs_links_and_promotions_are_read():
     assert arguments.topics == "my.*"
 
 
-def test_without_logs_there_is_nothing_to_ask():
+def test_without_logs_there_is_nothing_to_ask() -> None:
     assert asked() is None
     for rest in ({"links": ("A->B",)}, {"promotions": ("B:t-0=1",)}, {"preset": "cluster-mirroring"}, {"producer_ids": "negate"}):
         with pytest.raises(InputError, match="add --logs"):
@@ -54,17 +57,17 @@ def test_without_logs_there_is_nothing_to_ask():
         ({"producer_ids": "keep"}, {}),
     ],
 )
-def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said, options):
+def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said: dict[str, str], options: dict[str, str]) -> None:
     arguments = asked(logs=("A=a", "B=b"), links=("A->B",), **said)
     assert arguments is not None
     assert arguments.options == options
 
 
-def live(**said):
+def live(**said) -> LiveAsked | None:
     return asked_live(**{**NOTHING, **said})
 
 
-def test_live_clusters_are_read(tmp_path):
+def test_live_clusters_are_read(tmp_path: Path) -> None:
     file = tmp_path / "b.properties"
     file.write_text("client.id=auditor\n")
     arguments = live(
@@ -80,7 +83,7 @@ def test_live_clusters_are_read(tmp_path):
     assert live(bootstrap=("A=one:9092",)).rate == 20_000_000
 
 
-def test_without_live_clusters_there_is_nothing_to_fetch():
+def test_without_live_clusters_there_is_nothing_to_fetch() -> None:
     assert live() is None
     assert live(logs=("A=x",)) is None
     for rest in ({"properties": ("A=x",)}, {"rate": 1.0}):
@@ -100,30 +103,32 @@ def test_without_live_clusters_there_is_nothing_to_fetch():
         ({"bootstrap": ("A=x:1",), "properties": ("B=y",)}, "names B, of which there is no --bootstrap"),
     ],
 )
-def test_live_clusters_that_cannot_be_meant_are_refused(said, words):
+def test_live_clusters_that_cannot_be_meant_are_refused(
+    said: dict[str, tuple[str]] | dict[str, tuple[str, str]], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         live(**said)
 
 
 @pytest.mark.parametrize("text", ["A", "=x", "A="])
-def test_logs_that_name_no_cluster_or_folder_are_refused(text):
+def test_logs_that_name_no_cluster_or_folder_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not CLUSTER=DIR"):
         asked(logs=(text,))
 
 
-def test_a_cluster_has_one_folder():
+def test_a_cluster_has_one_folder() -> None:
     with pytest.raises(InputError, match="name of its own"):
         asked(logs=("A=x", "A=y"))
 
 
 @pytest.mark.parametrize("text", ["A", "A->", "->B", "A->A", "A->B->C"])
-def test_a_link_has_two_ends(text):
+def test_a_link_has_two_ends(text: str) -> None:
     with pytest.raises(InputError, match="is not one link"):
         asked(logs=("A=x", "B=y"), links=(text,))
 
 
 @pytest.mark.parametrize("text", ["B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1"])
-def test_a_promotion_has_a_partition_and_an_offset(text):
+def test_a_promotion_has_a_partition_and_an_offset(text: str) -> None:
     with pytest.raises(InputError, match="is not CLUSTER:TOPIC-PARTITION=OFFSET"):
         asked(logs=("A=x", "B=y"), promotions=(text,))
 
@@ -136,7 +141,9 @@ def test_a_promotion_has_a_partition_and_an_offset(text):
         (("--logs", "A=nowhere"), "there is no folder nowhere"),
     ],
 )
-def test_the_command_asks_for_one_or_the_other(arguments, said, tmp_path, monkeypatch):
+def test_the_command_asks_for_one_or_the_other(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(linkflap, ["verify", *arguments], standalone_mode=False)
     assert isinstance(result.exception, InputError)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ FORENSICS = (sys.executable, "-m", "linkflap", "forensics")
 
 
 @pytest.fixture
-def bad(tmp_path):
+def bad(tmp_path: Path) -> str:
     """Logs of which there is much to say, and all of it invalid."""
     data = [batch(n, [record(b"v")], pid=1, epoch=0, seq=2 * n) for n in range(40)]
     segment(tmp_path / "orders-0", data)
@@ -23,7 +25,7 @@ def bad(tmp_path):
 
 
 @contextmanager
-def nobody():
+def nobody() -> Iterator[int]:
     """The writing end of a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -33,11 +35,11 @@ def nobody():
         os.close(writing)
 
 
-def ends(*arguments, **streams):
+def ends(*arguments: str, **streams):
     return subprocess.run(arguments, check=False, text=True, timeout=300, **streams)
 
 
-def test_a_reader_that_is_gone_changes_no_exit_code(bad):
+def test_a_reader_that_is_gone_changes_no_exit_code(bad: str) -> None:
     with nobody() as gone:
         done = ends(*FORENSICS, bad, stdout=gone, stderr=subprocess.PIPE)
         assert (done.returncode, done.stderr) == (1, "")
@@ -45,7 +47,7 @@ def test_a_reader_that_is_gone_changes_no_exit_code(bad):
         assert ends(*FORENSICS, f"{bad}/none", stdout=gone, stderr=gone).returncode == 254
 
 
-def test_a_full_disk_at_standard_output_is_one_sentence(bad):
+def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
     with open("/dev/full", "w") as full:
         done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
         said = "linkflap: standard output cannot be written: No space left on device; see that what it goes to has room"
@@ -53,6 +55,6 @@ def test_a_full_disk_at_standard_output_is_one_sentence(bad):
         assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
 
 
-def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad):
+def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad: str) -> None:
     for closed in (">&-", "2>&-", ">&- 2>&-"):
         assert ends("sh", "-c", f'"$@" {closed}', "sh", *FORENSICS, bad, stdout=subprocess.DEVNULL).returncode == 1

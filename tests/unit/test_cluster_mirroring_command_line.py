@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ org.apache.kafka.common.errors.InvalidMirrorStateException: Cluster mirror parti
 CREATE_REFUSED = "org.apache.kafka.common.errors.ClusterMirrorAlreadyExistsException: Mirror 'm' already exists\n"
 
 
-def test_rows_are_read_from_what_describe_prints():
+def test_rows_are_read_from_what_describe_prints() -> None:
     rows = command_line.rows_of(f"a line of its log\n{DESCRIBED}", "m")
     assert [(row.topic, row.partition, row.state, row.lag, row.retries) for row in rows] == [
         ("A.orders-x", 0, "MIRRORING", 2, 0),
@@ -33,7 +34,7 @@ def test_rows_are_read_from_what_describe_prints():
 
 
 @pytest.mark.parametrize("said", ["", "No mirror partitions found", '[{"mirror":"m"}]', "[{"])
-def test_what_cannot_be_read_is_no_description(said):
+def test_what_cannot_be_read_is_no_description(said: str) -> None:
     with pytest.raises(Refused, match="describe was refused with UNREADABLE"):
         command_line.rows_of(said, "m")
 
@@ -48,17 +49,17 @@ def test_what_cannot_be_read_is_no_description(said):
         ("", "UNREADABLE", -1),
     ],
 )
-def test_a_refusal_has_the_name_and_the_code_that_the_java_admin_gives_it(said, name, code):
+def test_a_refusal_has_the_name_and_the_code_that_the_java_admin_gives_it(said: str, name: str, code: int) -> None:
     found = command_line.refusal("delete", said)
     assert (found.verb, found.name, found.code) == ("delete", name, code)
 
 
-def test_topics_are_patterns_on_the_command_line():
+def test_topics_are_patterns_on_the_command_line() -> None:
     assert command_line.listed(["A.orders-x"], ["A[.].*"]) == r"A\.orders-x,A[.].*"
 
 
 @pytest.fixture
-def ran(monkeypatch, tmp_path):
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are those of its last call."""
     seen = SimpleNamespace(said="", status=0, words=())
 
@@ -74,7 +75,7 @@ def ran(monkeypatch, tmp_path):
     return seen
 
 
-def test_every_verb_has_its_words(ran, tmp_path):
+def test_every_verb_has_its_words(ran: SimpleNamespace, tmp_path: Path) -> None:
     ran.said = "Created mirror m"
     ran.command.create("m", {"bootstrap.servers": "127.0.0.1:2", "mirror.groups.include": r"a\.b"})
     assert ran.words[2:] == ["--create", "--mirror", "m", "--mirror-config", str(tmp_path / "admin" / "m.properties")]
@@ -90,22 +91,24 @@ def test_every_verb_has_its_words(ran, tmp_path):
 @pytest.mark.parametrize(
     "said", ["Stopped mirroring for topics [] in mirror m\n", "Paused mirroring for 0 topic(s) in mirror m: []\n"]
 )
-def test_a_verb_that_was_accepted_for_no_topic_took_no_effect(ran, said):
+def test_a_verb_that_was_accepted_for_no_topic_took_no_effect(ran: SimpleNamespace, said: str) -> None:
     ran.said = said
     with pytest.raises(Refused, match="NO_TOPICS"):
         ran.command.stop("m", ["A.x"], [])
 
 
-def test_a_refused_verb_says_with_what(ran):
+def test_a_refused_verb_says_with_what(ran: SimpleNamespace) -> None:
     ran.said, ran.status = DELETE_REFUSED, 1
     with pytest.raises(Refused, match=r"INVALID_CLUSTER_MIRROR_STATES \(145\)"):
         ran.command.delete("m")
 
 
-def test_what_the_java_admin_has_not_is_asked_of_the_command_line_from_then_on(ran, monkeypatch):
+def test_what_the_java_admin_has_not_is_asked_of_the_command_line_from_then_on(
+    ran: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
-    def lacks(verb, run):
+    def lacks(verb, run) -> None:
         asked.append(verb)
         raise admin.NotThere("Method resumeMirrorTopics does not exist")
 

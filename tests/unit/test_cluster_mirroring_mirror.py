@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,10 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
 from linkflap.harness.log import batches
+from linkflap.harness.log.batches import Headers
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
+from linkflap.harness.mirrors.cluster_mirroring.truncations import Watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.events import FailoverRefused, JournalPartition, MirrorStopped
 from linkflap.harness.model.topology import LinkSpec
@@ -46,7 +49,7 @@ ADMIN = "org/apache/kafka/clients/admin/"
 FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
 
 
-def build(folder, classes):
+def build(folder: Path, classes: list[str]):
     """A directory as a build of Kafka leaves it, of which nothing but the names of its classes matters here."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-4.2.0-SNAPSHOT.jar", "w") as jar:
@@ -56,11 +59,11 @@ def build(folder, classes):
     return folder
 
 
-def headers(moment, cluster, partition=0):
+def headers(moment: str, cluster: str, partition: int = 0) -> Headers:
     return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log"))).headers
 
 
-def row(partition=0, state="MIRRORING", **fields):
+def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Row:
     given = {"source_offset": 10, "destination_offset": 10, "lag": 0, "retries": 0, "error": "", **fields}
     return Row(topic="A.orders", partition=partition, state=state, **given)
 
@@ -69,19 +72,21 @@ def row(partition=0, state="MIRRORING", **fields):
     ("classes", "name", "aligning"),
     [(FIRST, "prefixed keys", "LOG_TRUNCATION"), (NEWER, "recovery", "LOG_ALIGNMENT")],
 )
-def test_a_generation_is_known_by_the_classes_of_its_clients(tmp_path, classes, name, aligning):
+def test_a_generation_is_known_by_the_classes_of_its_clients(
+    tmp_path: Path, classes: list[str], name: str, aligning: str
+) -> None:
     found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", classes))))
     assert (found.name, found.aligning) == (name, aligning)
 
 
-def test_other_builds_have_none_of_it_and_need_none_of_its_settings(tmp_path):
+def test_other_builds_have_none_of_it_and_need_none_of_its_settings(tmp_path: Path) -> None:
     found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", ["CreateTopicsOptions"]))))
     assert found is None
     assert cluster_mirroring.broker_settings(found, 3) == {}
 
 
 @pytest.mark.parametrize(("nodes", "replicas"), [(1, "1"), (3, "3"), (5, "3")])
-def test_brokers_of_such_a_build_have_both_flags_and_as_many_replicas_of_the_state_as_fit(nodes, replicas):
+def test_brokers_of_such_a_build_have_both_flags_and_as_many_replicas_of_the_state_as_fit(nodes: int, replicas: str) -> None:
     ports = {n: BrokerPorts(listens={"INTERNAL": n, "CLIENT": 10 + n, "CONTROLLER": 20 + n}, advertised={}) for n in (1, 2)}
     kind = cluster_mirroring.broker_settings(cluster_mirroring.GENERATIONS[0], nodes)
     lines = server_properties(1, ports, Path("/data"), kind).splitlines()
@@ -89,14 +94,14 @@ def test_brokers_of_such_a_build_have_both_flags_and_as_many_replicas_of_the_sta
     assert f"mirror.state.topic.replication.factor={replicas}" in lines
 
 
-def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_path):
+def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
     made = SCENARIOS["mirror-crash"](Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}")))
     with pytest.raises(InputError, match=r"NOT APPLICABLE: .*mirror-kill.*no object.*brokers of the destination are the mirror"):
         mirrors.check_played(made)
 
 
-def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_path):
+def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
     made = SCENARIOS["baseline"](Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}")))
     mirrors.check_played(made, "process")
@@ -106,10 +111,10 @@ def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_p
         Bounds(mirrors=("cluster-mirroring",), kafka=(str(libs),), runtime="docker").check()
 
 
-def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is_to_take_topics_back(tmp_path):
+def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is_to_take_topics_back(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
 
-    def refusal(name, topology):
+    def refusal(name: str, topology: str) -> str | None:
         return settings.refusal(SCENARIOS[name](Wish(seed=1, mirror="cluster-mirroring", topology=parse(topology))))
 
     assert "cluster B runs Kafka 4.3.1, which has no Cluster Mirroring" in refusal("link-flap", f"A@{libs}->B")
@@ -119,7 +124,7 @@ def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is
 
 
 @pytest.mark.parametrize("name", ["stalled", "round-trip", "third-promotion", "paused-follower"])
-def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path, name):
+def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path: Path, name: str) -> None:
     libs = build(tmp_path / "libs", FIRST)
     text = (EXAMPLES / f"{name}.toml").read_text().replace("./build/libs", str(libs))
     (tmp_path / "mine.toml").write_text(text)
@@ -128,7 +133,7 @@ def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path, name):
     assert all(fault.options == {"source": "stalled"} for fault in made.schedule if fault.id == "failover")
 
 
-def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not(tmp_path):
+def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no Cluster Mirroring"):
         Bounds(mirrors=("cluster-mirroring",)).check()
     bounds = Bounds(mirrors=("cluster-mirroring",), kafka=(str(build(tmp_path / "libs", FIRST)),))
@@ -141,7 +146,7 @@ def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not
         generate(7, 1, Coverage(), named)
 
 
-def test_patterns_are_of_all_topics_of_the_homes_but_the_one_that_proves_the_path():
+def test_patterns_are_of_all_topics_of_the_homes_but_the_one_that_proves_the_path() -> None:
     (pattern,) = settings.patterns(("A", "B"))
     assert [bool(re.fullmatch(pattern, name)) for name in ("A.orders", "B.x.y", "C.orders", "A.linkflap-canary")] == [
         True,
@@ -152,12 +157,12 @@ def test_patterns_are_of_all_topics_of_the_homes_but_the_one_that_proves_the_pat
 
 
 @pytest.mark.parametrize("given", [{"group": ".*"}, {"groups": "("}, {"groups": 3}])
-def test_wrong_options_are_refused(given):
+def test_wrong_options_are_refused(given: dict[str, str] | dict[str, int]) -> None:
     with pytest.raises(InputError, match="mirror cluster-mirroring"):
         settings.options(given)
 
 
-def test_mirroring_means_a_row_of_every_partition_in_that_state():
+def test_mirroring_means_a_row_of_every_partition_in_that_state() -> None:
     both = [("A.orders", 0), ("A.orders", 1)]
     assert mirroring([row(0), row(1)], both)
     assert not mirroring([row(0)], both), "rows may be missing"
@@ -165,7 +170,7 @@ def test_mirroring_means_a_row_of_every_partition_in_that_state():
     assert not mirroring([], [])
 
 
-def test_states_are_summed_up_with_their_errors():
+def test_states_are_summed_up_with_their_errors() -> None:
     rows = [
         row(0),
         row(1, "FAILED", error="Failed to get source metadata"),
@@ -175,31 +180,31 @@ def test_states_are_summed_up_with_their_errors():
     assert summary([]) == "no rows"
 
 
-def refused(times, name="INVALID_CLUSTER_MIRROR_STATES", code=145):
+def refused(times: int, name: str = "INVALID_CLUSTER_MIRROR_STATES", code: int = 145) -> Callable[[], None]:
     left = [Refused("stop", name, code, "not in the expected states")] * times
 
-    def ask():
+    def ask() -> None:
         if left:
             raise left.pop()
 
     return ask
 
 
-def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down():
+def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down() -> None:
     notes = []
     answer = until_accepted("stop", refused(2), within=60, note=notes.append)
     assert notes == [answer]
     assert (answer.accepted, answer.tries, answer.refused) == (True, 3, {"INVALID_CLUSTER_MIRROR_STATES (145)": 2})
 
 
-def test_a_verb_that_is_refused_to_the_end_says_with_what():
+def test_a_verb_that_is_refused_to_the_end_says_with_what() -> None:
     notes = []
     with pytest.raises(Refused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"):
         until_accepted("stop", refused(1000), within=0.1, note=notes.append)
     assert [n.accepted for n in notes] == [False]
 
 
-def test_an_error_that_asking_again_cannot_change_is_raised_at_once():
+def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
     with pytest.raises(Refused, match="ALREADY_EXISTS"):
         until_accepted(
             "create",
@@ -210,7 +215,7 @@ def test_an_error_that_asking_again_cannot_change_is_raised_at_once():
         )
 
 
-def stopping_mirror(monkeypatch, *states):
+def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str):
     """A mirror whose stop is accepted, and whose partitions get no reset: describe says these states of them."""
     made, written = object.__new__(mirror.ClusterMirror), []
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
@@ -225,7 +230,7 @@ def stopping_mirror(monkeypatch, *states):
     return made, written
 
 
-def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_happen(monkeypatch):
+def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_happen(monkeypatch: pytest.MonkeyPatch) -> None:
     made, written = stopping_mirror(monkeypatch, "FAILED", "FAILED")
     with pytest.raises(FaultError, match=r"with ACCEPTED_WITHOUT_EFFECT \(0\)"):
         made.fail_over("forced")
@@ -234,14 +239,14 @@ def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_
     assert "2 FAILED" in found.states
 
 
-def test_a_stop_that_is_still_under_way_is_not_said_to_be_refused(monkeypatch):
+def test_a_stop_that_is_still_under_way_is_not_said_to_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made, written = stopping_mirror(monkeypatch, "STOPPED", "STOPPING")
     with pytest.raises(DeadlineExceeded):
         made.fail_over("forced")
     assert not [event for event in written if isinstance(event, FailoverRefused)]
 
 
-def test_a_promotion_begins_with_the_markers_right_before_the_reset():
+def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
     assert from_bytes.promoted(headers("1-before-stop", "B")) is None
     assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, "an ABORT of the open transaction, then the reset at 22"
     assert from_bytes.resets(headers("2-after-stop", "B")) == 1
@@ -250,14 +255,14 @@ def test_a_promotion_begins_with_the_markers_right_before_the_reset():
     assert from_bytes.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
 
 
-def test_logs_part_where_the_source_has_what_was_never_mirrored():
+def test_logs_part_where_the_source_has_what_was_never_mirrored() -> None:
     ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
     assert from_bytes.parted(ours, theirs) == from_bytes.Parted(offset=21, end=from_bytes.end_of(ours))
     assert from_bytes.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
     assert from_bytes.parted(headers("1-before-stop", "A"), theirs) is None, "a log that has nothing of its own loses nothing"
 
 
-def copied(folder, brokers=1, moment="3-diverged"):
+def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> SimpleNamespace:
     """Cluster A with the log of tx-0 on each of its brokers; it parts from B's at 21."""
     found = {}
     for number in range(1, brokers + 1):
@@ -266,11 +271,11 @@ def copied(folder, brokers=1, moment="3-diverged"):
     return SimpleNamespace(brokers=found)
 
 
-def log_file(cluster, number=1):
+def log_file(cluster: SimpleNamespace, number: int = 1):
     return max((cluster.brokers[number].log_dir / "tx-0").glob("*.log"))
 
 
-def truncate_at(cluster, offset, number=1):
+def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
     """Truncates a log's file, and gives it B's bytes from there on at once."""
     mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
     position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
@@ -281,7 +286,7 @@ def truncate_at(cluster, offset, number=1):
         file.write(tail)
 
 
-def watched(cluster, source):
+def watched(cluster: SimpleNamespace, source: Headers) -> tuple[Watch, list[tuple[str, int, int, int]]]:
     noted = []
     logs = truncations.logs_of(cluster, [("tx", 0)])
     tails = {tp: truncations.expected(log, source) for tp, log in logs.items()}
@@ -289,7 +294,7 @@ def watched(cluster, source):
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(tmp_path, brokers):
+def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(tmp_path: Path, brokers: int) -> None:
     cluster = copied(tmp_path, brokers)
     end = from_bytes.end_of(headers("3-diverged", "A"))
     watch, noted = watched(cluster, headers("3-diverged", "B"))
@@ -300,13 +305,13 @@ def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(t
     assert noted == [("tx", 0, 21, end)]
 
 
-def test_a_log_that_was_not_truncated_is_not_noted(tmp_path):
+def test_a_log_that_was_not_truncated_is_not_noted(tmp_path: Path) -> None:
     watch, noted = watched(copied(tmp_path), headers("3-diverged", "B"))
     watch.close()
     assert noted == []
 
 
-def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path):
+def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path: Path) -> None:
     cluster = copied(tmp_path, moment="1-before-stop")
     end = from_bytes.end_of(headers("1-before-stop", "A"))
     watch, noted = watched(cluster, headers("3-diverged", "B"))
@@ -316,7 +321,7 @@ def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path):
     assert noted == [("tx", 0, end, end)]
 
 
-def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation(tmp_path):
+def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation(tmp_path: Path) -> None:
     cluster = copied(tmp_path, 2)
     whole = log_file(cluster, 2).read_bytes()
     log_file(cluster, 2).write_bytes(whole[: int(headers("3-diverged", "A").position[5])])
@@ -326,7 +331,9 @@ def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation
     assert noted == []
 
 
-def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(tmp_path, monkeypatch):
+def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A build says MIRRORING before it has truncated, and another topic's record is through by then."""
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
@@ -340,7 +347,7 @@ def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_
     assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
 
 
-def test_what_is_truncated_after_the_end_is_not_noted(tmp_path):
+def test_what_is_truncated_after_the_end_is_not_noted(tmp_path: Path) -> None:
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     watch.end()
@@ -349,7 +356,7 @@ def test_what_is_truncated_after_the_end_is_not_noted(tmp_path):
     assert noted == []
 
 
-def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path):
+def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: Path) -> None:
     (tmp_path / "tail").mkdir()
     cluster = copied(tmp_path / "tail")
     watch, noted = watched(cluster, headers("3-diverged", "B"))
@@ -364,10 +371,12 @@ def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path):
     nothing.close()
 
 
-def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_mirror_that_ran(monkeypatch):
+def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_mirror_that_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made, written = stopping_mirror(monkeypatch, "FAILED")
 
-    def never(began):
+    def never(began) -> None:
         raise DeadlineExceeded(110.0, "every partition to be MIRRORING", "1 FAILED")
 
     made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()

@@ -27,7 +27,7 @@ def at(**states: str) -> World:
     return World(exists=True, topics=states)
 
 
-def verb(name, *topics: str) -> Verb:
+def verb(name: str, *topics: str) -> Verb:
     return Verb(name=name, topics=topics)
 
 
@@ -44,7 +44,7 @@ def verb(name, *topics: str) -> Verb:
         (EMPTY, verb("delete"), NO_MIRROR),
     ],
 )
-def test_what_is_accepted_and_what_it_makes_of_the_state(world, asked, after):
+def test_what_is_accepted_and_what_it_makes_of_the_state(world: World, asked: Verb, after: World) -> None:
     wanted = expected(world, asked)
     assert (wanted.errors, wanted.after) == (frozenset(), after)
     assert wanted.fits("")
@@ -66,7 +66,7 @@ def test_what_is_accepted_and_what_it_makes_of_the_state(world, asked, after):
         (at(x=STOPPED, y=PAUSED), verb("delete"), "CLUSTER_MIRROR_NOT_EMPTY"),
     ],
 )
-def test_what_is_refused_for_all_its_topics_and_changes_nothing(world, asked, error):
+def test_what_is_refused_for_all_its_topics_and_changes_nothing(world: World, asked: Verb, error: str) -> None:
     wanted = expected(world, asked)
     assert wanted.after == world
     assert wanted.fits(error)
@@ -74,7 +74,7 @@ def test_what_is_refused_for_all_its_topics_and_changes_nothing(world, asked, er
     assert not wanted.fits("UNKNOWN_SERVER_ERROR")
 
 
-def test_verbs_of_two_admins_are_explained_by_an_order():
+def test_verbs_of_two_admins_are_explained_by_an_order() -> None:
     start, stop, pause = verb("start", "x"), verb("stop", "x"), verb("pause", "x")
     assert explained(EMPTY, [(start, ""), (stop, "")]) == [at(x=STOPPED)], "started, then stopped"
     assert explained(EMPTY, [(start, ""), (stop, "INVALID_CLUSTER_MIRROR_STATES")]) == [at(x=MIRRORING)], "stopped first: refused"
@@ -85,7 +85,7 @@ def test_verbs_of_two_admins_are_explained_by_an_order():
     assert both == [at(x=MIRRORING, y=MIRRORING)]
 
 
-def test_sequences_are_a_function_of_their_seed_and_reach_every_verb():
+def test_sequences_are_a_function_of_their_seed_and_reach_every_verb() -> None:
     assert list(sequence(7, ["x", "y"], 40)) == list(sequence(7, ["x", "y"], 40))
     steps = list(sequence(7, ["x", "y"], 60))
     assert {one.name for step in steps for one in step} == set(NAMES)
@@ -99,7 +99,7 @@ def test_sequences_are_a_function_of_their_seed_and_reach_every_verb():
     assert len({one.name for (one,) in legal}) >= 5
 
 
-def test_what_is_known_of_the_build_that_was_run():
+def test_what_is_known_of_the_build_that_was_run() -> None:
     assert known(NO_MIRROR, verb("start", "x")) == "start-without-a-mirror"
     assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
     assert known(at(x=STOPPED), verb("delete")) == "created-anew"
@@ -107,7 +107,7 @@ def test_what_is_known_of_the_build_that_was_run():
     assert not [name for world, name in others if known(world, verb(name, "x"))]
 
 
-def test_sequences_that_leave_out_what_is_known_go_on():
+def test_sequences_that_leave_out_what_is_known_go_on() -> None:
     steps = list(sequence(11, ["x", "y"], 60, but_known=True))
     world = World()
     for step in steps:
@@ -140,7 +140,7 @@ class Modelled:
         ]
 
 
-def test_a_build_that_does_as_the_kip_says_agrees():
+def test_a_build_that_does_as_the_kip_says_agrees() -> None:
     steps = [(one,) for step in sequence(3, ["x", "y"], 40) for one in step]
     seen = play(Modelled(), steps, within=5)
     assert len(seen) == len(steps)
@@ -148,20 +148,20 @@ def test_a_build_that_does_as_the_kip_says_agrees():
     assert any(answer for step in seen for _, answer in step.answers), "some were refused"
 
 
-def test_a_verb_that_is_accepted_where_the_kip_refuses_it_ends_the_sequence():
+def test_a_verb_that_is_accepted_where_the_kip_refuses_it_ends_the_sequence() -> None:
     steps = [(verb("create"),), (verb("delete"),), (verb("start", "x"),), (verb("create"),)]
     seen = play(Modelled({"start x": [""]}), steps, within=5)
     assert [step.wrong for step in seen] == ["", "", "start x was accepted, expected: UNKNOWN_CLUSTER_MIRROR"]
     assert seen[-1].words.startswith("[no mirror] start x: accepted -- ")
 
 
-def test_a_verb_that_is_accepted_and_changes_nothing_is_a_disagreement():
+def test_a_verb_that_is_accepted_and_changes_nothing_is_a_disagreement() -> None:
     steps = [(verb("create"),), (verb("start", "x"),), (verb("stop", "x"),)]
     seen = play(Modelled(deaf=True), steps, within=0.3)
     assert seen[-1].wrong == "after 0.3 s describe says x MIRRORING, expected: x STOPPED"
 
 
-def test_a_refusal_that_lasts_for_a_moment_is_counted_and_not_held_against_the_build():
+def test_a_refusal_that_lasts_for_a_moment_is_counted_and_not_held_against_the_build() -> None:
     refused = {"stop x": ["INVALID_CLUSTER_MIRROR_STATES"]}
     steps = [(verb("create"),), (verb("start", "x"),), (verb("stop", "x"),)]
     seen = play(Modelled(refused), steps, within=5)

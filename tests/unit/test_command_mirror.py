@@ -29,27 +29,27 @@ start = ["python3", "mine.py"]
 """
 
 
-def written(tmp_path, text=SMALLEST):
+def written(tmp_path: Path, text: str = SMALLEST):
     path = tmp_path / "mirror.toml"
     path.write_text(text)
     return path
 
 
-def resolved(path) -> MirrorSpec:
+def resolved(path: Path) -> MirrorSpec:
     return mirrors.resolve(MirrorSpec(kind="command", options={"manifest": str(path)}))
 
 
-def test_the_smallest_manifest_declares_its_guarantee(tmp_path):
+def test_the_smallest_manifest_declares_its_guarantee(tmp_path: Path) -> None:
     promised = Guarantee(equality="order", offsets_kept=False, producer_ids="replaced", delivery="at-least-once")
     assert resolved(written(tmp_path)).guarantee == promised
 
 
-def test_the_example_allows_what_it_says():
+def test_the_example_allows_what_it_says() -> None:
     guarantee = resolved(EXAMPLE / "mirror.toml").guarantee
     assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [(Allowance, "mirrored-duplicate", 30.0)]
 
 
-def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path):
+def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: Path) -> None:
     spec = resolved(written(tmp_path, SMALLEST + 'stop = ["kill", "a b"]\n[environment]\nTOKEN = "geheim"\n'))
     assert spec.resolved["commands"] == "start: python3 mine.py; stop: kill 'a b'"
     assert spec.resolved["environment"] == "TOKEN"
@@ -76,7 +76,7 @@ def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path):
         ('name = "mine"', 'name = "mine"\nkafka = "./libs"', "kafka: there is no directory"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, before, after, said):
+def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path: Path, before: str, after: str, said: str) -> None:
     path = written(tmp_path, SMALLEST.replace(before, after))
     with pytest.raises(InputError) as raised:
         resolved(path)
@@ -96,17 +96,17 @@ def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, before, after, sa
         ({"manifest": "mine.toml", "speed": 3}, "has no option 'speed'"),
     ],
 )
-def test_a_mirror_without_a_manifest_is_refused(options, said):
+def test_a_mirror_without_a_manifest_is_refused(options, said: str) -> None:
     with pytest.raises(InputError, match=said):
         mirrors.check(MirrorSpec(kind="command", options=options))
 
 
-def test_a_manifest_is_looked_for_beside_the_scenario_file():
+def test_a_manifest_is_looked_for_beside_the_scenario_file() -> None:
     scenario = read_scenario(EXAMPLE / "crash.toml", seed=1)
     assert scenario.mirror.options == {"manifest": str(EXAMPLE / "mirror.toml")}
 
 
-def test_a_failback_needs_a_command_for_it(tmp_path):
+def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a mirror that can is cluster-mirroring, shadow, or a command whose manifest has"):
         mirrors.check(MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}), reversible=True)
     able = written(tmp_path, SMALLEST + 'failback = ["true"]\n')
@@ -114,7 +114,7 @@ def test_a_failback_needs_a_command_for_it(tmp_path):
     assert resolved(able).guarantee.reversible
 
 
-def test_a_dry_run_shows_the_commands():
+def test_a_dry_run_shows_the_commands() -> None:
     from linkflap.harness.cli.run import run
 
     done = CliRunner().invoke(run, [str(EXAMPLE / "crash.toml"), "--dry-run", "--runtime", "process"], standalone_mode=False)
@@ -133,11 +133,11 @@ def test_a_dry_run_shows_the_commands():
         ("7", None),
     ],
 )
-def test_a_lag_is_the_last_json_object_that_was_printed(printed, said):
+def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int | None) -> None:
     assert manifests.lag(printed) == said
 
 
-def test_a_promotion_that_is_said_is_by_topic_and_partition():
+def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
     assert manifests.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {("A.orders", 0): 4, ("A.orders", 1): 7}
     assert manifests.promoted("done\n", "mine") == {}
     with pytest.raises(EnvironmentFailure, match="no promotion"):
@@ -152,18 +152,18 @@ def behind(*steps: str) -> int:
     return order.behind
 
 
-def test_what_lies_behind_the_last_arrival_is_the_lag():
+def test_what_lies_behind_the_last_arrival_is_the_lag() -> None:
     assert behind() == 0
     assert behind("s1", "s2", "s3") == 3
     assert behind("s1", "s2", "s3", "a1", "a2") == 1
     assert behind("s1", "s2", "s3", "a1", "a2", "a3") == 0
 
 
-def test_what_was_lost_before_an_arrival_is_no_lag():
+def test_what_was_lost_before_an_arrival_is_no_lag() -> None:
     assert behind("s1", "s2", "s3", "a1", "a3") == 0
 
 
-def test_an_arrival_may_be_seen_before_its_record_and_a_repeat_after_it():
+def test_an_arrival_may_be_seen_before_its_record_and_a_repeat_after_it() -> None:
     assert behind("a1", "s1", "s2") == 1
     assert behind("s1", "a1", "a1", "s2", "a2", "a1") == 0
     assert behind("a2", "s1", "s2", "s3") == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,14 +39,14 @@ while True: signal.pause()
 
 
 @pytest.fixture
-def writer(tmp_path):
+def writer(tmp_path: Path) -> Iterator[RunWriter]:
     made = RunWriter(tmp_path / "run", run())
     yield made
     made.close("finished")
 
 
 @pytest.fixture
-def program(writer, tmp_path):
+def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command]]:
     """Makes one, with options, that says what it finds in its environment."""
     made: list[Command] = []
 
@@ -80,7 +82,7 @@ def said(writer, starts: int) -> dict[str, str]:
     return json.loads(lines()[starts - 1])
 
 
-def test_it_finds_addresses_and_topics_in_its_environment(program, writer):
+def test_it_finds_addresses_and_topics_in_its_environment(program: Callable[..., Command], writer: RunWriter) -> None:
     program().start()
     found = said(writer, 1)
     assert found["LINKFLAP_CLUSTER"] == "A"
@@ -89,12 +91,12 @@ def test_it_finds_addresses_and_topics_in_its_environment(program, writer):
     assert (found["LINKFLAP_READS"], found["LINKFLAP_WRITES"]) == ("A.orders", "")
 
 
-def test_through_the_proxy_it_is_given_the_path_of_clients(program, writer):
+def test_through_the_proxy_it_is_given_the_path_of_clients(program: Callable[..., Command], writer: RunWriter) -> None:
     program(via="proxy").start()
     assert said(writer, 1)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:11"
 
 
-def test_it_is_moved_by_a_restart_with_the_other_address(program, writer):
+def test_it_is_moved_by_a_restart_with_the_other_address(program: Callable[..., Command], writer: RunWriter) -> None:
     mine = program()
     mine.start()
     said(writer, 1)
@@ -106,7 +108,7 @@ def test_it_is_moved_by_a_restart_with_the_other_address(program, writer):
     assert output(writer).count("stopped") == 1
 
 
-def test_it_is_moved_by_a_signal_where_it_says_so(program, writer):
+def test_it_is_moved_by_a_signal_where_it_says_so(program: Callable[..., Command], writer: RunWriter) -> None:
     mine = program(move="signal")
     mine.start()
     said(writer, 1)
@@ -118,7 +120,9 @@ def test_it_is_moved_by_a_signal_where_it_says_so(program, writer):
     assert "stopped" not in output(writer)
 
 
-def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(program, writer):
+def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     mine = program()
     clients = WorkloadClients([mine], writer)
     mine.start()
@@ -134,7 +138,7 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(progr
     assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
 
 
-def test_one_that_ends_by_itself_is_started_again(writer, tmp_path):
+def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: Path) -> None:
     spec = WorkloadSpec(
         kind="command", home="A", command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"), folder=str(tmp_path)
     )
@@ -148,7 +152,7 @@ def test_one_that_ends_by_itself_is_started_again(writer, tmp_path):
     assert next(e.status for e in events if e.kind == "client-died") == 3
 
 
-def test_it_can_be_stopped_and_go_on(program, writer):
+def test_it_can_be_stopped_and_go_on(program: Callable[..., Command], writer: RunWriter) -> None:
     mine = program()
     mine.start()
     said(writer, 1)
@@ -174,14 +178,14 @@ def test_it_can_be_stopped_and_go_on(program, writer):
         ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(changed, says):
+def test_what_is_wrong_is_one_sentence(changed, says: str) -> None:
     with pytest.raises(InputError) as raised:
         check(WorkloadSpec(**{"kind": "command", "home": "A", "command": ("true",), **changed}))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_what_it_writes_clients_of_linkflaps_only_read(writer):
+def test_what_it_writes_clients_of_linkflaps_only_read(writer: RunWriter) -> None:
     app = WorkloadSpec(
         kind="command", home="A", command=("true",), reads=("orders",), writes=("paid",), options={"group": "mine"}
     )
@@ -209,7 +213,7 @@ group = "mine"
 """
 
 
-def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path):
+def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO)
     read = scenario_file.read(path, seed=1)
@@ -236,7 +240,7 @@ def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path):
         ('group = "mine"', 'groop = "mine"', "line 12: there is no option of command 'groop' (did you mean 'group'?)"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, before, after, says):
+def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, before: str, after: str, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO.replace(before, after))
     with pytest.raises(InputError) as raised:
@@ -244,7 +248,9 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, before, after, s
     assert says in str(raised.value)
 
 
-def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(writer, tmp_path, monkeypatch):
+def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(
+    writer: RunWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed = SimpleNamespace(classpath="/libs/*"), SimpleNamespace(path="/java")
     monkeypatch.setattr("linkflap.harness.workloads.jvms._installed", lambda _: installed)
     given = {}
@@ -255,12 +261,12 @@ def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(writ
     assert (given["java@4.3.1"]["LINKFLAP_JAVA"], given["java@4.3.1"]["LINKFLAP_CLASSPATH"]) == ("/java", "/libs/*")
 
 
-def test_a_program_has_one_library():
+def test_a_program_has_one_library() -> None:
     with pytest.raises(InputError, match="a program takes no turns"):
         check(WorkloadSpec(kind="command", home="A", command=("true",), library="java,librdkafka"))
 
 
-def test_a_file_gives_java_to_a_program_only_where_the_program_asks(tmp_path):
+def test_a_file_gives_java_to_a_program_only_where_the_program_asks(tmp_path: Path) -> None:
     text = """
 schema = 1
 name = "x"

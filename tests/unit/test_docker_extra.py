@@ -50,7 +50,7 @@ def without(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("words", [["run", "baseline", "--dry-run", "--runtime", "docker"], ["images", "check"]])
-def test_what_needs_them_says_what_to_install(words, tmp_path):
+def test_what_needs_them_says_what_to_install(words: list[str], tmp_path: Path) -> None:
     done = without(*words, cwd=tmp_path)
     said = (
         f"linkflap: the docker runtime needs the package docker, which is not installed: {_FIX}; --runtime process needs none\n"
@@ -58,7 +58,7 @@ def test_what_needs_them_says_what_to_install(words, tmp_path):
     assert (done.returncode, done.stderr) == (255, said)
 
 
-def test_what_does_not_need_them_does_without(tmp_path, monkeypatch):
+def test_what_does_not_need_them_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
     assert without("run", "baseline", "--dry-run", "--runtime", "process", cwd=tmp_path).returncode == 0
     assert without("clean", cwd=tmp_path).returncode == 0
@@ -68,7 +68,7 @@ def test_what_does_not_need_them_does_without(tmp_path, monkeypatch):
     assert "runtime docker: lacks docker" in done.stdout
 
 
-def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_need():
+def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_need() -> None:
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
     names = {each.partition(">")[0].partition("<")[0].strip() for each in project["dependencies"]}
     assert not names & {"docker", "testcontainers", "pandas", "matplotlib"}
@@ -79,7 +79,7 @@ def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_nee
     assert "\nextras =\n" in demo
 
 
-def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path):
+def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path: Path) -> None:
     pytest.importorskip("testcontainers")
     (tmp_path / "docker").mkdir()
     (tmp_path / "docker" / "__init__.py").write_text("theirs = True\n")
@@ -87,8 +87,8 @@ def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_called_docker_is_not_the_package(tmp_path, monkeypatch):
-    def none_installed(name):
+def test_a_folder_called_docker_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_installed(name) -> None:
         raise PackageNotFoundError(name)
 
     (tmp_path / "docker").mkdir()

@@ -36,13 +36,13 @@ def arguments(marks):
     return wanted
 
 
-def test_there_are_five_kinds_of_user_and_clusters_that_are_shared_with_some_ten_lines_each():
+def test_there_are_five_kinds_of_user_and_clusters_that_are_shared_with_some_ten_lines_each() -> None:
     assert len(BLOCKS) == 5 + 1
     assert all(block.count("\n") <= 14 for block in BLOCKS)
 
 
 @pytest.mark.parametrize(("test", "wanted"), [*every_one()])
-def test_each_asks_for_what_there_is(test, wanted, monkeypatch):
+def test_each_asks_for_what_there_is(test, wanted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     fixture = next(name for name in test.__code__.co_varnames if name.startswith("linkflap_"))
     if fixture == "linkflap_world":

@@ -12,24 +12,25 @@ from click.testing import CliRunner
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.spark_verify.inspect.explain import explain
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged, judged_again
 from tests.kafka_log import ABORT, batches_in, field_of, rewrite, with_marker_kind
 from tests.synthetic import DIED, TOPIC, write_run
 
 
-def written(judgement):
+def written(judgement: Judgement) -> Path:
     """The folder with its verdict, as `linkflap verify` leaves it."""
     (judgement.folder / "verdict.json").write_bytes(msgspec.json.encode(judgement.document))
     return judgement.folder
 
 
 @pytest.fixture
-def diverged(tmp_path) -> Path:
+def diverged(tmp_path: Path) -> Path:
     return written(judged(tmp_path / "run", asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")))
 
 
 @pytest.fixture
-def aborted(tmp_path) -> tuple[Path, int]:
+def aborted(tmp_path: Path) -> tuple[Path, int]:
     """A recorded run in whose log of A the second transaction ends in ABORT, although its commit returned ok."""
     root = write_run(tmp_path / "run")
     path = root / "captures" / DIED / "A" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
@@ -39,7 +40,7 @@ def aborted(tmp_path) -> tuple[Path, int]:
     return written(judged_again(root)), field_of(data[3], "base_offset")
 
 
-def test_both_sides_are_shown_around_the_offset(diverged):
+def test_both_sides_are_shown_around_the_offset(diverged: Path) -> None:
     explained = explain(diverged, "byte-equality:A:tx-0@22")
     assert explained.promised.startswith("Where a mirror keeps offsets")
     assert explained.meaning.startswith("A batch at the same offset has another")
@@ -55,13 +56,13 @@ def test_both_sides_are_shown_around_the_offset(diverged):
     assert explained.total == 0
 
 
-def test_a_number_and_a_position_name_the_same(diverged):
+def test_a_number_and_a_position_name_the_same(diverged: Path) -> None:
     first = explain(diverged, "1")
     assert first.of == 5
     assert explain(diverged, first.anomaly.address) == first
 
 
-def test_the_operations_and_polls_that_touch_it_are_shown(aborted):
+def test_the_operations_and_polls_that_touch_it_are_shown(aborted: tuple[Path, int]) -> None:
     root, offset = aborted
     explained = explain(root, f"commit-aborted:A:{TOPIC}-0@{offset}")
     assert explained.anomaly.kind == "commit-aborted"
@@ -71,7 +72,7 @@ def test_the_operations_and_polls_that_touch_it_are_shown(aborted):
     assert [b["kind"] for b in side.batches if b["base_offset"] == offset] == ["ABORT"]
 
 
-def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(aborted):
+def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(aborted: tuple[Path, int]) -> None:
     root, _ = aborted
     verdict = json.loads((root / "verdict.json").read_bytes())
     number = next(n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write")
@@ -84,7 +85,7 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
     assert {r["operation"] for r in shown} == {explained.operations[0].number}
 
 
-def test_what_names_nothing_is_refused(diverged, tmp_path):
+def test_what_names_nothing_is_refused(diverged: Path, tmp_path: Path) -> None:
     for name, said in (
         ("0", "has 5"),
         ("6", "has 5"),
@@ -106,7 +107,7 @@ def test_what_names_nothing_is_refused(diverged, tmp_path):
         explain(diverged, "1")
 
 
-def test_the_command_prints_text_or_one_document(diverged):
+def test_the_command_prints_text_or_one_document(diverged: Path) -> None:
     text = CliRunner().invoke(linkflap, ["explain", str(diverged), "2"], standalone_mode=False).stdout
     assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 5)")
     assert "no operation of the history touches it" in text
@@ -116,7 +117,7 @@ def test_the_command_prints_text_or_one_document(diverged):
     assert [side["cluster"] for side in document["sides"]] == ["A", "B"]
 
 
-def test_operations_are_described_in_words(aborted):
+def test_operations_are_described_in_words(aborted: tuple[Path, int]) -> None:
     root, offset = aborted
     text = (
         CliRunner().invoke(linkflap, ["explain", str(root), f"commit-aborted:A:{TOPIC}-0@{offset}"], standalone_mode=False).stdout

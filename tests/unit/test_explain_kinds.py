@@ -37,7 +37,7 @@ def row_in(made: World) -> Row | None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[Path, Row]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
     made = next(made for made in (world(Random(seed)) for seed in range(1000)) if made.mirror == "shadow" and row_in(made))
     named = row_in(made)
     assert named is not None
@@ -56,7 +56,7 @@ def text_of(explained: Explanation) -> str:
 
 
 @pytest.mark.parametrize(("check", "kind"), KINDS)
-def test_an_offset_is_enough_for_all_that_shows_it(run, check, kind):
+def test_an_offset_is_enough_for_all_that_shows_it(run, check: str, kind: str) -> None:
     root, named = run
     anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": named["offset"]}
     shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
@@ -78,7 +78,7 @@ def test_an_offset_is_enough_for_all_that_shows_it(run, check, kind):
     assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and truncations"))
 
 
-def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run):
+def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run) -> None:
     root, named = run
     evidence = {"uid": named["uid"], "reader": named["reader"]}
     anomaly = {"check": "aborted-read", "kind": "aborted-read", "cluster": "A", "topic": TOPIC, "partition": 0, "offset": -1}
@@ -89,7 +89,7 @@ def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run):
     assert got[0] > 0, "what the reader did before is there: at least its assignment"
 
 
-def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path):
+def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
     seen: set[str] = set()
     for seed in range(8):
         random = Random(seed)

@@ -22,7 +22,7 @@ from linkflap.harness.model.faults import FaultName, Target
         ("", "", "", 0, "", "", ""),
     ],
 )
-def test_a_target_is_parsed(text, source, destination, broker, cluster, entered, back):
+def test_a_target_is_parsed(text: str, source: str, destination: str, broker: int, cluster: str, entered: str, back: str) -> None:
     on = Target.parse(text)
     assert (on.source, on.destination, on.broker, on.cluster) == (source, destination, broker, cluster)
     assert (on.entered, on.back, on.is_client_path) == (entered, back, text == "*->A")
@@ -40,7 +40,7 @@ def test_a_target_is_parsed(text, source, destination, broker, cluster, entered,
         ("broker-kill", set()),
     ],
 )
-def test_a_faults_name_says_what_it_breaks(text, is_):
+def test_a_faults_name_says_what_it_breaks(text: str, is_: set[str]) -> None:
     name = FaultName(text)
     assert {each for each in ("fails_over", "forced", "of_mirror", "reverses", "of_link") if getattr(name, each)} == is_
     assert str(name) == text

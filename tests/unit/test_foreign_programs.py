@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
+from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import HIDDEN, Foreign, program, redacted
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.wait import until
@@ -22,7 +24,7 @@ pathlib.Path(sys.argv[1]).write_text(str(child.pid))
 """
 
 
-def foreign(tmp_path, **secrets) -> Foreign:
+def foreign(tmp_path: Path, **secrets: str) -> Foreign:
     return Foreign(name="the program", folder=tmp_path, log=tmp_path / "output.log", secrets=secrets)
 
 
@@ -33,7 +35,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def started(tmp_path, then: str):
+def started(tmp_path: Path, then: str) -> tuple[Child, int]:
     """A program that starts another, and the pid of that one."""
     note = tmp_path / "pid"
     child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
@@ -41,25 +43,25 @@ def started(tmp_path, then: str):
     return child, int(note.read_text())
 
 
-def test_what_a_program_started_dies_with_it_when_it_is_killed(tmp_path):
+def test_what_a_program_started_dies_with_it_when_it_is_killed(tmp_path: Path) -> None:
     child, grandchild = started(tmp_path, "child.wait()")
     foreign(tmp_path).kill(child)
     assert gone(grandchild)
     assert child.group() == frozenset()
 
 
-def test_what_a_program_left_behind_dies_when_it_ends_by_itself(tmp_path):
+def test_what_a_program_left_behind_dies_when_it_ends_by_itself(tmp_path: Path) -> None:
     child, grandchild = started(tmp_path, "sys.exit(7)")
     assert until(child.end_group, within=60, what="the program to end") == 7
     until(lambda: gone(grandchild), within=60, what="what it left to die")
 
 
-def test_one_that_is_killed_by_a_signal_says_which(tmp_path):
+def test_one_that_is_killed_by_a_signal_says_which(tmp_path: Path) -> None:
     child = foreign(tmp_path).start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
     assert until(child.end_group, within=60, what="the program to end") == -signal.SIGKILL
 
 
-def test_one_that_ignores_sigterm_is_killed(tmp_path):
+def test_one_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause(); signal.pause()"
     mine = foreign(tmp_path)
     child = mine.start([sys.executable, "-c", code])
@@ -68,7 +70,7 @@ def test_one_that_ignores_sigterm_is_killed(tmp_path):
     assert child.group() == frozenset()
 
 
-def test_a_stopped_one_can_be_ended(tmp_path):
+def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
     child = mine.start([sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"])
     until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
@@ -77,7 +79,7 @@ def test_a_stopped_one_can_be_ended(tmp_path):
     assert mine.end(child, within=60)
 
 
-def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path):
+def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
     child = mine.start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
     until(lambda: child.stands_still, within=60, what="the program to stop itself")
@@ -86,7 +88,7 @@ def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path):
     assert not child.stands_still
 
 
-def test_when_the_harness_dies_the_whole_group_does(tmp_path):
+def test_when_the_harness_dies_the_whole_group_does(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     harness = f"""
 import sys
@@ -105,19 +107,19 @@ os.kill(os.getpid(), signal.SIGKILL)
     until(lambda: gone(int(note.read_text())), within=60, what="the program's own child to die")
 
 
-def test_a_command_is_run_to_its_end(tmp_path):
+def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
     assert mine.run([sys.executable, "-c", "print('first')"], what="ask", within=60).output == "first\n"
     ran = mine.run([sys.executable, "-c", "import sys; print('second'); sys.exit(3)"], what="ask", within=60)
     assert (ran.status, ran.output) == (3, "second\n")
 
 
-def test_one_that_does_not_end_is_killed(tmp_path):
+def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="ask of the program to end"):
         foreign(tmp_path).run([sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5)
 
 
-def test_values_that_the_user_gave_are_in_no_log(tmp_path):
+def test_values_that_the_user_gave_are_in_no_log(tmp_path: Path) -> None:
     mine = foreign(tmp_path, TOKEN="a-secret-value", SHORT="1")
     ran = mine.run([sys.executable, "-c", "import os; print(os.environ['TOKEN'], 1)"], what="ask", within=60)
     assert "a-secret-value" not in ran.output
@@ -127,7 +129,7 @@ def test_values_that_the_user_gave_are_in_no_log(tmp_path):
     assert redacted("see a-secret-value", ["a-secret-value"]) == f"see {HIDDEN}"
 
 
-def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path):
+def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path: Path) -> None:
     script = tmp_path / "mine.sh"
     script.write_text("#!/bin/sh\n")
     assert program("./mine.sh", tmp_path) is None, "it cannot be executed"

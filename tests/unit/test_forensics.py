@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,7 @@ from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
 
 
-def look(*folders, code):
+def look(*folders: Path, code: int):
     """The document, and its exit code checked."""
     result = CliRunner().invoke(linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False)
     assert result.exception is None, result.output
@@ -28,7 +29,7 @@ def found(document):
 ONE, TWO = [record(b"one")], [record(b"two"), record(b"three")]
 
 
-def test_nothing_is_found_in_sound_logs(tmp_path):
+def test_nothing_is_found_in_sound_logs(tmp_path: Path) -> None:
     for partition in range(3):
         sound(tmp_path / f"orders-{partition}")
     document = look(tmp_path, code=0)
@@ -67,7 +68,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(tmp_path):
+def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(tmp_path: Path) -> None:
     """A's producer ended at sequence 0, B's of the same id goes on at 1: its first record was acknowledged and not appended."""
     mirrored, reset = batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1)
     segment(tmp_path / "bad-0", [mirrored, reset, batch(2, ONE, pid=1, epoch=0, seq=1)])
@@ -77,7 +78,7 @@ def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_ane
     assert document["cases"][0]["evidence"]["goes_on_from"] == 0
 
 
-def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path):
+def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: Path) -> None:
     own = batch(2, TWO, pid=1, epoch=0, seq=0)
     segment(
         tmp_path / "bad-0", [batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1), own, batch(4, ONE, pid=1, epoch=0, seq=0)]
@@ -85,7 +86,7 @@ def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path):
     assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
 
 
-def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path):
+def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path: Path) -> None:
     data = [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=0, coordinator=4)]
     data += [batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True), marker(3, COMMIT, pid=1, epoch=0, coordinator=3)]
     segment(tmp_path / "bad-0", data)
@@ -94,13 +95,13 @@ def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path):
     assert document["cases"][0]["evidence"] == {"producer_id": 1, "coordinator_epoch": 3, "fenced_by": 4}
 
 
-def test_sessions_that_outlive_a_failback_are_none(tmp_path):
+def test_sessions_that_outlive_a_failback_are_none(tmp_path: Path) -> None:
     """A's own ones go on at sequences 2 and 5 behind B's reset and A's."""
     assert look(KIP_1279 / "5-a-stopped" / "A", code=0)["cases"] == []
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path, kind):
+def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path: Path, kind: str) -> None:
     data, offset = FAULTS[kind]
     segment(tmp_path / "orders-0", data)
     sound(tmp_path / "fine-0")
@@ -114,7 +115,7 @@ def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path, kind):
     assert [r["position"] for r in rows] == [p for p, _ in batches_in(tmp_path / rows[0]["file"])][: len(rows)]
 
 
-def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(tmp_path):
+def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", [batch(0, ONE, pid=5, epoch=0, seq=0)])
     segment(tmp_path / "t-1", [batch(0, ONE, pid=5, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=5, epoch=0)])
     document = look(tmp_path, code=1)
@@ -123,14 +124,14 @@ def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two
     assert len(document["cases"][0]["batches"]) == 2
 
 
-def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluster(tmp_path):
+def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluster(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", [batch(0, [record(b"a", timestamp=1_000_000)], pid=5, epoch=0, seq=0, transactional=True)])
     segment(tmp_path / "t-1", [batch(0, [record(b"b", timestamp=1_090_500)])])
     document = look(tmp_path, code=1)
     assert document["cases"][0]["evidence"]["open_seconds"] == 90.5
 
 
-def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(tmp_path):
+def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(tmp_path: Path) -> None:
     segment(
         tmp_path / "t-0",
         [
@@ -144,7 +145,7 @@ def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_fin
     ]
 
 
-def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path):
+def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path: Path) -> None:
     """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the next."""
     kept = [marker(2, COMMIT, pid=1, epoch=0), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
     segment(tmp_path / "t-0", [*kept, marker(4, COMMIT, pid=1, epoch=0)])
@@ -153,14 +154,14 @@ def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_
     assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
 
 
-def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(tmp_path):
+def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)])
     document = look(tmp_path, code=1)
     assert found(document) == [("sequence-gap", "t", 0, 6)]
     assert document["notes"] == [f"4 offsets of {tmp_path.name}'s t-0 are missing, first 1: compaction, or loss"]
 
 
-def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path):
+def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: Path) -> None:
     """A marker is lost: the next transaction of its producer takes its place."""
     data = [batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
     segment(tmp_path / "t-0", [*data, marker(4, COMMIT, pid=1, epoch=0)])
@@ -169,7 +170,7 @@ def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path):
     assert "not counted: 1 offsets of" in output
 
 
-def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path):
+def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path: Path) -> None:
     every = [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)]
     segment(tmp_path / "1" / "t-0", every)
     segment(tmp_path / "2" / "t-0", [every[0], *every[2:]])
@@ -179,7 +180,7 @@ def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path):
     assert note.endswith("are missing, first 1: compaction")
 
 
-def test_two_batches_of_one_log_at_one_offset_are_both_shown(tmp_path):
+def test_two_batches_of_one_log_at_one_offset_are_both_shown(tmp_path: Path) -> None:
     path = segment(tmp_path / "t-0", [batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE)])
     segment(tmp_path / "t-0", [batch(1, TWO)], base_offset=1)
     (reuse,) = (c for c in look(tmp_path, code=1)["cases"] if c["kind"] == "epoch-reuse")
@@ -188,13 +189,13 @@ def test_two_batches_of_one_log_at_one_offset_are_both_shown(tmp_path):
     assert shown == [("t-0/00000000000000000000.log", batches_in(path)[1][0]), ("t-0/00000000000000000001.log", 0)]
 
 
-def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path):
+def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path: Path) -> None:
     """What is at the offset first is somebody else's."""
     segment(tmp_path / "t-0", [batch(0, TWO), batch(2, ONE, pid=1, epoch=0, seq=0), batch(0, TWO, pid=1, epoch=0, seq=0)])
     assert ("producer-id-shared", "t", 0, 0) in found(look(tmp_path, code=1))
 
 
-def test_replicas_that_differ_are_shown_side_by_side(tmp_path):
+def test_replicas_that_differ_are_shown_side_by_side(tmp_path: Path) -> None:
     for broker in ("1", "2", "3"):
         path = sound(tmp_path / broker / "orders-0")
     data = [each for _, each in batches_in(path)]
@@ -209,7 +210,7 @@ def test_replicas_that_differ_are_shown_side_by_side(tmp_path):
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_files_never_count_as_nothing(tmp_path, what):
+def test_bad_files_never_count_as_nothing(tmp_path: Path, what: str) -> None:
     sound(tmp_path / "fine-0")
     spoil, said = BAD[what]
     spoil(sound(tmp_path / "orders-0"))
@@ -222,7 +223,7 @@ def test_bad_files_never_count_as_nothing(tmp_path, what):
         assert any(said in line and "orders-0" in line for line in document["unreadable"])
 
 
-def test_the_real_logs_have_what_their_readme_says(tmp_path):
+def test_the_real_logs_have_what_their_readme_says(tmp_path: Path) -> None:
     before = look(KIP_1279 / "1-before-stop" / "A", KIP_1279 / "1-before-stop" / "B", code=1)
     assert [(c["cluster"], *rest) for c, rest in zip(before["cases"], found(before), strict=True)] == [
         (cluster, "open-transaction", "tx", partition, offset) for cluster in "AB" for partition, offset in ((0, 16), (1, 6))
@@ -234,7 +235,7 @@ def test_the_real_logs_have_what_their_readme_says(tmp_path):
         assert found(look(KIP_1279 / moment / "A", KIP_1279 / moment / "B", code=0)) == []
 
 
-def test_the_plain_text_has_one_section_for_each(tmp_path):
+def test_the_plain_text_has_one_section_for_each(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", FAULTS["sequence-gap"][0])
     result = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False)
     lines = result.stdout.splitlines()
@@ -244,7 +245,7 @@ def test_the_plain_text_has_one_section_for_each(tmp_path):
     assert lines[-1].startswith("1 things found, 0 parts unreadable, in 1 partitions")
 
 
-def test_topics_can_be_chosen(tmp_path):
+def test_topics_can_be_chosen(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", FAULTS["sequence-gap"][0])
     sound(tmp_path / "fine-0")
     result = CliRunner().invoke(linkflap, ["forensics", "--topics", "fi.*", str(tmp_path)], standalone_mode=False)
@@ -253,7 +254,7 @@ def test_topics_can_be_chosen(tmp_path):
     assert "no regular expression" in str(refused.exception)
 
 
-def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path):
+def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path: Path) -> None:
     """The changed byte is in its sequence number: the batches around it are innocent."""
     path = segment(tmp_path / "orders-0", [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)])
     data = bytearray(path.read_bytes())
@@ -262,7 +263,7 @@ def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path):
     assert found(look(tmp_path, code=1)) == [("corrupt-batch", "orders", 0, 1)]
 
 
-def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_path):
+def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_path: Path) -> None:
     """MirrorMaker 2: one transaction of its own holds many of the clients' operations."""
     relayed = [
         batch(0, [ours(1 << 40, 1), ours(2 << 40, 2)], pid=3, epoch=0, seq=0, transactional=True),
@@ -273,7 +274,7 @@ def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_pa
     assert look(tmp_path, code=0)["cases"] == []
 
 
-def coordinated(tmp_path, *states, end=COMMIT):
+def coordinated(tmp_path: Path, *states: int, end: int = COMMIT):
     """A transaction of orders-0, and what its coordinator wrote of it."""
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
@@ -282,20 +283,20 @@ def coordinated(tmp_path, *states, end=COMMIT):
     return tmp_path
 
 
-def test_kafkas_own_topics_are_looked_at_and_what_is_not_is_said(tmp_path):
+def test_kafkas_own_topics_are_looked_at_and_what_is_not_is_said(tmp_path: Path) -> None:
     sound(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__other-3")
     document = look(tmp_path, code=0)
     assert {line.split(":")[0].split(" ")[1] for line in document["files"]} == {"orders-0", "__transaction_state-0"}
     assert [line.split(" ")[1] for line in document["left_out"]] == ["__other-3"]
 
 
-def test_a_marker_that_the_coordinator_did_not_decide_is_found(tmp_path):
+def test_a_marker_that_the_coordinator_did_not_decide_is_found(tmp_path: Path) -> None:
     assert found(look(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, end=ABORT), code=1)) == [
         ("outcome-disagreement", "orders", 0, 1)
     ]
 
 
-def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path):
+def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path: Path) -> None:
     path = coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__transaction_state-0" / f"{0:020}.log"
     first, second, third = (data for _, data in batches_in(path))
     rewrite(path, [first, third])

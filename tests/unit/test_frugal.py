@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.log_rows import batch_rows
-from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.synthetic import write_run
@@ -27,40 +28,40 @@ def check(name: str, *inputs: str, from_bytes: bool = True) -> Check:
     )  # fmt: skip
 
 
-def records(planned, checks):
+def records(planned: RunPlan, checks: list[Check]) -> str:
     lean = job.frugal(planned, checks)
     (found,) = {captured.records for captured in (*lean.replicas, *lean.earlier)}
     return found
 
 
 @pytest.fixture
-def copied(tmp_path):
+def copied(tmp_path: Path) -> RunPlan:
     for cluster in "AB":
         sound(tmp_path / cluster / "orders-0")
     judged(tmp_path / "run", asked({n: tmp_path / n for n in "AB"}, "A->B"))
     return plan(tmp_path / "run")
 
 
-def test_a_recorded_run_is_decoded_whole(tmp_path):
+def test_a_recorded_run_is_decoded_whole(tmp_path: Path) -> None:
     assert records(plan(write_run(tmp_path / "run")), EVERY) == "every"
 
 
-def test_of_copied_logs_only_those_with_records_of_ours(copied):
+def test_of_copied_logs_only_those_with_records_of_ours(copied: RunPlan) -> None:
     assert records(copied, EVERY) == "ours"
     assert records(copied, [REGISTRY["leader-epochs"], REGISTRY["sequence-continuity"]]) == "none"
 
 
 @pytest.mark.parametrize("asking", [check("new", "batches", "records"), check("says-nothing")], ids=lambda c: c.name)
-def test_a_check_of_which_nothing_is_known_gets_every_record(copied, asking):
+def test_a_check_of_which_nothing_is_known_gets_every_record(copied: RunPlan, asking: Check) -> None:
     assert records(copied, [*EVERY, asking]) == "every"
 
 
-def test_a_check_that_is_not_made_of_logs_alone_asks_for_nothing(copied):
+def test_a_check_that_is_not_made_of_logs_alone_asks_for_nothing(copied: RunPlan) -> None:
     assert records(copied, [check("history", "records", "sends", from_bytes=False)]) == "none"
 
 
 @pytest.mark.parametrize("how", ["negate", "complement", "region"])
-def test_where_no_crc_can_be_compared_every_record_is(copied, how):
+def test_where_no_crc_can_be_compared_every_record_is(copied: RunPlan, how: str) -> None:
     mapped = replace(
         copied, facts=replace(copied.facts, mirror=declared(MirrorSpec(kind="exact", options={"producer_ids": how})))
     )
@@ -68,7 +69,7 @@ def test_where_no_crc_can_be_compared_every_record_is(copied, how):
 
 
 @pytest.mark.parametrize("moment", ["2-after-stop", "3-diverged"])
-def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path, moment):
+def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path: Path, moment: str) -> None:
     root = tmp_path / "run"
     judged(root, asked({n: KIP_1279 / moment / n for n in "AB"}, "B->A"))
     whole = list(views(root))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds, number=st.integers(1, 10_000))
-def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factory, seed, number):
+def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factory: pytest.TempPathFactory, seed, number) -> None:
     made = generate(seed, number, Coverage(), EVERY, guided=False)
     check(made, "process")
     path = tmp_path_factory.mktemp("made") / "made.toml"
@@ -36,7 +37,7 @@ def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factor
     assert read.schedule == made.schedule
 
 
-def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often():
+def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often() -> None:
     releases, coverage, pairs = ("4.1.2", "4.2.0", "4.3.1"), Coverage(), []
     for number in range(1, 13):
         made = generate(5, number, coverage, Bounds(kafka=releases))
@@ -45,7 +46,7 @@ def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often():
     assert len(set(pairs)) >= 8
 
 
-def test_each_library_alone_and_all_by_turns_are_drawn_and_played():
+def test_each_library_alone_and_all_by_turns_are_drawn_and_played() -> None:
     bounds, coverage, seen = Bounds(clients=("librdkafka", "java")), Coverage(), []
     bounds.check()
     for number in range(1, 31):
@@ -58,12 +59,12 @@ def test_each_library_alone_and_all_by_turns_are_drawn_and_played():
     assert generate(5, 1, Coverage(), Bounds()) == generate(5, 1, Coverage(), Bounds(clients=("librdkafka",)))
 
 
-def test_clients_that_there_are_not_are_refused():
+def test_clients_that_there_are_not_are_refused() -> None:
     with pytest.raises(InputError, match="there are no clients 'jav'"):
         Bounds(clients=("jav",)).check()
 
 
-def test_what_strikes_again_and_how_is_counted():
+def test_what_strikes_again_and_how_is_counted() -> None:
     made = generate(37, 8, Coverage(), EVERY, guided=False)
     kill = replace(made.schedule[0], fault="client-kill", target="A", options={"workload": "readers"}, when="always")
     cells = cells_of(replace(made, schedule=(kill, replace(kill, id="again"))))
@@ -72,7 +73,7 @@ def test_what_strikes_again_and_how_is_counted():
     assert f"again/client-kill/{kind}" not in cells_of(replace(made, schedule=(kill,)))
 
 
-def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path):
+def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path: Path) -> None:
     made = generate(37, 8, Coverage(), EVERY, guided=False)
     first = [replace(made.schedule[0], id=f"{n}-{'x' * 20}", when="always") for n in range(20)]
     last = replace(made.schedule[0], id="last", when=f"after:{','.join(fault.id for fault in first)} and open-transactions:2")
@@ -82,7 +83,7 @@ def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path):
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, number=st.integers(1, 1000))
-def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number):
+def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number) -> None:
     coverage = Coverage(hits={"strike/link-cut/plain/link-1/shadow": 3})
     assert generate(seed, number, coverage, EVERY) == generate(seed, number, coverage, EVERY)
     assert generate(seed, number, coverage, EVERY) != generate(seed, number + 1, coverage, EVERY)
@@ -90,7 +91,7 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=seeds)
-def test_no_fault_is_done_to_what_is_down_by_then(seed):
+def test_no_fault_is_done_to_what_is_down_by_then(seed) -> None:
     """After a forced failover nothing is done to its source, nor to links into it, until its mirror was reversed."""
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     down: set[str] = set()
@@ -106,14 +107,14 @@ def test_no_fault_is_done_to_what_is_down_by_then(seed):
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds)
-def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed):
+def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     for fault in made.schedule:
         if fault.fault in ("broker-restart", "coordinator-loss", "controller-loss"):
             assert made.topology.cluster(fault.target.split("/")[0]).brokers >= 3
 
 
-def test_old_segments_are_deleted_only_where_what_is_judged_stays():
+def test_old_segments_are_deleted_only_where_what_is_judged_stays() -> None:
     made = [generate(5, n, Coverage(), EVERY, guided=False) for n in range(300)]
     deleting = [one for one in made if "retention.bytes" in one.topics.config]
     assert deleting
@@ -121,7 +122,7 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays():
     assert not [f for one in deleting for f in one.schedule if f.fault.startswith("failover-")]
 
 
-def test_a_fault_waits_for_no_more_open_partitions_than_there_are():
+def test_a_fault_waits_for_no_more_open_partitions_than_there_are() -> None:
     made = [generate(11, n, Coverage(), EVERY, guided=False) for n in range(300)]
     waiting = [one for one in made if any("open-partitions" in fault.when for fault in one.schedule)]
     assert {one.topics.partitions for one in waiting} >= {1, 2}
@@ -130,7 +131,7 @@ def test_a_fault_waits_for_no_more_open_partitions_than_there_are():
         assert max(int(least or 1) for name, least in asked if name == "open-partitions") <= one.topics.partitions
 
 
-def test_every_fault_that_the_runtime_can_do_is_drawn():
+def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
     upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
     drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
@@ -141,7 +142,7 @@ def test_every_fault_that_the_runtime_can_do_is_drawn():
     assert not drawn & IN_PROCESSES
 
 
-def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates():
+def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates() -> None:
     bounds = Bounds(topologies=("A{tls+scram}->B{mtls}",))
     bounds.check()
     made = [generate(7, n, Coverage(), bounds, guided=False) for n in range(60)]
@@ -150,12 +151,12 @@ def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certi
     assert not set(Bounds(topologies=("A{tls}->B{scram}",)).allowed) & OF_CERTIFICATES
 
 
-def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch):
+def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     class Strange(FAULTS["broker-kill"]):  # type: ignore[misc, name-defined]
         """A fault that the generator has never heard of."""
 
         @classmethod
-        def applies_to(cls, target, topology):
+        def applies_to(cls, target, topology) -> str | None:
             return None if target == "B" else "only B"
 
     registry = {**FAULTS, "strange": Strange}
@@ -167,7 +168,7 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeyp
     assert {(f.fault, f.target) for f in made.schedule} == {("strange", "B")}
 
 
-def test_coverage_guides_towards_what_was_not_hit():
+def test_coverage_guides_towards_what_was_not_hit() -> None:
     bounds = Bounds(faults=("link-cut", "link-latency"))
     link_cut = Coverage(
         hits={cell: 1000 for n in range(60) for cell in cells_of(generate(3, n, Coverage(), bounds)) if "link-cut" in cell}
@@ -177,8 +178,8 @@ def test_coverage_guides_towards_what_was_not_hit():
     assert guided.count("link-cut") / len(guided) < uniform.count("link-cut") / len(uniform)
 
 
-def test_guided_suites_cover_more_than_uniform_ones():
-    def covered(guided):
+def test_guided_suites_cover_more_than_uniform_ones() -> None:
+    def covered(guided: bool) -> int:
         coverage = Coverage()
         for n in range(60):
             coverage = coverage.with_run(cells_of(generate(11, n, coverage, EVERY, guided=guided)))
@@ -187,7 +188,7 @@ def test_guided_suites_cover_more_than_uniform_ones():
     assert covered(True) > 1.1 * covered(False)
 
 
-def test_the_baseline_breaks_nothing():
+def test_the_baseline_breaks_nothing() -> None:
     made = baseline(5, EVERY)
     assert made.schedule == ()
     assert made.workloads
@@ -202,12 +203,12 @@ def test_the_baseline_breaks_nothing():
         (Bounds(topologies=()), "at least one topology"),
     ],
 )
-def test_bounds_that_name_what_there_is_not(bounds, sentence):
+def test_bounds_that_name_what_there_is_not(bounds: Bounds, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         bounds.check()
 
 
-def test_bounds_in_which_nothing_can_be_played():
+def test_bounds_in_which_nothing_can_be_played() -> None:
     with pytest.raises(InputError, match="no fault of broker-restart can be played on A->B"):
         generate(1, 1, Coverage(), Bounds(faults=("broker-restart",)))
 
@@ -225,11 +226,11 @@ def test_bounds_in_which_nothing_can_be_played():
         ("C->A", "A->B->C->A", "link-1"),
     ],
 )
-def test_positions(target, topology, where):
+def test_positions(target: str, topology: str, where: str) -> None:
     assert position(target, parse(topology)) == where
 
 
-def test_faults_that_want_the_same_follow_one_another_and_others_overlap():
+def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> None:
     import random
 
     draft = Draft(topology=parse("A->B"), dice=random.Random(1))
@@ -244,7 +245,7 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap():
 
 
 @pytest.mark.parametrize(("mirrored", "waited_for"), [({"B->C"}, False), ({"A->B", "B->C"}, True)])
-def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(mirrored, waited_for):
+def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(mirrored: set[str], waited_for: bool) -> None:
     """Clients that came back to A, and no mirror from there: a mirror from B to C has nothing to be behind of."""
     seen = set()
     for seed in range(60):
@@ -255,7 +256,7 @@ def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(mirror
     assert "transactions-ended" in seen
 
 
-def test_a_failover_within_a_disturbance_finds_clients_that_have_begun_before_that():
+def test_a_failover_within_a_disturbance_finds_clients_that_have_begun_before_that() -> None:
     """A flap of two seconds is over before a busy machine has ended so many transactions."""
     within = 0
     for seed in range(200):

@@ -10,10 +10,10 @@ import pytest
 from linkflap.harness.model.interrupts import held_off
 
 
-def test_a_signal_waits_for_the_end_of_the_block():
+def test_a_signal_waits_for_the_end_of_the_block() -> None:
     done = []
 
-    def stop():
+    def stop() -> None:
         with held_off():
             signal.raise_signal(signal.SIGINT)
             done.append("all of it")
@@ -24,10 +24,10 @@ def test_a_signal_waits_for_the_end_of_the_block():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_block_may_fail_and_blocks_may_be_in_blocks():
+def test_the_block_may_fail_and_blocks_may_be_in_blocks() -> None:
     done = []
 
-    def stop():
+    def stop() -> None:
         with held_off():
             with held_off():
                 signal.raise_signal(signal.SIGINT)
@@ -41,10 +41,10 @@ def test_the_block_may_fail_and_blocks_may_be_in_blocks():
     assert isinstance(raised.value.__context__, ValueError)
 
 
-def test_a_thread_is_never_asked():
+def test_a_thread_is_never_asked() -> None:
     done = []
 
-    def stop():
+    def stop() -> None:
         with held_off():
             done.append(signal.getsignal(signal.SIGINT))
 

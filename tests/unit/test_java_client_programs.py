@@ -75,7 +75,7 @@ class Reader:
         [(None, b"1", b"h")] * 3,
     ],
 )
-def test_records_cross_as_one_java_object(records):
+def test_records_cross_as_one_java_object(records) -> None:
     reader = Reader(serialized(records))
     assert reader.read() == [list(record) for record in records]
     assert reader.rest == b""
@@ -103,14 +103,14 @@ def errors() -> Errors:
         ("java.lang.NullPointerException", "_FAIL", "NullPointerException"),
     ],
 )
-def test_a_delivery_that_failed_has_the_code_of_its_exception(text, name, words):
+def test_a_delivery_that_failed_has_the_code_of_its_exception(text: str, name: str, words: str) -> None:
     error = errors().delivery(text)
     assert error.name() == name
     assert error.str().startswith(words)
     assert not error.fatal()
 
 
-def test_what_an_error_lets_a_client_do_is_as_it_was_given():
+def test_what_an_error_lets_a_client_do_is_as_it_was_given() -> None:
     error = errors().of("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)
     assert (error.code(), error.retriable(), error.fatal(), error.txn_requires_abort()) == (7, True, False, False)
     assert errors().of("x.Y", "z", abortable=True).txn_requires_abort()
@@ -118,7 +118,7 @@ def test_what_an_error_lets_a_client_do_is_as_it_was_given():
     assert errors().of("x.Y", "z").code() == KafkaError._FAIL
 
 
-def test_every_setting_of_a_producer_has_a_name_of_javas():
+def test_every_setting_of_a_producer_has_a_name_of_javas() -> None:
     java = of_producer(producer_config("b:1", "tx", timeout=3.0, compression="lz4", largest=40 << 20))
     assert java["delivery.timeout.ms"] == java["transaction.timeout.ms"] == 3000
     assert java["linger.ms"] + java["request.timeout.ms"] <= 3000
@@ -128,7 +128,7 @@ def test_every_setting_of_a_producer_has_a_name_of_javas():
 
 
 @pytest.mark.parametrize("group", ["followers", ""])
-def test_every_setting_of_a_reader_has_a_name_of_javas(group):
+def test_every_setting_of_a_reader_has_a_name_of_javas(group: str) -> None:
     options = {"group": group} if group else {"assign": True}
     spec = WorkloadSpec(kind="readers", home="A", options=options)
 
@@ -143,7 +143,7 @@ def test_every_setting_of_a_reader_has_a_name_of_javas(group):
     assert java.get("group.instance.id") == ("readers-1" if group else None)
 
 
-def test_a_secured_cluster_is_entered_as_java_enters_it():
+def test_a_secured_cluster_is_entered_as_java_enters_it() -> None:
     security = Security(protocol="SASL_SSL", authority="/ca.pem", mechanism="PLAIN", username="client", password="secret")
     java = of_producer(producer_config(Address("b:1", security), "", timeout=3.0, compression="none"))
     assert java.items() >= security.java().items()
@@ -151,7 +151,7 @@ def test_a_secured_cluster_is_entered_as_java_enters_it():
     assert not [name for name in java if name.endswith(("username", "ca.location"))]
 
 
-def test_a_setting_that_nobody_translated_is_refused():
+def test_a_setting_that_nobody_translated_is_refused() -> None:
     with pytest.raises(LookupError, match=r"no name of a Java client is known for sasl\.whatever"):
         of_consumer({"bootstrap.servers": "b:1", "sasl.whatever": "x"}, batch=1)
 
@@ -164,7 +164,7 @@ def test_a_setting_that_nobody_translated_is_refused():
         ("java@3.9.2, librdkafka", [Library(name="java", release="3.9.2"), Library(name="librdkafka")]),
     ],
 )
-def test_whose_clients(text, libraries_):
+def test_whose_clients(text: str, libraries_: list[Library]) -> None:
     assert list(libraries(text)) == libraries_
     assert [str(one) for one in libraries(text)] == [word.strip() for word in text.split(",")]
 
@@ -180,13 +180,13 @@ def test_whose_clients(text, libraries_):
         ("java,", "there are no clients ''"),
     ],
 )
-def test_clients_that_there_are_not(text, sentence):
+def test_clients_that_there_are_not(text: str, sentence: str) -> None:
     made = scenario("baseline", Wish(seed=1, clients=text))
     with pytest.raises(InputError, match=sentence):
         check(made, "process")
 
 
-def test_several_libraries_take_turns_and_share_no_process():
+def test_several_libraries_take_turns_and_share_no_process() -> None:
     hosted = [Hosted(name=f"c-{number}", cluster="A") for number in range(8)]
     shared = [(str(library), [each.name for each in some]) for library, some in _shared_out(hosted, libraries("java,librdkafka"))]
     assert shared == [
@@ -198,12 +198,12 @@ def test_several_libraries_take_turns_and_share_no_process():
     assert max(len(some) for _, some in shared) <= PER_PROCESS
 
 
-def test_a_workload_with_one_client_has_the_first_library():
+def test_a_workload_with_one_client_has_the_first_library() -> None:
     hosted = [Hosted(name="c-0", cluster="A")]
     assert [(str(library), len(some)) for library, some in _shared_out(hosted, libraries("java,librdkafka"))] == [("java", 1)]
 
 
-def test_java_is_the_newest_release_of_the_clusters(monkeypatch):
+def test_java_is_the_newest_release_of_the_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = []
     monkeypatch.setattr(jvms, "_installed", fetched.append)
     specs = [WorkloadSpec(kind="relay", home="A", library=text) for text in ("java", "java@3.9.1,librdkafka", "librdkafka")]
@@ -212,7 +212,7 @@ def test_java_is_the_newest_release_of_the_clusters(monkeypatch):
     assert fetched == ["3.9.2", "3.9.1"]
 
 
-def test_a_built_in_scenario_has_the_clients_that_were_asked_for(tmp_path: Path):
+def test_a_built_in_scenario_has_the_clients_that_were_asked_for(tmp_path: Path) -> None:
     made = scenario("relay", Wish(seed=3, clients="java@3.9.2"))
     assert {spec.library for spec in made.workloads} == {"java@3.9.2"}
     path = tmp_path / "saved.toml"
@@ -221,7 +221,7 @@ def test_a_built_in_scenario_has_the_clients_that_were_asked_for(tmp_path: Path)
     assert scenario_file.read(path, seed=0) == made
 
 
-def test_a_file_names_clients_for_all_and_for_one(tmp_path: Path):
+def test_a_file_names_clients_for_all_and_for_one(tmp_path: Path) -> None:
     path = tmp_path / "mixed.toml"
     path.write_text(
         'schema = 1\nname = "mixed"\ntopology = "A->B"\nclients = "java"\n'

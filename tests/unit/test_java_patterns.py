@@ -6,6 +6,7 @@ import random
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from linkflap.harness.mirrors.java_patterns import reason_against
 
@@ -17,7 +18,7 @@ from linkflap.harness.mirrors.java_patterns import reason_against
         "(a)*", "(?:a)", "(?=a)*", "(?!a).*", "(?<n>a)", "(?<!ab?c)d", "(?i)a", "(?i:a)", "(?-i)a", "(?)", "a{1,3}", "a{2,}",
     ],
 )  # fmt: skip
-def test_what_java_takes_is_taken(pattern):
+def test_what_java_takes_is_taken(pattern: str) -> None:
     assert reason_against(pattern) == ""
 
 
@@ -49,13 +50,13 @@ def test_what_java_takes_is_taken(pattern):
         ("(?<=a*)b", "a look-behind of any length"),
     ],
 )
-def test_what_java_refuses_is_refused_with_the_reason(pattern, why):
+def test_what_java_refuses_is_refused_with_the_reason(pattern: str, why: str) -> None:
     assert why in reason_against(pattern)
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_nothing_that_java_refuses_is_taken(spark):
+def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
     """Held against Java itself, on patterns by chance."""
     dice = random.Random(5)
     parts = [*"aabz[](){}|*+?^$.-,&123", "[a-z]", "(?:", "(?i)", "(?=", "(?<n>", "(?<=", "{2}", "{3,1}", "&&", "[^", "a{", "-["]

@@ -19,24 +19,24 @@ def crossed(data: dict[str, object]) -> dict[str, object]:
 
 
 @given(st.lists(st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, -1, 0, HIGHEST]))))
-def test_a_column_comes_back(numbers):
+def test_a_column_comes_back(numbers) -> None:
     column = crossed({"of": np.array(numbers, np.int64)})["of"]
     assert isinstance(column, np.ndarray)
     assert column.dtype == np.int64
     assert column.tolist() == numbers
 
 
-def test_everything_else_stays_what_it_is():
+def test_everything_else_stays_what_it_is() -> None:
     data = {"list": [1, 2], "object": {"int64": "x", "more": 1}, "word": "int64", "nothing": None, "numbers": {}}
     assert crossed(data) == data
 
 
-def test_what_is_no_whole_number_is_refused():
+def test_what_is_no_whole_number_is_refused() -> None:
     with pytest.raises(TypeError):
         packed({"of": np.array([0.5])})
 
 
-def test_what_it_costs():
+def test_what_it_costs() -> None:
     """10,000 numbers: of a log with markers, of four producers in turn, and of no order at all."""
     n = np.arange(10_000)
     offsets, uids = n // 10 * 11 + n % 10, (n // 10 % 4 << 40) + n // 40 * 10 + n % 10

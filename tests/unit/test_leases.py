@@ -1,16 +1,21 @@
 """Ports and memory among harnesses that run at the same time: real processes, real sockets, real entries."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
 from linkflap.harness.machine import cleanup, leases, ledger, process_identity
+from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.wait import until
 
@@ -26,7 +31,7 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def own_ledger(tmp_path, monkeypatch):
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("LINKFLAP_PORTS", f"{FIRST}-{FIRST + 99}")
     # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this folder.
@@ -34,18 +39,18 @@ def own_ledger(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def lease():
+def lease() -> Iterator[Lease]:
     lease = leases.Lease()
     yield lease
     lease.release()
 
 
 @pytest.fixture
-def holder():
+def holder() -> Iterator[Callable[[int], subprocess.Popen[str]]]:
     """Starts processes that hold ports until they are asked to end, or killed."""
     started = []
 
-    def start(count: int):
+    def start(count: int) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", HOLD, str(count)],
             stdin=subprocess.PIPE,
@@ -66,14 +71,14 @@ def ports_of(process) -> set[int]:
     return {int(port) for port in process.stdout.readline().split()}
 
 
-def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder):
+def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder) -> None:
     processes = [holder(20) for _ in range(4)]
     held = [ports_of(process) for process in processes]
     assert [len(ports) for ports in held] == [20] * 4
     assert len(set().union(*held)) == 80
 
 
-def test_a_port_that_somebody_listens_on_is_not_leased(lease, monkeypatch):
+def test_a_port_that_somebody_listens_on_is_not_leased(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     # The watchdog is started first: the kernel lets us run on before a new program's inherited sockets are closed, and one
     # that is started while we listen would hold the port a moment longer than we.
     cleanup.watch_over_me()
@@ -88,7 +93,7 @@ def test_a_port_that_somebody_listens_on_is_not_leased(lease, monkeypatch):
     assert lease.ports(1) == [port]
 
 
-def test_exhausted_ports_are_one_sentence_that_names_the_fix(lease):
+def test_exhausted_ports_are_one_sentence_that_names_the_fix(lease: Lease) -> None:
     lease.ports(90)
     with pytest.raises(
         SetupError, match=rf"^20 ports are needed and \d+ of {FIRST}-{FIRST + 99} are free; .*linkflap clean.*LINKFLAP_PORTS"
@@ -98,7 +103,7 @@ def test_exhausted_ports_are_one_sentence_that_names_the_fix(lease):
     assert len(ledger.own().ports) == 90, "a refused lease must hold nothing"
 
 
-def test_release_gives_back_and_leaves_no_entry(lease):
+def test_release_gives_back_and_leaves_no_entry(lease: Lease) -> None:
     lease.ports(90)
     lease.reserve(1 << 30)
     lease.release()
@@ -107,7 +112,7 @@ def test_release_gives_back_and_leaves_no_entry(lease):
     assert len(lease.ports(90)) == 90
 
 
-def test_the_lease_of_a_killed_harness_is_free_again(holder, lease):
+def test_the_lease_of_a_killed_harness_is_free_again(holder, lease: Lease) -> None:
     process = holder(95)
     assert len(ports_of(process)) == 95
     with pytest.raises(SetupError):
@@ -118,7 +123,7 @@ def test_the_lease_of_a_killed_harness_is_free_again(holder, lease):
     until(lambda: len(ledger.entries()) == 1, within=30, what="the watchdog to remove the dead one's entry", state=ledger.entries)
 
 
-def test_a_pid_that_was_reused_is_not_the_owner(lease):
+def test_a_pid_that_was_reused_is_not_the_owner(lease: Lease) -> None:
     lease.ports(1)
     mine = ledger.own()
     other = dataclasses.replace(
@@ -130,7 +135,7 @@ def test_a_pid_that_was_reused_is_not_the_owner(lease):
     assert not process_identity.alive(other.owner)
 
 
-def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease, tmp_path):
+def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease: Lease, tmp_path: Path) -> None:
     lease.ports(3)
     left = tmp_path / "left"
     left.mkdir()
@@ -152,7 +157,7 @@ def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease, tmp_p
     assert cleanup.clean().removed == []
 
 
-def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease, monkeypatch):
+def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     class Memory:
         total = 8 << 30
         available = 2 << 30
@@ -167,13 +172,13 @@ def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease, monkeyp
     second.release()
 
 
-def test_more_memory_than_the_machine_has_is_refused_at_once(lease):
+def test_more_memory_than_the_machine_has_is_refused_at_once(lease: Lease) -> None:
     with pytest.raises(SetupError, match=r"the machine has \d+ MB; use fewer brokers"):
         lease.memory(1 << 60)
 
 
 @pytest.mark.parametrize("text", ["", "17000", "17000-", "20000-17000", "80-90", "a-b"])
-def test_a_malformed_range_is_the_users_error(monkeypatch, text):
+def test_a_malformed_range_is_the_users_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("LINKFLAP_PORTS", text)
     if not text:
         first, last = leases.port_range()
@@ -183,7 +188,7 @@ def test_a_malformed_range_is_the_users_error(monkeypatch, text):
         leases.port_range()
 
 
-def test_a_temporary_folder_is_gone_after_its_block(tmp_path):
+def test_a_temporary_folder_is_gone_after_its_block(tmp_path: Path) -> None:
     with cleanup.temporary_folder() as folder:
         (folder / "file").write_text("content")
         assert ledger.own().folders == (str(folder),)

@@ -10,6 +10,7 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.protocols import World
+from linkflap.harness.model.protocols.faults import Fault
 from linkflap.harness.model.scenario import FaultSpec
 
 
@@ -18,27 +19,27 @@ class SlowLink:
 
     name, source, enabled = "A->B", "A", True
 
-    def __init__(self, answers, *, delivers=True):
+    def __init__(self, answers, *, delivers: bool = True) -> None:
         """`delivers`: whether requests still take effect when the fault is there."""
         self._answers, self._delivers, self._broken = iter(answers), delivers, False
 
-    def round_trip(self, *, within):
+    def round_trip(self, *, within) -> float | None:
         return None if self._broken else 0.001
 
     def first_answer(self, *, within):
         seconds = next(self._answers)
         return seconds if seconds is not None and seconds <= within else None
 
-    def delivers_requests(self, *, within):
+    def delivers_requests(self, *, within) -> bool:
         return self._delivers or not self._broken
 
-    def add_toxic(self, *_, **__):
+    def add_toxic(self, *_: object, **__: object) -> None:
         self._broken = True
 
-    def cut(self, *, owner):
+    def cut(self, *, owner) -> None:
         self._broken = True
 
-    def restore(self, *, owner):
+    def restore(self, *, owner) -> None:
         pass
 
     def toxics(self, *, owner=None):
@@ -48,14 +49,14 @@ class SlowLink:
         return frozenset(["another fault"])
 
 
-def fault(name, link, **options):
+def fault(name: str, link: SlowLink, **options: float) -> Fault:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
     world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))
     return FAULTS[name](FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world)
 
 
-def test_a_flap_is_seen_although_nobody_is_let_in_between():
+def test_a_flap_is_seen_although_nobody_is_let_in_between() -> None:
     flap = fault("link-flap", SlowLink(itertools.cycle([0.01, None])), down=0.01, up=0.01)
     flap.inject()
     assert flap.bite().bit
@@ -63,7 +64,7 @@ def test_a_flap_is_seen_although_nobody_is_let_in_between():
 
 
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
-def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled):
+def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled: str) -> None:
     """0.5 s before, 0.9 s with the fault: that is a busy machine."""
     slow = SlowLink(itertools.chain([0.5], itertools.repeat(0.9)), delivers=stalled == "responses")
     half_open = fault("link-half-open", slow, stalled=stalled)
@@ -74,7 +75,7 @@ def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled):
 
 
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
-def test_a_link_without_any_answer_for_longer_than_that_is_silent(stalled, monkeypatch):
+def test_a_link_without_any_answer_for_longer_than_that_is_silent(stalled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     silence = SlowLink(itertools.chain([0.01], itertools.repeat(None)), delivers=stalled == "responses")
     half_open = fault("link-half-open", silence, stalled=stalled)
     half_open.inject()

@@ -29,12 +29,12 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_nothing_said_is_plain_text_without_a_name(tmp_path):
+def test_nothing_said_is_plain_text_without_a_name(tmp_path: Path) -> None:
     given = access(written(tmp_path, "# nothing\n\nbootstrap.servers=elsewhere:1\n"))
     assert (given.tls, given.login, given.client) == (None, None, "linkflap")
 
 
-def test_names_are_librdkafkas(tmp_path):
+def test_names_are_librdkafkas(tmp_path: Path) -> None:
     made = certificates(tmp_path)
     given = access(
         written(
@@ -57,7 +57,7 @@ def test_names_are_librdkafkas(tmp_path):
         ("enable.ssl.certificate.verification=false", False, ssl.CERT_NONE),
     ],
 )
-def test_what_is_not_to_be_verified_is_not(tmp_path, line, checks_names, mode):
+def test_what_is_not_to_be_verified_is_not(tmp_path: Path, line: str, checks_names: bool, mode: ssl.VerifyMode) -> None:
     given = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))
     assert given.tls is not None
     assert (given.tls.check_hostname, given.tls.verify_mode) == (checks_names, mode)
@@ -78,20 +78,20 @@ def test_what_is_not_to_be_verified_is_not(tmp_path, line, checks_names, mode):
         ("security.protocol=ssl\nssl.ca.pem=nothing", "name PEM files"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_its_fix(tmp_path, text, said):
+def test_what_cannot_be_used_is_named_with_its_fix(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         access(written(tmp_path, text))
     assert said in str(error.value)
     assert "client.properties" in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.properties cannot be read: No such file"):
         access(tmp_path / "nothing.properties")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram_proves_both_sides_to_each_other(mechanism):
+def test_scram_proves_both_sides_to_each_other(mechanism: str) -> None:
     def server(password: str):
         known = ScramMechanism(mechanism)
         return known.make_server(lambda _: known.make_auth_info(password))
@@ -110,7 +110,7 @@ def test_scram_proves_both_sides_to_each_other(mechanism):
         given.send(b"v=bm90IHRoZSBwYXNzd29yZA==")
 
 
-def test_plain_says_who_and_what_at_once():
+def test_plain_says_who_and_what_at_once() -> None:
     given = Login(mechanism="PLAIN", username="me", password="secret").dialogue()
     assert next(given) == b"\0me\0secret"
     with pytest.raises(StopIteration):
@@ -131,7 +131,7 @@ def links(*names: str) -> list[LinkSpec]:
         ("A", [], "A"),
     ],
 )
-def test_clusters_are_asked_from_the_far_end(names, arrows, order):
+def test_clusters_are_asked_from_the_far_end(names: str, arrows: list[str], order: str) -> None:
     assert "".join(far_first(list(names), links(*arrows))) == order
 
 
@@ -156,13 +156,13 @@ FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
 """Where both logs ended at first asking; at last asking it was 10."""
 
 
-def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path):
+def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path: Path) -> None:
     made = copies(tmp_path)
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (10, 10), "B": (7, 7)}
 
 
-def test_who_was_promoted_owns_the_log(tmp_path):
+def test_who_was_promoted_owns_the_log(tmp_path: Path) -> None:
     made = copies(tmp_path)
     data = {"cluster": "B", "topic": "orders", "partition": 0, "offset": 7}
     truncate(
@@ -173,7 +173,7 @@ def test_who_was_promoted_owns_the_log(tmp_path):
 
 
 @pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
-def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(tmp_path, gone, ends):
+def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(tmp_path: Path, gone: str, ends: dict[str, int]) -> None:
     made = copies(tmp_path, **{gone: "it went away"})
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
@@ -181,7 +181,7 @@ def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(tmp_path, gone,
     }
 
 
-def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path):
+def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path: Path) -> None:
     path = sound(tmp_path / "orders-0")
     whole = path.read_bytes()
     found = list(walk(memoryview(whole)))
@@ -193,13 +193,13 @@ def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(("end", "kept"), [(10, 10), (9, 9), (8, 7), (1, -1), (0, -1)])
-def test_a_copy_is_truncated_between_batches(tmp_path, end, kept):
+def test_a_copy_is_truncated_between_batches(tmp_path: Path, end: int, kept: int) -> None:
     copied = copies(tmp_path)["A"]
     trim(copied.folder, end)
     assert reach(copied) == kept
 
 
-def test_what_is_above_the_truncation_goes_with_its_segments(tmp_path):
+def test_what_is_above_the_truncation_goes_with_its_segments(tmp_path: Path) -> None:
     copied = copies(tmp_path)["A"]
     sound(copied.folder, base=10)
     trim(copied.folder, 6)

@@ -42,7 +42,7 @@ def damage(found: batches.Log) -> list[tuple[str, str, int]]:
     return [(d.kind, d.file, d.position) for d in found.damage]
 
 
-def test_every_header_field(tmp_path: Path):
+def test_every_header_field(tmp_path: Path) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, DATA)])
     h = found.headers
     assert not found.damage
@@ -60,33 +60,33 @@ def test_every_header_field(tmp_path: Path):
     assert found.where(1) == (NAME, len(DATA[0]))
 
 
-def test_sequences_wrap_at_two_to_the_31(tmp_path: Path):
+def test_sequences_wrap_at_two_to_the_31(tmp_path: Path) -> None:
     one = batch(0, [ours(i) for i in range(4)], pid=1, epoch=0, seq=2**31 - 2)
     h = batches.scan([segment(tmp_path / FOLDER, [one])]).headers
     assert h.last_sequence.tolist() == [1]
     assert [b.last_sequence for b in reference.batches(one)] == [1]
 
 
-def test_nothing_at_all_is_an_empty_log(tmp_path: Path):
+def test_nothing_at_all_is_an_empty_log(tmp_path: Path) -> None:
     for found in (batches.scan([]), batches.scan([segment(tmp_path / FOLDER, [])])):
         assert len(found.headers) == 0
         assert not found.damage
         assert len(records.decode(found)[0]) == 0
 
 
-def test_a_preallocated_tail_is_no_damage(tmp_path: Path):
+def test_a_preallocated_tail_is_no_damage(tmp_path: Path) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(4096))])
     assert len(found.headers) == 2
     assert not found.damage
 
 
-def test_bytes_after_zeros_are_damage(tmp_path: Path):
+def test_bytes_after_zeros_are_damage(tmp_path: Path) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(100) + b"x")])
     assert damage(found) == [("bytes-after-zeros", NAME, sum(map(len, DATA)))]
 
 
 @pytest.mark.parametrize("kept", [8, 11, 16, 17, 40, 60, 61, -1])
-def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int):
+def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int) -> None:
     torn = batch(3, [record(b"value")])[:kept]
     found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=torn)])
     assert len(found.headers) == 2
@@ -95,7 +95,7 @@ def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int):
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
-def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int):
+def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int) -> None:
     bad = bytearray(batch(2, [record(b"v")]))
     struct.pack_into(">i", bad, layout.LENGTH_AT, length)
     found = batches.scan([segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])])
@@ -103,7 +103,7 @@ def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int):
     assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
 
 
-def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path):
+def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path) -> None:
     bad = bytearray(DATA[0])
     bad[-1] ^= 0x40
     found = batches.scan([segment(tmp_path / FOLDER, [bytes(bad), DATA[1]])])
@@ -113,7 +113,7 @@ def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path):
     assert "offsets 0 to 1" in str(found.damage[0])
 
 
-def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path):
+def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path) -> None:
     moved = bytearray(DATA[0])
     struct.pack_into(">q", moved, 0, 40)
     struct.pack_into(">i", moved, layout.LENGTH_ENDS, 9)
@@ -122,7 +122,7 @@ def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path):
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 0x80])
-def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: int):
+def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: int) -> None:
     old = bytearray(batch(3, [record(b"v")]))
     old[layout.MAGIC_AT] = magic
     found = batches.scan([segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])])
@@ -143,20 +143,20 @@ def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: in
         (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
     ],
 )
-def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes, wrong: bool):
+def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes, wrong: bool) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [control])])
     assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
     expected = layout.ABORT if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :] else layout.OTHER_CONTROL
     assert found.headers.control.tolist() == [expected]
 
 
-def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path):
+def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path) -> None:
     emptied = batch(4, [], control=True, transactional=True, pid=7, epoch=0, last_delta=0)
     found = batches.scan([segment(tmp_path / FOLDER, [marker(3, ABORT, pid=7, epoch=0), emptied])])
     assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
 
 
-def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path):
+def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path) -> None:
     """As brokers write it, with a delete horizon (another place in the record), and one whose value is too short to say it."""
     short = batch(2, [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")], control=True, transactional=True, pid=7, epoch=0)
     later = Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000)
@@ -167,12 +167,12 @@ def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path
     assert found.headers.coordinator_epoch.tolist() == [4, 2**31 - 1, -1, 5, -1]
 
 
-def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path):
+def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path) -> None:
     h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
     assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == ([layout.OTHER_CONTROL], [False], [-1])
 
 
-def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path):
+def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path) -> None:
     repeated = batches.scan([segment(tmp_path / FOLDER, [DATA[0], DATA[0], DATA[1]])])
     assert damage(repeated) == [("overlap", NAME, len(DATA[0]))]
     assert len(repeated.headers) == 3, "the evidence stays"
@@ -180,7 +180,7 @@ def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path):
     assert [d.kind for d in swapped.damage] == ["overlap"]
 
 
-def test_segments_overlap_and_order(tmp_path: Path):
+def test_segments_overlap_and_order(tmp_path: Path) -> None:
     folder = tmp_path / FOLDER
     first = segment(folder, [batch(0, [ours(1), ours(2)])])
     second = segment(folder, [batch(2, [ours(3)])], base_offset=2)
@@ -189,14 +189,14 @@ def test_segments_overlap_and_order(tmp_path: Path):
     assert [d.kind for d in batches.scan([first, second]).damage] == ["overlap", "misplaced-segment"]
 
 
-def test_a_missing_file_is_damage(tmp_path: Path):
+def test_a_missing_file_is_damage(tmp_path: Path) -> None:
     found = batches.scan([tmp_path / FOLDER / "00000000000000000000.log"])
     assert damage(found) == [("unreadable-file", NAME, 0)]
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool):
+def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = batches.scan([segment(Path(folder) / FOLDER, DATA if behind else [], tail=noise)])
         columns, unreadable = records.decode(found)
@@ -208,7 +208,7 @@ def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(DATA[0]) * 8 - 1))
-def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int):
+def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int) -> None:
     flipped = bytearray(DATA[0])
     flipped[bit // 8] ^= 1 << bit % 8
     with tempfile.TemporaryDirectory() as folder:
@@ -216,7 +216,7 @@ def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int):
     assert found.damage or bit // 8 < layout.CRC_AT
 
 
-def test_rewriting_a_captured_segment(tmp_path: Path):
+def test_rewriting_a_captured_segment(tmp_path: Path) -> None:
     path = segment(tmp_path / FOLDER, DATA, tail=bytes(64))
     taken = [one for _, one in batches_in(path)]
     assert taken == DATA
@@ -230,12 +230,12 @@ def test_rewriting_a_captured_segment(tmp_path: Path):
     assert batches.scan([path]).headers.length.tolist() == [len(longer)]
 
 
-def test_the_slow_crc_is_the_published_one():
+def test_the_slow_crc_is_the_published_one() -> None:
     assert reference.crc32c(b"123456789") == 0xE3069283
 
 
 @pytest.mark.parametrize("offset", [-5, (1 << 62) + 1, (1 << 63) - 2])
-def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path, offset: int):
+def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path, offset: int) -> None:
     path = segment(tmp_path / FOLDER, [DATA[0], changed(DATA[1], base_offset=offset)])
     found = batches.scan([path])
     assert found.headers.base_offset.tolist() == [0]
@@ -245,7 +245,7 @@ def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path
     assert batches.log_end(found) == 2
 
 
-def test_a_log_of_nothing_that_can_be_has_no_end(tmp_path: Path):
+def test_a_log_of_nothing_that_can_be_has_no_end(tmp_path: Path) -> None:
     path = segment(tmp_path / FOLDER, [changed(DATA[0], base_offset=-1)])
     assert len(batches.scan([path]).headers) == 0
     assert segments.log_end([path]) == (0, [])
@@ -266,7 +266,7 @@ RESET = mirror_pid_reset(0)
         (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
     ],
 )
-def test_a_header_that_no_broker_writes_is_reported_and_stays(tmp_path: Path, data: bytes, said: str):
+def test_a_header_that_no_broker_writes_is_reported_and_stays(tmp_path: Path, data: bytes, said: str) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [data])])
     assert damage(found) == [("impossible-header", NAME, 0)]
     assert said in found.damage[0].detail
@@ -284,11 +284,11 @@ def test_a_header_that_no_broker_writes_is_reported_and_stays(tmp_path: Path, da
         changed(THREE, pid=-1, attributes=0, seq=-1, epoch=-1),
     ],
 )
-def test_headers_that_are_odd_and_right_are_no_damage(tmp_path: Path, data: bytes):
+def test_headers_that_are_odd_and_right_are_no_damage(tmp_path: Path, data: bytes) -> None:
     assert not batches.scan([segment(tmp_path / FOLDER, [data])]).damage
 
 
-def test_a_file_is_named_by_an_offset_or_by_nothing():
+def test_a_file_is_named_by_an_offset_or_by_nothing() -> None:
     names = {
         "00000000000000000020.log": 20,
         "7.log": 7,

@@ -1,5 +1,7 @@
 """What group coordinators write, from bytes: commits, and whether a group has members."""
 
+from __future__ import annotations
+
 import struct
 
 import pytest
@@ -36,22 +38,22 @@ CLASSIC = struct.pack(">h", 2) + text("g")
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize(("members", "named"), [(2, True), (0, True), (0, False)])
-def test_a_classic_group_has_members_or_none(version, members, named):
+def test_a_classic_group_has_members_or_none(version: int, members: int, named: bool) -> None:
     found = group_entry(record(CLASSIC, classic(version, members, named=named)))
     assert found == GroupMembers(offset=5, group="g", member="", present=members > 0)
 
 
-def test_a_group_that_was_deleted_has_no_members():
+def test_a_group_that_was_deleted_has_no_members() -> None:
     assert group_entry(record(CLASSIC, None)) == GroupMembers(offset=5, group="g", member="", present=False)
 
 
 @pytest.mark.parametrize(("value", "present"), [(b"\0\0", True), (None, False)])
-def test_a_member_of_a_group_of_the_new_protocol_comes_and_goes(value, present):
+def test_a_member_of_a_group_of_the_new_protocol_comes_and_goes(value: bytes | None, present: bool) -> None:
     found = group_entry(record(struct.pack(">h", 5) + text("g") + text("m-1"), value))
     assert found == GroupMembers(offset=5, group="g", member="m-1", present=present)
 
 
-def test_a_commit_and_one_that_is_taken_back():
+def test_a_commit_and_one_that_is_taken_back() -> None:
     key = struct.pack(">h", 1) + text("g") + text("A.t") + struct.pack(">i", 3)
     commit = GroupCommit(offset=5, group="g", topic="A.t", partition=3, committed=42)
     assert group_entry(record(key, struct.pack(">hq", 4, 42) + b"rest")) == commit
@@ -61,7 +63,7 @@ def test_a_commit_and_one_that_is_taken_back():
 
 
 @pytest.mark.parametrize("kind", [3, 4, 6, 7, 8, 17])
-def test_assignments_and_groups_of_other_kinds_are_left_out(kind):
+def test_assignments_and_groups_of_other_kinds_are_left_out(kind: int) -> None:
     assert group_entry(record(struct.pack(">h", kind) + text("g"), b"\0\0")) is None
 
 
@@ -76,12 +78,12 @@ def test_assignments_and_groups_of_other_kinds_are_left_out(kind):
     ],
     ids=["a newer version", "value ends early", "key ends early", "no key", "no member"],
 )
-def test_what_no_coordinator_writes_is_refused(key, value):
+def test_what_no_coordinator_writes_is_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(Undecodable):
         group_entry(record(key, value))
 
 
-def test_tagged_fields_are_passed_over():
+def test_tagged_fields_are_passed_over() -> None:
     """A state of version 1 in which each topic has a tagged field of three bytes."""
     value = struct.pack(">hqhib", 1, 9, 0, 1000, 1) + bytes([3])
     for topic in ("t", "u"):

@@ -37,7 +37,7 @@ BEFORE = [
 RESET = [(21, 21, 2, -1, ABORT, 13), (22, 22, -1, -1, OTHER_CONTROL, 13)]
 
 
-def test_what_the_readme_says_is_where_it_says():
+def test_what_the_readme_says_is_where_it_says() -> None:
     assert spans(log("1-before-stop", "A", 0)) == BEFORE
     assert spans(log("2-after-stop", "B", 0)) == BEFORE + RESET
     diverged = spans(log("3-diverged", "A", 0))
@@ -47,7 +47,7 @@ def test_what_the_readme_says_is_where_it_says():
     assert [row[:5] for row in own] == [(23, 25, 0, 0, DATA), (26, 26, 1, 0, DATA), (27, 27, 1, -1, COMMIT)]
 
 
-def test_old_producer_sessions_go_on_after_the_reset_on_the_failed_back_cluster():
+def test_old_producer_sessions_go_on_after_the_reset_on_the_failed_back_cluster() -> None:
     after = [row[:5] for row in spans(log("5-a-stopped", "A", 0)) if row[0] >= 29]
     assert after == [
         (29, 29, -1, -1, OTHER_CONTROL),
@@ -60,7 +60,7 @@ def test_old_producer_sessions_go_on_after_the_reset_on_the_failed_back_cluster(
 
 @pytest.mark.parametrize("moment", ["1-before-stop", "4-after-failback"])
 @pytest.mark.parametrize("partition", [0, 1])
-def test_source_and_mirror_have_the_same_columns(moment: str, partition: int):
+def test_source_and_mirror_have_the_same_columns(moment: str, partition: int) -> None:
     a, b = log(moment, "A", partition), log(moment, "B", partition)
     assert spans(a) == spans(b)
     assert a.headers.crc.tolist() == b.headers.crc.tolist()
@@ -68,7 +68,7 @@ def test_source_and_mirror_have_the_same_columns(moment: str, partition: int):
 
 
 @pytest.mark.parametrize("path", SEGMENTS, ids=lambda p: "-".join(p.parts[-4:-1]))
-def test_both_decoders_agree(path: Path):
+def test_both_decoders_agree(path: Path) -> None:
     found = batches.scan([path])
     columns, damage = records.decode(found)
     slow = list(reference.batches(path.read_bytes()))

@@ -78,7 +78,7 @@ written = st.builds(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(written, max_size=4))
-def test_fast_equals_reference_on_whole_batches(data: list[bytes]):
+def test_fast_equals_reference_on_whole_batches(data: list[bytes]) -> None:
     found = scanned(data)
     h = found.headers
     assert h.crc_ok.all()
@@ -92,7 +92,7 @@ def test_fast_equals_reference_on_whole_batches(data: list[bytes]):
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(written, st.data())
-def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st.DataObject):
+def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st.DataObject) -> None:
     body = bytearray(one[layout.HEADER_SIZE :])
     for _ in range(data.draw(st.integers(1, 3))):
         if body:
@@ -104,7 +104,7 @@ def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-def test_ours_and_foreign_records_in_every_codec(codec: str):
+def test_ours_and_foreign_records_in_every_codec(codec: str) -> None:
     data = [
         batch(10, [ours(7, 3), record(b"else"), ours(8, 3, 1)], codec=codec, pid=4, epoch=0, seq=0, transactional=True),
         marker(13, 1, pid=4, epoch=0),
@@ -116,17 +116,17 @@ def test_ours_and_foreign_records_in_every_codec(codec: str):
     assert [row[5] for row in rows] == [0, 0, 0, 2]
 
 
-def test_compressed_and_plain_batches_stay_in_file_order():
+def test_compressed_and_plain_batches_stay_in_file_order() -> None:
     data = [batch(i, [ours(i)], codec="gzip" if i % 2 else "none") for i in range(6)]
     assert [row[0] for row in fast(scanned(data))[0]] == list(range(6))
 
 
-def test_the_first_header_of_ours_with_the_right_size_counts():
+def test_the_first_header_of_ours_with_the_right_size_counts() -> None:
     headers = [(HEADER, b"short"), (HEADER, encode(5, 6, 0)), (HEADER, encode(9, 9, 0))]
     assert [row[1:3] for row in fast(scanned([batch(0, [record(b"v", headers=headers)])]))[0]] == [(5, 6)]
 
 
-def test_the_digest_sees_everything_but_the_offset():
+def test_the_digest_sees_everything_but_the_offset() -> None:
     base = Plain(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=1000)
 
     def digest(plain: Plain, offset: int = 0) -> int:
@@ -147,7 +147,7 @@ def test_the_digest_sees_everything_but_the_offset():
     assert len({same, *(digest(other) for other in others)}) == len(others) + 1
 
 
-def test_the_digest_is_published_fnv_1a():
+def test_the_digest_is_published_fnv_1a() -> None:
     plain = struct.pack(">qi", 5, -1) + struct.pack(">i", 1) + b"v" + struct.pack(">i", 0)
     state = 14695981039346656037
     for byte in plain:
@@ -156,12 +156,12 @@ def test_the_digest_is_published_fnv_1a():
     assert row[3] % 2**64 == state
 
 
-def test_log_append_time_is_every_records_time():
+def test_log_append_time_is_every_records_time() -> None:
     rows, _ = fast(scanned([batch(0, [record(b"a", timestamp=1), record(b"b", timestamp=2)], log_append_time=77)]))
     assert [row[4] for row in rows] == [77, 77]
 
 
-def test_compacted_batches_keep_their_offsets():
+def test_compacted_batches_keep_their_offsets() -> None:
     rows, damage = fast(scanned([batch(100, [ours(1, delta=3), ours(2, delta=9)], last_delta=20)]))
     assert [row[0] for row in rows] == [103, 109]
     assert not damage
@@ -183,14 +183,14 @@ def test_compacted_batches_keep_their_offsets():
         (batch(0, [ours(1)], attributes=codecs.SNAPPY), "unreadable-records"),
     ],
 )
-def test_records_that_cannot_be_read_are_damage_and_the_next_batch_is_read(data: bytes, kind: str):
+def test_records_that_cannot_be_read_are_damage_and_the_next_batch_is_read(data: bytes, kind: str) -> None:
     found = scanned([data, batch(50, [ours(9)])])
     rows, damage = fast(found)
     assert [row[:2] for row in rows] == [(50, 9)]
     assert damage == [kind]
 
 
-def test_a_corrupt_batch_yields_no_record():
+def test_a_corrupt_batch_yields_no_record() -> None:
     good = batch(0, [ours(1)])
     bad = bytearray(batch(1, [ours(2)]))
     bad[-1] ^= 1
@@ -199,13 +199,13 @@ def test_a_corrupt_batch_yields_no_record():
     assert not damage, "the scan reported the corrupt batch already"
 
 
-def test_parcels_of_inflated_batches_are_bounded_and_complete(monkeypatch: pytest.MonkeyPatch):
+def test_parcels_of_inflated_batches_are_bounded_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_PARCEL", 1000)
     data = [batch(i * 10, [ours(i * 10 + j) for j in range(10)], codec="zstd") for i in range(30)]
     assert [row[1] for row in fast(scanned(data))[0]] == list(range(300))
 
 
-def test_our_header_layout_is_what_the_kernel_reads():
+def test_our_header_layout_is_what_the_kernel_reads() -> None:
     assert LAYOUT.size == 20
     numbers = random.Random(1)
     pairs = [(numbers.getrandbits(62), numbers.getrandbits(62)) for _ in range(20)]

@@ -12,7 +12,7 @@ from linkflap.harness.log import batches, records, segments
 from tests.kafka_log import COMMIT, batch, changed, marker, ours, record, segment
 
 
-def many(tmp_path, **how):
+def many(tmp_path: Path, **how: str):
     """Two segments of some batches each, with markers between."""
     data, offset = [], 0
     for number in range(40):
@@ -30,7 +30,7 @@ def many(tmp_path, **how):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("window", [1, 700, 5000])
-def test_windows_change_nothing(tmp_path, monkeypatch, codec, window):
+def test_windows_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, window: int) -> None:
     paths = many(tmp_path, codec=codec)
     whole = batches.scan(paths)
     decoded, damage = records.decode(whole)
@@ -51,14 +51,14 @@ def test_windows_change_nothing(tmp_path, monkeypatch, codec, window):
     assert (len(damage), len(decoded)) == (0, 120)
 
 
-def test_an_empty_log_has_no_span(tmp_path):
+def test_an_empty_log_has_no_span(tmp_path: Path) -> None:
     log = batches.scan([])
     assert list(records.spans(log)) == []
     assert not records.holds_ours(log, records.FirstRecords())
     assert len(records.decode(log)[0]) == 0
 
 
-def test_what_was_let_go_is_read_again(tmp_path):
+def test_what_was_let_go_is_read_again(tmp_path: Path) -> None:
     log = batches.scan(many(tmp_path))
     before = log.segments[0].data.copy()
     log.segments[0].let_go(0, len(before))
@@ -72,14 +72,14 @@ def has_ours(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
-def test_one_record_of_ours_in_any_batch_is_noticed(tmp_path, codec):
+def test_one_record_of_ours_in_any_batch_is_noticed(tmp_path: Path, codec: str) -> None:
     strangers = [batch(number, [record(b"x")], codec=codec) for number in range(5)]
     mine = [batch(5, [ours(7)], codec=codec), batch(6, [record(b"y")], codec=codec)]
     assert not has_ours(segment(tmp_path / "a-0", strangers))
     assert has_ours(segment(tmp_path / "b-0", [*strangers, *mine]))
 
 
-def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path):
+def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path: Path) -> None:
     data = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
     log = batches.scan([segment(tmp_path / "t-0", data)])
     codecs = records.unknown_codecs(log)

@@ -10,11 +10,11 @@ LAYERS = runpy.run_path(str(ROOT / "docs" / "make_layers.py"))
 MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
 
 
-def test_the_map_is_current():
+def test_the_map_is_current() -> None:
     assert (ROOT / "docs" / "map.md").read_text() == MAKE["render"](), "run: python docs/make_map.py > docs/map.md"
 
 
-def test_every_package_is_on_the_map():
+def test_every_package_is_on_the_map() -> None:
     packages = {
         str(init.parent.relative_to(ROOT))
         for top in ("harness", "chaos", "topologies", "spark_verify")
@@ -23,7 +23,7 @@ def test_every_package_is_on_the_map():
     assert packages <= set(MAKE["PACKAGES"])
 
 
-def test_every_module_says_what_it_promises():
+def test_every_module_says_what_it_promises() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for top in ("harness", "chaos", "topologies", "spark_verify", "benchmarks")
@@ -33,6 +33,6 @@ def test_every_module_says_what_it_promises():
     assert silent == []
 
 
-def test_the_layers_of_the_design_are_those_that_are_checked():
+def test_the_layers_of_the_design_are_those_that_are_checked() -> None:
     page = (ROOT / "docs" / "design.md").read_text()
     assert page == LAYERS["render"](page), "run: python docs/make_layers.py"

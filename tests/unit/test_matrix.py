@@ -11,6 +11,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
+from tests.faithful.mutations.base import Mutation
 from tests.faithful.spec import SHAPES, spec
 from tests.faithful.stories import story
 from tests.oracles.checks import beside
@@ -19,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 KINDS = {f"{check.name}/{kind.name}" for check in REGISTRY.values() for kind in check.anomalies}
 
 
-def test_every_kind_of_anomaly_is_produced_by_a_mutation():
+def test_every_kind_of_anomaly_is_produced_by_a_mutation() -> None:
     produced = set().union(*(mutation.must for mutation in CATALOGUE.values()))
     assert KINDS - produced == set(), "give each a mutation in tests/faithful/mutations"
 
 
 @pytest.mark.parametrize("mutation", CATALOGUE.values(), ids=lambda mutation: mutation.name)
-def test_a_mutation_names_what_there_is(mutation):
+def test_a_mutation_names_what_there_is(mutation: Mutation) -> None:
     assert mutation.must <= KINDS
     assert mutation.may <= KINDS | set(REGISTRY)
     assert mutation.unknown <= {*REGISTRY, *NAMES}
@@ -33,18 +34,18 @@ def test_a_mutation_names_what_there_is(mutation):
     assert mutation.verdict != "invalid" or mutation.must, "what must make the run invalid?"
 
 
-def test_what_may_be_found_beside_has_a_reason():
+def test_what_may_be_found_beside_has_a_reason() -> None:
     assert {each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may} <= beside().keys(), (
         "say it as BESIDE in the check's reference"
     )
 
 
-def test_the_page_is_what_the_catalogue_says():
+def test_the_page_is_what_the_catalogue_says() -> None:
     stale = "write it anew: python -m tests.faithful.matrix > docs/matrix.md"
     assert (ROOT / "docs" / "matrix.md").read_text() == render(), stale
 
 
-def test_the_generator_shares_no_code_with_what_it_tests():
+def test_the_generator_shares_no_code_with_what_it_tests() -> None:
     sources = [path for path in (ROOT / "tests" / "faithful").rglob("*.py") if path.name != "matrix.py"]
     for path in (*sources, ROOT / "tests" / "kafka_log.py"):
         nodes = list(ast.walk(ast.parse(path.read_text())))
@@ -56,7 +57,7 @@ def test_the_generator_shares_no_code_with_what_it_tests():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_seed_is_a_run_byte_for_byte(tmp_path, shape):
+def test_a_seed_is_a_run_byte_for_byte(tmp_path: Path, shape: str) -> None:
     one, two = (story(spec(7, shape=shape)).write(tmp_path / name) for name in ("one", "two"))
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())

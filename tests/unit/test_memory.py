@@ -43,14 +43,14 @@ def assembled(root: Path) -> PartitionView:
     return view(planned, TOPIC, 0, batches)
 
 
-def test_a_view_holds_columns(runs: tuple[Path, Path]):
+def test_a_view_holds_columns(runs: tuple[Path, Path]) -> None:
     few, many = (read(run) for run in runs)
     grew = peak(lambda: view(many[0], TOPIC, 0, many[1])) - peak(lambda: view(few[0], TOPIC, 0, few[1]))
     assert grew / MORE < HELD
 
 
 @pytest.mark.parametrize("check", REGISTRY.values(), ids=REGISTRY)
-def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: Check, monkeypatch: pytest.MonkeyPatch):
+def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inconsistent_offset, "AT_ONCE", 1000)
     monkeypatch.setattr(logs, "_AT_ONCE", 1000)
     few, many = map(assembled, runs)
@@ -58,7 +58,7 @@ def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: C
 
 
 @pytest.mark.parametrize("part", history_rows.PARTS)
-def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_rows, "_ROWS_AT_ONCE", 64)
     few, many = (peak(lambda run=run: [len(batch) for batch in history_rows.history_rows(run, part)]) for run in runs)
     assert many < 1.5 * few + 64 * (MANY - FEW)

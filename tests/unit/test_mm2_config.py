@@ -13,13 +13,13 @@ from linkflap.harness.model.topology import LinkSpec, topic_pattern
 LINK = LinkSpec(source="A", destination="B")
 
 
-def properties(**given):
+def properties(**given: str) -> dict[str, str]:
     return mm2_config.properties(
         mm2_config.options(given), LINK, source="a:1", destination="b:1", topics=topic_pattern(("A",)), replicas=3, port=4711
     )
 
 
-def test_defaults_read_committed_and_deliver_at_least_once():
+def test_defaults_read_committed_and_deliver_at_least_once() -> None:
     assert mm2_config.options({}) == mm2_config.Options(
         delivery="at-least-once", isolation="read_committed", groups=".*", tasks=2
     )
@@ -52,7 +52,7 @@ def test_defaults_read_committed_and_deliver_at_least_once():
         ({"tasks": 1.5}, "from 1 to 64"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(given, says):
+def test_a_wrong_option_is_named_with_what_is_allowed(given, says: str) -> None:
     with pytest.raises(InputError) as refused:
         mm2_config.options(given)
     assert says in str(refused.value)
@@ -76,21 +76,21 @@ def test_a_wrong_option_is_named_with_what_is_allowed(given, says):
         "(?=a).*",
     ],
 )
-def test_what_java_may_take_is_not_refused(groups):
+def test_what_java_may_take_is_not_refused(groups: str) -> None:
     assert mm2_config.options({"groups": groups}).groups == groups
 
 
-def test_a_connector_without_work_is_not_expected():
+def test_a_connector_without_work_is_not_expected() -> None:
     assert mm2_config.connectors(mm2_config.options({})) == ("MirrorSourceConnector", "MirrorCheckpointConnector")
     assert mm2_config.connectors(mm2_config.options({"groups": ""})) == ("MirrorSourceConnector",)
 
 
-def test_an_unknown_kind_is_named_with_the_kinds_there_are():
+def test_an_unknown_kind_is_named_with_the_kinds_there_are() -> None:
     with pytest.raises(InputError, match=r"no mirror 'mm1'.*mm2"):
         make_mirror(MirrorSpec(kind="mm1"), LINK, None, None)
 
 
-def test_the_source_is_read_through_the_link_and_the_destination_written_directly():
+def test_the_source_is_read_through_the_link_and_the_destination_written_directly() -> None:
     found = properties()
     assert (found["A.bootstrap.servers"], found["B.bootstrap.servers"]) == ("a:1", "b:1")
     assert found["A->B.topics"] == r"(A)\..*"
@@ -98,25 +98,25 @@ def test_the_source_is_read_through_the_link_and_the_destination_written_directl
     assert found["A->B.offset-syncs.topic.location"] == "target"
 
 
-def test_worker_settings_have_the_destination_prefix():
+def test_worker_settings_have_the_destination_prefix() -> None:
     """Without it MirrorMaker drops them silently, and offsets are flushed every 60 s."""
     found = properties()
     for name in ("offset.flush.interval.ms", "session.timeout.ms", "scheduled.rebalance.max.delay.ms", "plugin.discovery"):
         assert f"B.{name}" in found
 
 
-def test_every_internal_topic_has_the_replicas_of_the_destination():
+def test_every_internal_topic_has_the_replicas_of_the_destination() -> None:
     factors = {name: value for name, value in properties().items() if name.endswith("replication.factor")}
     assert len(factors) == 7
     assert set(factors.values()) == {"3"}
 
 
-def test_isolation_is_that_of_the_consumer_of_the_source():
+def test_isolation_is_that_of_the_consumer_of_the_source() -> None:
     assert properties()["A.consumer.isolation.level"] == "read_committed"
     assert properties(isolation="read_uncommitted")["A.consumer.isolation.level"] == "read_uncommitted"
 
 
-def test_exactly_once_is_transactional_and_has_an_internal_listener():
+def test_exactly_once_is_transactional_and_has_an_internal_listener() -> None:
     once = properties(delivery="exactly-once").items() - properties().items()
     assert dict(once) == {
         "B.exactly.once.source.support": "enabled",
@@ -128,20 +128,20 @@ def test_exactly_once_is_transactional_and_has_an_internal_listener():
     }
 
 
-def test_groups_are_synced_unless_there_are_none():
+def test_groups_are_synced_unless_there_are_none() -> None:
     assert properties(groups="app-.*")["A->B.groups"] == "app-.*"
     none = properties(groups="")
     assert none["A->B.emit.checkpoints.enabled"] == "false"
     assert "sync.group.offsets.enabled" not in none
 
 
-def test_properties_are_one_line_each():
+def test_properties_are_one_line_each() -> None:
     values = properties(delivery="exactly-once")
     lines = mm2_config.render(values).splitlines()
     assert [line.partition("=")[::2] for line in lines] == list(values.items())
 
 
-def test_a_worker_enters_secured_clusters_and_its_password_stays_in_a_file():
+def test_a_worker_enters_secured_clusters_and_its_password_stays_in_a_file() -> None:
     entry = Security(
         protocol="SASL_SSL",
         authority="/private/ca.pem",

@@ -18,7 +18,7 @@ from tests.unit.checks.histories import Log, view
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     for path in (*new_check.FILES, new_check.REGISTRY):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / new_check.REGISTRY).write_text((new_check.ROOT / new_check.REGISTRY).read_text())
@@ -34,7 +34,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def test_the_skeletons_are_a_check_that_finds_nothing_yet(root):
+def test_the_skeletons_are_a_check_that_finds_nothing_yet(root) -> None:
     before = dict(CATALOGUE)
     check, histories, reference, mutation = (loaded(path) for path in new_check.write("stale-copy", root)[:-1])
     try:
@@ -49,7 +49,7 @@ def test_the_skeletons_are_a_check_that_finds_nothing_yet(root):
         CATALOGUE.pop("stale-copy-broken", None)
 
 
-def test_the_registry_has_the_check_at_its_end(root):
+def test_the_registry_has_the_check_at_its_end(root) -> None:
     new_check.write("stale-copy", root)
     text = (root / new_check.REGISTRY).read_text()
     names = [line.strip().rstrip(",") for line in text.partition("import (\n")[2].partition(")\n")[0].splitlines()]
@@ -59,7 +59,7 @@ def test_the_registry_has_the_check_at_its_end(root):
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
-def test_the_skeletons_have_the_style_of_the_rest(root, command):
+def test_the_skeletons_have_the_style_of_the_rest(root, command: list[str]) -> None:
     for path in new_check.write("stale-copy", root):
         named = ["--stdin-filename", str(path.relative_to(root)), "-"]
         done = subprocess.run(
@@ -70,12 +70,12 @@ def test_the_skeletons_have_the_style_of_the_rest(root, command):
 
 
 @pytest.mark.parametrize("name", ["Stale", "stale_copy", "stale copy", ""])
-def test_a_name_that_cannot_be_is_refused(root, name):
+def test_a_name_that_cannot_be_is_refused(root, name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a check"):
         new_check.write(name, root)
 
 
-def test_nothing_is_written_over(root):
+def test_nothing_is_written_over(root) -> None:
     new_check.write("stale-copy", root)
     with pytest.raises(ValueError, match=r"stale_copy\.py is there already"):
         new_check.write("stale-copy", root)

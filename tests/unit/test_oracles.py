@@ -30,11 +30,11 @@ COMMON = settings(
 )
 
 
-def test_every_check_has_a_reference():
+def test_every_check_has_a_reference() -> None:
     assert {module.name for module in pkgutil.iter_modules(references.__path__)} == {name.replace("-", "_") for name in REGISTRY}
 
 
-def test_a_disagreement_is_reported():
+def test_a_disagreement_is_reported() -> None:
     """A history with records that nobody sent: a check that is silent, finds them elsewhere, or fewer, is noticed."""
     made = world(Random(3))
     log = made.logs["A", 0]
@@ -64,7 +64,7 @@ def agrees(name: str, random, changes: int) -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(COMMON, derandomize=True, max_examples=40)
 @given(random=RANDOM, changes=st.integers(1, 4))
-def test_a_check_and_its_reference_agree(name, random, changes):
+def test_a_check_and_its_reference_agree(name: str, random, changes) -> None:
     agrees(name, random, changes)
 
 
@@ -72,12 +72,12 @@ def test_a_check_and_its_reference_agree(name, random, changes):
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(COMMON, derandomize=False, max_examples=500)
 @given(random=RANDOM, changes=st.integers(0, 6))
-def test_a_check_and_its_reference_agree_on_very_many(name, random, changes):
+def test_a_check_and_its_reference_agree_on_very_many(name: str, random, changes) -> None:
     agrees(name, random, changes)
 
 
 @pytest.mark.nightly
-def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
+def test_every_kind_occurs_in_random_histories_and_everybody_agrees() -> None:
     """Of a seed each, so that what never occurs is seen here and nowhere else."""
     missing = {(name, kind.name) for name, check in REGISTRY.items() for kind in check.anomalies}
     wrong: list[str] = []
@@ -101,7 +101,7 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
 
 @settings(COMMON, derandomize=True, max_examples=40)
 @given(random=RANDOM)
-def test_nothing_is_found_in_a_faithful_history(random):
+def test_nothing_is_found_in_a_faithful_history(random) -> None:
     made = world(random)
     seen = with_own(made)
     # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.
@@ -120,7 +120,7 @@ def test_nothing_is_found_in_a_faithful_history(random):
         assert costs or {row.kind for row in rows if row.finding == "found"} <= again
 
 
-def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not():
+def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not() -> None:
     """A marker of which the coordinator says that it wrote it, and which is not there, is missing; one that records ask for may
     be in what is torn."""
     made = world(Random(3))

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark import job
@@ -15,7 +16,7 @@ from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement, findings
 from tests.oracles.happenings import world
-from tests.oracles.worlds import views
+from tests.oracles.worlds import World, views
 from tests.oracles.written import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -29,7 +30,7 @@ OF_ONE_PARTITION = {"_change_send"}
 """What a directory says of an operation as a whole."""
 
 
-def changed(seed: int):
+def changed(seed: int) -> tuple[World, list[str]]:
     random = Random(seed)
     made = world(random)
     kept = [c for c in changes.CHANGES if c.__name__ not in IN_MEMORY_ONLY]
@@ -38,7 +39,7 @@ def changed(seed: int):
     return made, done
 
 
-def judged(spark, folder: Path, seeds) -> list[str]:
+def judged(spark: SparkSession, folder: Path, seeds: range) -> list[str]:
     """In one job all runs; what differs from the references."""
     worlds = [changed(seed) for seed in seeds]
     roots = [write(made, folder / str(seed)) for (made, _), seed in zip(worlds, seeds, strict=True)]
@@ -61,11 +62,11 @@ def examined(rows: Iterable[FindingRow]) -> Counter[tuple[object, ...]]:
     return Counter((r.topic, r.partition, r.cluster, r.origin, r.count) for r in rows if r.finding == "examined")
 
 
-def test_random_runs_through_spark_are_what_the_references_say(spark, tmp_path):
+def test_random_runs_through_spark_are_what_the_references_say(spark: SparkSession, tmp_path: Path) -> None:
     assert judged(spark, tmp_path, range(RUNS)) == []
 
 
 @pytest.mark.nightly
-def test_very_many_random_runs_through_spark(spark, tmp_path):
+def test_very_many_random_runs_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     first = Random().randrange(10**6)
     assert judged(spark, tmp_path, range(first, first + 300)) == []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+from confluent_kafka.cimpl import KafkaError, Message
 
 import linkflap
 from linkflap.api.producer import _Flight
+from linkflap.harness.model.scenario import WorkloadSpec
 
 
-def record(flight: _Flight, topic: str, partition: int, uid: int):
+def record(flight: _Flight, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
     return flight.record(topic, partition, uid)
 
 
@@ -20,7 +25,7 @@ class Delivered:
         return self._offset
 
 
-def test_records_of_one_partition_with_consecutive_ids_are_one_group():
+def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     flight = _Flight(7, "transaction")
     reports = [record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])]
     planned = [(g.topic, g.partition, g.first_uid, g.count) for g in (each.planned() for each in flight.groups)]
@@ -31,7 +36,7 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group():
     assert flight.acked == 5
 
 
-def test_a_record_that_was_not_taken_is_refused_for_certain():
+def test_a_record_that_was_not_taken_is_refused_for_certain() -> None:
     flight = _Flight(7, "send")
     record(flight, "A.orders", 0, 3)
     flight.refuse()
@@ -41,7 +46,7 @@ def test_a_record_that_was_not_taken_is_refused_for_certain():
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
 @pytest.mark.parametrize("config", [{}, {"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": 5}])
-def test_an_address_of_no_world_is_refused(kind, config):
+def test_an_address_of_no_world_is_refused(kind: str, config: dict[str, str] | dict[str, int]) -> None:
     with pytest.raises(linkflap.InputError, match="leads to no cluster of this process"):
         getattr(linkflap, kind)({"group.id": "mine", **config})
 
@@ -61,7 +66,9 @@ def test_an_address_of_no_world_is_refused(kind, config):
         ({"workloads": [linkflap.WorkloadSpec(kind="readers", home="C")]}, "no cluster 'C'"),
     ],
 )
-def test_a_deployment_that_cannot_be_is_one_sentence_before_anything_starts(tmp_path, arguments, said):
+def test_a_deployment_that_cannot_be_is_one_sentence_before_anything_starts(
+    tmp_path: Path, arguments: dict[str, str] | dict[str, dict[str, int]] | dict[str, list[WorkloadSpec]], said: str
+) -> None:
     with pytest.raises(linkflap.InputError, match=said), linkflap.deploy(folder=tmp_path / "run", **arguments):
         pytest.fail("it started")
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ def examined(partition: int, count: int) -> FindingRow:
     )  # fmt: skip
 
 
-def test_nothing_is_left_out(tmp_path: Path):
+def test_nothing_is_left_out(tmp_path: Path) -> None:
     anomalies = [
         Anomaly(
             check="duplicate", kind="duplicate", cluster="B", topic="A.t", partition=0, offset=n,
@@ -41,7 +41,7 @@ def test_nothing_is_left_out(tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {parquet.FINDINGS_FILE, parquet.EXAMINED_FILE}
 
 
-def test_without_anomalies_the_columns_are_there(tmp_path: Path):
+def test_without_anomalies_the_columns_are_there(tmp_path: Path) -> None:
     parquet.write(tmp_path, [], [], run=str(tmp_path))
     assert pq.read_schema(tmp_path / parquet.FINDINGS_FILE).equals(parquet.FOUND)
     assert pq.read_schema(tmp_path / parquet.EXAMINED_FILE).equals(parquet.EXAMINED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.rundir import RunWriter
@@ -14,7 +16,7 @@ WHERE = {"cluster": "A", "topic": "A.t", "partition": 0}
 ROW = {"topic": "A.t", "partition": 0, "mirrored": 9, "promoted": 9}
 
 
-def reasons(tmp_path, *events):
+def reasons(tmp_path: Path, *events):
     """What of events.jsonl cannot be, as the plan of a run with these events says."""
     writer = RunWriter(tmp_path / "run", run())
     for kind, subject, data in events:
@@ -23,33 +25,33 @@ def reasons(tmp_path, *events):
     return [d.reason for d in plan(tmp_path / "run").damage if d.path == "events.jsonl"]
 
 
-def test_a_truncation_that_the_mirrors_journal_confirms(tmp_path):
+def test_a_truncation_that_the_mirrors_journal_confirms(tmp_path: Path) -> None:
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
     stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": 3, "cut_from": 5}]})
     assert not [r for r in reasons(tmp_path, truncated, stopped) if "truncation" in r]
 
 
 @pytest.mark.parametrize(("truncated_to", "truncated_from"), [(3, 5000), (2, 5)])
-def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path, truncated_to, truncated_from):
+def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path: Path, truncated_to: int, truncated_from: int) -> None:
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
     stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": truncated_to, "cut_from": truncated_from}]})
     said = f"a truncation of A.t-0 on A says (3, 5), its mirror ({truncated_to}, {truncated_from}) (offset, end)"
     assert said in reasons(tmp_path, truncated, stopped)
 
 
-def test_a_journal_that_truncated_nothing_says_nothing(tmp_path):
+def test_a_journal_that_truncated_nothing_says_nothing(tmp_path: Path) -> None:
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
     stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": -1, "cut_from": -1}, "torn"]})
     assert not [r for r in reasons(tmp_path, truncated, stopped) if "says" in r]
 
 
 @pytest.mark.parametrize("kind", ["promotion", "truncation"])
-def test_a_cluster_that_the_run_does_not_have(tmp_path, kind):
+def test_a_cluster_that_the_run_does_not_have(tmp_path: Path, kind: str) -> None:
     event = (kind, "B->A", {**WHERE, "cluster": "C", "offset": 3, "end": 5})
     assert f"a {kind} is of cluster 'C', and the run has A, B" in reasons(tmp_path, event)
 
 
-def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path):
+def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     began = writer.write(event("fault-start", "A->B", id="failover", fault="failover-forced"))
     refused = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
@@ -65,7 +67,9 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path)
     [("failover-forced", False, True), ("failover-forced", True, False), ("failover-planned", False, False)],
     ids=["killed, and nothing was promoted", "promoted", "drained, and nothing was promoted"],
 )
-def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(tmp_path, fault, promoted, dead):
+def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(
+    tmp_path: Path, fault: str, promoted: bool, dead: bool
+) -> None:
     writer = RunWriter(tmp_path / "run", run())
     began = writer.write(event("fault-start", "A->B", id="failover", fault=fault))
     if promoted:
@@ -74,12 +78,12 @@ def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(tmp_path
     assert plan(tmp_path / "run").facts.deaths == ({"A": began.time} if dead else {})
 
 
-def described(**changed):
+def described(**changed: str):
     row = {"topic": "A.orders", "partition": 0, "state": "MIRRORING", "mirrors": True, "lag": 3} | changed
     return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
 
 
-def test_what_a_mirror_said_of_itself(tmp_path):
+def test_what_a_mirror_said_of_itself(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     kind, subject, data = described()
     answered = writer.write(event(kind, subject, **data))
@@ -89,6 +93,6 @@ def test_what_a_mirror_said_of_itself(tmp_path):
     assert story.descriptions == (wanted,)
 
 
-def test_what_a_mirror_said_and_nobody_can_read(tmp_path):
+def test_what_a_mirror_said_and_nobody_can_read(tmp_path: Path) -> None:
     said = reasons(tmp_path, described(lag="much"))
     assert [reason for reason in said if reason.startswith("a mirror-described of A->B that cannot be read")]

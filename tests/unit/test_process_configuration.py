@@ -1,5 +1,7 @@
 """How a broker is configured: listeners, what they advertise, and how many copies there are."""
 
+from __future__ import annotations
+
 import itertools
 from pathlib import Path
 
@@ -23,14 +25,14 @@ def properties(text: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def test_every_joined_pair_has_listeners_in_both_directions():
+def test_every_joined_pair_has_listeners_in_both_directions() -> None:
     topology = chain("A", "B", "C")
     assert paths_into(topology, "A") == {"A->B": "LINK_B", "*->A": "ACCESS"}
     assert paths_into(topology, "B") == {"B->A": "LINK_A", "B->C": "LINK_C", "*->B": "ACCESS"}
     assert paths_into(topology, "C") == {"C->B": "LINK_B", "*->C": "ACCESS"}
 
 
-def test_a_round_trip_has_one_listener_for_both_of_its_links():
+def test_a_round_trip_has_one_listener_for_both_of_its_links() -> None:
     topology = Topology(
         clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
         links=(LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")),
@@ -38,7 +40,7 @@ def test_a_round_trip_has_one_listener_for_both_of_its_links():
     assert paths_into(topology, "A") == {"A->B": "LINK_B", "*->A": "ACCESS"}
 
 
-def test_names_that_kafka_cannot_tell_apart_are_refused():
+def test_names_that_kafka_cannot_tell_apart_are_refused() -> None:
     topology = Topology(
         clusters=tuple(ClusterSpec(name=name) for name in ("A", "b", "B")),
         links=(LinkSpec(source="A", destination="b"), LinkSpec(source="A", destination="B")),
@@ -57,7 +59,7 @@ def nodes(count: int) -> dict[int, BrokerPorts]:
     }
 
 
-def test_only_the_link_is_advertised_elsewhere_and_everything_is_on_loopback():
+def test_only_the_link_is_advertised_elsewhere_and_everything_is_on_loopback() -> None:
     found = properties(server_properties(2, nodes(3), Path("/data"), {}))
     assert "LINK_B://127.0.0.1:23" in found["listeners"].split(",")
     assert found["advertised.listeners"].split(",") == [
@@ -69,24 +71,24 @@ def test_only_the_link_is_advertised_elsewhere_and_everything_is_on_loopback():
 
 
 @pytest.mark.parametrize(("count", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
-def test_internal_topics_have_three_replicas_as_far_as_there_are_brokers(count, replicas, in_sync):
+def test_internal_topics_have_three_replicas_as_far_as_there_are_brokers(count: int, replicas: str, in_sync: str) -> None:
     found = properties(server_properties(1, nodes(count), Path("/data"), {}))
     assert found["transaction.state.log.replication.factor"] == found["offsets.topic.replication.factor"] == replicas
     assert found["transaction.state.log.min.isr"] == in_sync
 
 
-def test_ids_do_not_start_with_a_dash():
+def test_ids_do_not_start_with_a_dash() -> None:
     ids = {storage.fresh_id() for _ in range(500)}
     assert len(ids) == 500
     assert {len(text) for text in ids} == {22}
     assert not any(text.startswith("-") for text in ids)
 
 
-def test_a_template_without_a_checkpoint_is_refused(tmp_path):
+def test_a_template_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no readable bootstrap checkpoint"):
         storage.expected_features(tmp_path)
 
 
-def test_an_unknown_runtime_names_the_known_ones():
+def test_an_unknown_runtime_names_the_known_ones() -> None:
     with pytest.raises(InputError, match=f"there is no runtime 'cloud'; there (is|are) {', '.join(RUNTIMES)}"):
         runtime("cloud")

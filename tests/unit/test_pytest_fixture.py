@@ -31,7 +31,7 @@ _WRONG = {
 }
 
 
-def test_every_wrong_argument_is_one_sentence_said_once(pytester):
+def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pytester) -> None:
     tests = [f"@pytest.mark.linkflap({given})\ndef test_{n}(linkflap_run): pass\n" for n, given in enumerate(_WRONG)]
     tests += ['@pytest.mark.linkflap(topolgy="A->B")\ndef test_deployment(linkflap_deployment): pass\n']
     tests += ['@pytest.mark.linkflap("baseline")\ndef test_world(linkflap_world): pass\n']
@@ -63,14 +63,14 @@ def run(verdict: Verdict, *, again: Verdict = Verdict.VALID) -> FixtureRun:
     return first
 
 
-def test_a_valid_run_is_returned():
+def test_a_valid_run_is_returned() -> None:
     valid = run(Verdict.VALID)
     assert valid.require_valid() is valid
     assert valid.require_valid(unknown="skip") is valid
 
 
 @pytest.mark.parametrize("unknown", ["fail", "skip", "run-again"])
-def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unknown):
+def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unknown: str) -> None:
     with pytest.raises(pytest.fail.Exception) as failed:
         run(Verdict.INVALID).require_valid(unknown=unknown)
     said = str(failed.value)
@@ -78,7 +78,7 @@ def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unkno
     assert "run directory: x.run\nrun again: pytest test_it.py::test_it" in said
 
 
-def test_what_becomes_of_an_unknown_run_is_the_tests_to_say():
+def test_what_becomes_of_an_unknown_run_is_the_tests_to_say() -> None:
     with pytest.raises(pytest.fail.Exception, match="linkflap: unknown:"):
         run(Verdict.UNKNOWN).require_valid()
     with pytest.raises(pytest.skip.Exception, match="linkflap: unknown:"):

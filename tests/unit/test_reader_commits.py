@@ -1,6 +1,9 @@
 """A reader whose cluster is dead, with librdkafka's own consumer: it has no commit pending when it is discarded."""
 
+from __future__ import annotations
+
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,10 +18,10 @@ class Rows:
     def __init__(self) -> None:
         self.written = []
 
-    def polls(self, name):
+    def polls(self, name) -> Rows:
         return self
 
-    def write(self, row):
+    def write(self, row) -> None:
         self.written.append(row)
 
 
@@ -28,14 +31,14 @@ class Numbers:
 
 
 @pytest.fixture
-def refused():
+def refused() -> Iterator[str]:
     """An address on which nothing listens, held for as long as it is needed."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_a_dead_cluster_is_asked_for_no_commit(refused):
+def test_a_dead_cluster_is_asked_for_no_commit(refused: str) -> None:
     spec = WorkloadSpec(kind="readers", home="A", options={"group": "followers"})
     beside = {"clusters": {"A": refused}, "links": {}, "topics": {"A.t": 1}, "writer": Rows(), "seed": 1, "numbers": Numbers()}
     reader = readers.ReaderClient(context(spec, **beside), "readers-1", "A")

@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -28,7 +30,7 @@ ROW = GroupOffset(time=START, cluster="A", group="g", topic="A.t", partition=0, 
 NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or name a folder on another disk with --out"
 
 
-def refused(writer):
+def refused(writer: RunWriter) -> Appender[GroupOffset]:
     """An appender whose every write the kernel refuses, as on a disk without room."""
     folder = writer.root / "groups"
     folder.mkdir(exist_ok=True)
@@ -37,18 +39,18 @@ def refused(writer):
 
 
 @contextmanager
-def recorded(folder):
+def recorded(folder: Path) -> Iterator[RunWriter]:
     """As a run is recorded, with nothing that runs."""
     with run_end.written(folder, run()) as (writer, _), run_end.with_room(writer):
         yield writer
 
 
-def as_good_as_full(monkeypatch):
+def as_good_as_full(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimpleNamespace(f_bfree=1, f_bavail=1, f_frsize=4096, f_blocks=1000)
     monkeypatch.setattr(disk_full.os, "statvfs", lambda _: disk)
 
 
-def test_the_first_write_that_fails_ends_the_record(tmp_path):
+def test_the_first_write_that_fails_ends_the_record(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     writer.check()
     before = writer.groups("A")
@@ -67,7 +69,7 @@ def test_the_first_write_that_fails_ends_the_record(tmp_path):
     assert reader.events()[0] == []
 
 
-def test_a_disk_that_is_all_but_full_is_full(tmp_path, monkeypatch):
+def test_a_disk_that_is_all_but_full_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RunWriter(tmp_path / "run", run())
     as_good_as_full(monkeypatch)
     with pytest.raises(EnvironmentFailure, match=NO_SPACE):
@@ -76,14 +78,14 @@ def test_a_disk_that_is_all_but_full_is_full(tmp_path, monkeypatch):
         writer.close("failed")
 
 
-def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path, monkeypatch):
+def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RunWriter(tmp_path / "run", run())
     monkeypatch.setattr(disk_full.os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
     writer.check()
     writer.close("finished")
 
 
-def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
+def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path: Path) -> None:
     broken = disk_full.Breakage(tmp_path)
     rows: Appender[EventRow] = Appender(tmp_path / "rows.jsonl", broken)
     event = EventRow(time=1, kind="phase", subject="x", data={})
@@ -100,7 +102,7 @@ def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
     rows.close()
 
 
-def test_events_without_a_run_fail_where_they_are_written(tmp_path):
+def test_events_without_a_run_fail_where_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").symlink_to("/dev/full")
     events = rundir.EventLog(tmp_path / "events.jsonl")
     with pytest.raises(OSError, match="No space left"):
@@ -108,7 +110,7 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path):
     events.close()
 
 
-def test_what_cannot_be_written_whole_leaves_nothing(tmp_path):
+def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "run.json.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         rundir.write_whole(tmp_path / "run.json", b"x")
@@ -116,10 +118,12 @@ def test_what_cannot_be_written_whole_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("error", [SetupError("broker A/1 died by itself"), OSError(errno.EIO, "Input/output error")])
-def test_what_fails_on_a_full_disk_fails_for_that(tmp_path, monkeypatch, error):
+def test_what_fails_on_a_full_disk_fails_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: SetupError | OSError
+) -> None:
     folder = tmp_path / "run"
 
-    def fail():
+    def fail() -> None:
         with recorded(folder) as writer:
             (writer.logs / "a.log").touch()
             as_good_as_full(monkeypatch)
@@ -130,17 +134,17 @@ def test_what_fails_on_a_full_disk_fails_for_that(tmp_path, monkeypatch, error):
     assert msgspec.json.decode((folder / "run.json").read_bytes())["error"].startswith("no space left")
 
 
-def test_what_a_quota_refuses_has_no_space(tmp_path):
+def test_what_a_quota_refuses_has_no_space(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run"):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 
-def test_what_else_fails_is_reported_as_it_is(tmp_path):
+def test_what_else_fails_is_reported_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no such release"), recorded(tmp_path / "run"):
         raise SetupError("no such release")
 
 
-def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path):
+def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run") as writer:
         refused(writer).write(ROW)
 
@@ -160,11 +164,11 @@ UNTOLD = Watermark(
 )  # fmt: skip
 
 
-def sent(**changed):
+def sent(**changed: tuple[tuple[int, int, int]] | tuple[tuple[int, int]] | int) -> Operation:
     return replace(RETURNED, sends=(replace(SENT, **changed),))
 
 
-def fetched(*run):
+def fetched(*run: int) -> Poll:
     return replace(POLLED, fetched=(replace(POLLED.fetched[0], runs=(run,)),))
 
 
@@ -192,7 +196,7 @@ def fetched(*run):
         (RETURNED, replace(RETURNED, time=1 << 62), "after the run had ended"),
     ],
 )
-def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):
+def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good, bad, said: str) -> None:
     folder = {Operation: "operations", Poll: "polls", Watermark: "watermarks", GroupOffset: "groups"}[type(good)]
     writer = RunWriter(tmp_path / "run", run())
     rows = getattr(writer, folder)("A")
@@ -214,7 +218,7 @@ def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):
         ("failover", {"kind": "forced", "fault_time": -1, "open_transactions": 0}, "at `$.fault_time`"),
     ],
 )
-def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path, kind, data, said):
+def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path: Path, kind: str, data, said: str) -> None:
     writer = RunWriter(tmp_path / "run", run())
     append_row(writer.root, kind, "A->B", **data)
     writer.write(HostStall(seconds=-1))
@@ -227,8 +231,8 @@ def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path, k
 
 
 @pytest.mark.parametrize("wrong", [{"broker": 1 << 40}, {"log_start": -1}, {"high_watermark": -7}, {"compacted": 1 << 63}])
-def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path, wrong):
-    def of(broker, partition):
+def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path: Path, wrong: dict[str, int]) -> None:
+    def of(broker: int, partition: int) -> Bounds:
         return Bounds(
             cluster="A", broker=broker, topic="A.t", partition=partition, leader=broker == 1, alive=True,
             log_start=0, high_watermark=5, high_watermark_from="sampled",
@@ -243,7 +247,7 @@ def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_p
     assert damage[0].reason.startswith("entry 1 (of A A.t 0): ")
 
 
-def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path):
+def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path: Path) -> None:
     RunWriter(tmp_path / "run", run()).close("finished")
     path = tmp_path / "run" / "run.json"
     document = json.loads(path.read_text())
@@ -253,7 +257,7 @@ def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path):
     assert RunReader(tmp_path / "run").run.scenario.topics == TopicSpec()
 
 
-def test_how_topics_were_made_is_kept(tmp_path):
+def test_how_topics_were_made_is_kept(tmp_path: Path) -> None:
     topics = TopicSpec(partitions=3, replicas=1, config={"cleanup.policy": "compact"})
     written = replace(run(), scenario=replace(run().scenario, topics=topics))
     RunWriter(tmp_path / "run", written).close("finished")

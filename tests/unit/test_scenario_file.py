@@ -69,7 +69,7 @@ rpo_records = 100
 """
 
 
-def made(tmp_path, text=GOOD):
+def made(tmp_path: Path, text: str = GOOD):
     path = tmp_path / "mine.toml"
     path.write_text(text)
     return path
@@ -77,20 +77,20 @@ def made(tmp_path, text=GOOD):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("seed", [1, 1279])
-def test_every_built_in_scenario_is_written_and_read_back_as_it_was(name, seed, tmp_path):
+def test_every_built_in_scenario_is_written_and_read_back_as_it_was(name: str, seed: int, tmp_path: Path) -> None:
     built = scenario(name, Wish(seed=seed))
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
 
 
-def test_what_the_user_wished_is_in_the_file(tmp_path):
+def test_what_the_user_wished_is_in_the_file(tmp_path: Path) -> None:
     wish = Wish(seed=3, topology=parse("A:3->B->C"), mirror="mm2", mirror_options={"delivery": "exactly-once"}, duration=7.0)
     built = scenario("baseline", wish)
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
 
 
-def test_a_file_by_hand(tmp_path):
+def test_a_file_by_hand(tmp_path: Path) -> None:
     it = read(made(tmp_path), seed=42)
     assert (it.seed, it.about, it.duration) == (42, "mine, from mine.toml", 5.0)
     assert it.topology.cluster("A").config == {"transaction.max.timeout.ms": "30000", "auto.create.topics.enable": "true"}
@@ -104,7 +104,7 @@ def test_a_file_by_hand(tmp_path):
     assert read(made(tmp_path, render(it)), seed=0) == it
 
 
-def test_the_seed_of_the_file_stands_unless_another_is_chosen(tmp_path):
+def test_the_seed_of_the_file_stands_unless_another_is_chosen(tmp_path: Path) -> None:
     path = made(tmp_path, GOOD.replace("duration = 5.0", "duration = 5.0\nseed = 9"))
     assert read(path, seed=1).seed == 9
     assert read(path, seed=1, chosen=True).seed == 1
@@ -147,7 +147,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("before", "after", "says"), MISTAKES, ids=[after for _, after, _ in MISTAKES])
-def test_a_mistake_is_named_with_its_line(before, after, says, tmp_path):
+def test_a_mistake_is_named_with_its_line(before: str, after: str, says: str, tmp_path: Path) -> None:
     assert before in GOOD
     text = GOOD.replace(before, after, 1)
     line = text[: text.index(after)].count("\n") + 1
@@ -160,7 +160,7 @@ def test_a_mistake_is_named_with_its_line(before, after, says, tmp_path):
 @pytest.mark.parametrize(
     ("left_out", "says"), [("schema = 1", "schema is missing"), ('name = "mine"', "'name' is missing; add name = ")]
 )
-def test_what_is_missing_is_named(left_out, says, tmp_path):
+def test_what_is_missing_is_named(left_out: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         read(made(tmp_path, GOOD.replace(left_out, "", 1)), seed=1)
     assert f"mine.toml, line 1: {says}" in str(refused.value)
@@ -171,13 +171,13 @@ def test_what_is_missing_is_named(left_out, says, tmp_path):
     ["log.dirs", "advertised.listeners", "listener.name.client.ssl.keystore.location", "metric.reporters", "process.roles",
      "authorizer.class.name", "remote.log.storage.manager.class.path", "sasl.jaas.config", "node.id", "config.providers"],
 )  # fmt: skip
-def test_settings_that_no_scenario_may_change(setting, tmp_path):
+def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> None:
     text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = "x"')
     with pytest.raises(InputError, match="which no scenario may; leave it out"):
         read(made(tmp_path, text), seed=1)
 
 
-def test_what_is_no_scenario_file(tmp_path):
+def test_what_is_no_scenario_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no scenario file .*gone\.toml; linkflap run NAME --dry-run --save"):
         read(tmp_path / "gone.toml", seed=1)
     with pytest.raises(InputError, match=r"mine\.toml is not TOML: .*line 1.*; correct it there"):
@@ -192,7 +192,7 @@ def test_what_is_no_scenario_file(tmp_path):
         read(tmp_path / "large.toml", seed=1)
 
 
-def test_saving_overwrites_nothing(tmp_path):
+def test_saving_overwrites_nothing(tmp_path: Path) -> None:
     built = scenario("baseline", Wish(seed=1))
     path = made(tmp_path, "precious")
     with pytest.raises(InputError, match="exists, and --save overwrites nothing"):
@@ -202,7 +202,7 @@ def test_saving_overwrites_nothing(tmp_path):
         save(built, tmp_path / "no" / "folder.toml")
 
 
-def test_the_published_schema_is_current_and_knows_what_the_registries_know():
+def test_the_published_schema_is_current_and_knows_what_the_registries_know() -> None:
     assert SCHEMA.read_text() == json_schema(), "run: python docs/make_schema.py > docs/scenario.schema.json"
     tables = json.loads(json_schema())["$defs"]
     assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted((*workloads.KINDS, workloads.COMMAND))
@@ -227,13 +227,13 @@ def published():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(path, published):
+def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(path: Path, published) -> None:
     assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
     if "@KAFKA" not in path.read_text():  # a case, which names its release, has tests of its own
         assert read(path, seed=1).schedule
 
 
-def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(published, tmp_path):
+def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(published, tmp_path: Path) -> None:
     for name in SCENARIOS:
         save(scenario(name, Wish(seed=7)), tmp_path / f"{name}.toml")
         content = tomllib.loads((tmp_path / f"{name}.toml").read_text())
@@ -242,7 +242,7 @@ def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refus
     assert not published.is_valid(content)
 
 
-def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read():
+def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read() -> None:
     """What later versions have to read too: written once, and not made anew."""
     kept = ROOT / "tests" / "data" / "schema-1"
     assert [f.id for f in read(kept / "scenario.toml", seed=0).schedule] == ["away", "reverse", "home"]
@@ -252,11 +252,11 @@ def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read():
     assert SCHEMA_VERSION == FORMAT
 
 
-def run(*arguments):
+def run(*arguments: str | int):
     return linkflap.main(["run", *map(str, arguments)], standalone_mode=False)
 
 
-def test_the_command_reads_and_writes_files(tmp_path, capsys):
+def test_the_command_reads_and_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("baseline", "--seed", 5, "--runtime", "process", "--dry-run", "--save", tmp_path / "it.toml") == 0
     assert run(tmp_path / "it.toml", "--runtime", "process", "--dry-run", "--json") == 0
     last = capsys.readouterr().out.strip().splitlines()[-1]
@@ -273,6 +273,6 @@ def test_the_command_reads_and_writes_files(tmp_path, capsys):
         (["--save", "x.toml"], "--save writes a scenario instead of running it; add --dry-run"),
     ],
 )
-def test_options_that_a_file_does_not_take(arguments, says, tmp_path):
+def test_options_that_a_file_does_not_take(arguments: list[str], says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         run(made(tmp_path), "--runtime", "process", *arguments)

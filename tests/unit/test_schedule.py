@@ -10,6 +10,7 @@ import pytest
 
 from linkflap.chaos import schedule, schedule_checks, triggers
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.schedule import Player
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Bite
@@ -62,13 +63,13 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
         ([AWAY, FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0, duration=1, when="after:away")], "would start A/1"),
     ],
 )
-def test_a_schedule_that_cannot_be_played_is_refused(specs, says):
+def test_a_schedule_that_cannot_be_played_is_refused(specs: list[FaultSpec], says: str) -> None:
     with pytest.raises(InputError, match="fault") as refused:
         schedule_checks.check(specs, parse("A->B"))
     assert says in str(refused.value)
 
 
-def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_again():
+def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_again() -> None:
     again = [
         FaultSpec(id="reverse-2", fault="mirror-reverse", target="B->A", at=1.0, duration=0.0, when="after:home"),
         FaultSpec(id="away-2", fault="failover-forced", target="A->B", at=1.0, duration=0.0, when="after:reverse-2"),
@@ -82,26 +83,26 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
     schedule_checks.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
 
 
-def test_a_fault_that_follows_another_is_described_so():
+def test_a_fault_that_follows_another_is_described_so() -> None:
     assert schedule.describe([REVERSE])["reverse"] == "at  1.0 s for  0.0 s  mirror-reverse on A->B from the end of away on"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("seed", range(20))
-def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(name, seed):
+def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(name: str, seed: int) -> None:
     once = scenario(name, Wish(seed=seed))
     assert once == scenario(name, Wish(seed=seed))
     schedule_checks.check(once.schedule, once.topology)
 
 
-def test_different_seeds_give_different_schedules():
+def test_different_seeds_give_different_schedules() -> None:
     assert len({str(scenario("link-flap", Wish(seed=seed)).schedule) for seed in range(20)}) == 20
 
 
 class Events:
     """A recorder and a watcher that remember."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.events = []
         self.lock = threading.Lock()
 
@@ -110,17 +111,19 @@ class Events:
             self.events.append((event.kind, event.subject, event.row.data))
         return event
 
-    def fault_started(self, *_):
+    def fault_started(self, *_: object) -> None:
         pass
 
-    def fault_ended(self, *_):
+    def fault_ended(self, *_: object) -> None:
         pass
 
-    def of(self, kind):
+    def of(self, kind: str):
         return [data for known, _, data in self.events if known == kind]
 
 
-def played(monkeypatch, fault_class, *, when="always", stopping=False):
+def played(
+    monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], *, when: str = "always", stopping: bool = False
+) -> tuple[Events, Player]:
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
     world = SimpleNamespace(recorder=events, stopping=stopping)
@@ -133,13 +136,13 @@ def played(monkeypatch, fault_class, *, when="always", stopping=False):
 class Obedient:
     restores = True
 
-    def __init__(self, spec, world):
+    def __init__(self, spec, world) -> None:
         pass
 
-    def inject(self):
+    def inject(self) -> None:
         pass
 
-    def bite(self):
+    def bite(self) -> Bite:
         return Bite(bit=True, observable="it", measured=1, expected=1)
 
     def heal(self):
@@ -147,27 +150,27 @@ class Obedient:
 
 
 class Blunt(Obedient):
-    def inject(self):
+    def inject(self) -> None:
         raise FaultError("the knife is blunt")
 
 
 class Incurable(Obedient):
-    def heal(self):
+    def heal(self) -> None:
         raise FaultError("cannot be healed")
 
 
 class Defective(Obedient):
-    def bite(self):
+    def bite(self) -> None:
         raise ZeroDivisionError
 
 
-def test_a_fault_is_started_measured_healed_and_ended(monkeypatch):
+def test_a_fault_is_started_measured_healed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     events, _ = played(monkeypatch, Obedient)
     assert [kind for kind, _, _ in events.events] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
     assert events.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
 
 
-def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(monkeypatch):
+def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     began = now()
     events, player = played(monkeypatch, Obedient)
     looked = now()
@@ -175,29 +178,29 @@ def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
     assert schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended is None
 
 
-def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch):
+def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     events, _ = played(monkeypatch, Blunt)
     assert events.of("fault-bite")[0]["bit"] is False
     assert events.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
 
 
-def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(monkeypatch):
+def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     events, player = played(monkeypatch, Incurable)
     assert events.of("fault-heal") == [{"id": "cut", "healed": False, "checked": ["cannot be healed"]}]
     assert [str(failure) for failure in player.failures] == ["cannot be healed"]
 
 
-def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch):
+def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZeroDivisionError):
         played(monkeypatch, Defective)
 
 
-def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch):
+def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch: pytest.MonkeyPatch) -> None:
     events, _ = played(monkeypatch, Obedient, stopping=True)
     assert events.events == []
 
 
-def two_played(monkeypatch, first):
+def two_played(monkeypatch: pytest.MonkeyPatch, first: type[Obedient]) -> Events:
     """The first fault is of that class; the second follows it."""
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
@@ -208,21 +211,21 @@ def two_played(monkeypatch, first):
     return events
 
 
-def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch):
+def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     events = two_played(monkeypatch, Obedient)
     kinds = [(kind, data["id"]) for kind, _, data in events.events]
     assert kinds.index(("fault-end", "cut")) < kinds.index(("fault-start", "second"))
     assert kinds[-1] == ("fault-end", "second")
 
 
-def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch):
+def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch: pytest.MonkeyPatch) -> None:
     events = two_played(monkeypatch, Incurable)
     (bite,) = [data for data in events.of("fault-bite") if data["id"] == "second"]
     assert (bite["bit"], bite["measured"]) == (False, "fault cut, which it follows, was not played to its end")
     assert [data["id"] for data in events.of("fault-start")] == ["cut"]
 
 
-def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch):
+def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
     monkeypatch.setattr(triggers, "TRIGGERS", {"never": lambda spec, world: False})
     events, _ = played(monkeypatch, Obedient, when="never")
@@ -231,7 +234,7 @@ def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypa
     assert events.of("trigger")[0]["hit"] is False
 
 
-def overlapped(monkeypatch, fault_class, when):
+def overlapped(monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str):
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
     world = SimpleNamespace(recorder=events, stopping=False)
@@ -242,17 +245,17 @@ def overlapped(monkeypatch, fault_class, when):
     return [(kind, data["id"]) for kind, _, data in events.events if kind in ("fault-start", "fault-end", "trigger")]
 
 
-def test_a_fault_begins_during_another(monkeypatch):
+def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
     played = overlapped(monkeypatch, Obedient, "during:cut")
     assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
     assert ("trigger", "second") in played
 
 
-def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(monkeypatch):
+def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triggers, "TRIGGERS", {"late": lambda spec, world: late()})
     calls = []
 
-    def late():
+    def late() -> bool:
         calls.append(1)
         return len(calls) > 200  # looked at every 5 ms, and the other lasts 0.3 s
 

@@ -58,7 +58,7 @@ CHECKPOINT = bytes.fromhex(
         ("mtls+scram", "SASL_SSL", True),
     ],
 )
-def test_the_words_say_what_listeners_speak(text, protocol, names_clients):
+def test_the_words_say_what_listeners_speak(text: str, protocol: str, names_clients: bool) -> None:
     found = secured(text)
     assert (found.protocol, found.names_clients) == (protocol, names_clients)
     assert canonical("+".join(reversed(text.split("+")))) == text
@@ -78,19 +78,19 @@ def test_the_words_say_what_listeners_speak(text, protocol, names_clients):
         ("A{tls}:3->B", "':3->B' after A is neither an arrow nor a comma"),
     ],
 )
-def test_wrong_annotations_are_refused_in_one_sentence(text, sentence):
+def test_wrong_annotations_are_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)) as refused:
         parse(text)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["A{tls}->B", "A:3{tls+scram}->B{mtls}", "A@4.2.0:3{plain}->B->C{tls}", "A{scram}<->B{scram}"])
-def test_what_is_written_is_read_again(text):
+def test_what_is_written_is_read_again(text: str) -> None:
     assert arrows(parse(text)) == text
     assert [cluster.security for cluster in parse("pair{scram+tls}").clusters] == ["tls+scram"] * 2
 
 
-def test_one_value_gives_the_settings_of_every_client():
+def test_one_value_gives_the_settings_of_every_client() -> None:
     entry = Security(
         protocol="SASL_SSL", authority="/ca", identity="/me", mechanism="SCRAM-SHA-512", username="client", password="hidden"
     )
@@ -112,7 +112,7 @@ def test_one_value_gives_the_settings_of_every_client():
     assert OPEN.librdkafka() == OPEN.java() == {}
 
 
-def test_an_address_is_a_text_that_knows_how_it_is_entered():
+def test_an_address_is_a_text_that_knows_how_it_is_entered() -> None:
     reader, client = Security(protocol="SSL", username="reader"), Security(protocol="SSL", username="client")
     address = Address("h:1,h:2", client, {"reader": reader, "client": client})
     assert address == "h:1,h:2"
@@ -122,7 +122,7 @@ def test_an_address_is_a_text_that_knows_how_it_is_entered():
     assert security_of("h:1") == security_of(entered_by("h:1", "reader")) == security_of(beside("h:1", "h:2")) == OPEN
 
 
-def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_path):
+def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_path: Path) -> None:
     path = tmp_path / "bootstrap.checkpoint"
     path.write_bytes(CHECKPOINT)
     acl = first_records.Acl(user="reader", resource=first_records.TOPIC, name="A.", operation=3, pattern=first_records.PREFIXED)
@@ -138,7 +138,7 @@ def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_pat
     assert right[19:] == bytes([2, 3]) + b"A.\x04" + bytes([12]) + b"User:reader" + bytes([2]) + b"*" + bytes([3, 3, 0])
 
 
-def contexts(folder, *, expired: bool = False) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def contexts(folder: Path, *, expired: bool = False) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Of a server and of a client, of one authority."""
     authority = Authority(folder, "authority")
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
@@ -165,7 +165,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str, say: Piece
     return asyncio.run(both())
 
 
-def test_frames_pass_tls_whatever_their_size(tmp_path):
+def test_frames_pass_tls_whatever_their_size(tmp_path: Path) -> None:
     server, client = contexts(tmp_path)
     body = bytes(range(256)) * 4096
     frame = Pieces((len(body).to_bytes(4, "big"), b"", body[:10], body[10:]))
@@ -173,18 +173,18 @@ def test_frames_pass_tls_whatever_their_size(tmp_path):
 
 
 @pytest.mark.parametrize(("expired", "host"), [(True, "127.0.0.1"), (False, "example.org")])
-def test_a_certificate_that_is_not_valid_is_refused(tmp_path, expired, host):
+def test_a_certificate_that_is_not_valid_is_refused(tmp_path: Path, expired: bool, host: str) -> None:
     server, client = contexts(tmp_path, expired=expired)
     with pytest.raises(ssl.SSLCertVerificationError):
         shaken(server, client, host, Pieces((b"\0\0\0\0",)))
 
 
-def secrets(folder, security: str) -> ClusterSecrets:
+def secrets(folder: Path, security: str) -> ClusterSecrets:
     topology: Topology = parse(f"A{{{security}}}->B")
     return ClusterSecrets("A", topology, folder, {1: ("127.0.0.1", "localhost")})
 
 
-def test_passwords_are_in_files_of_this_user_alone(tmp_path):
+def test_passwords_are_in_files_of_this_user_alone(tmp_path: Path) -> None:
     made = secrets(tmp_path, "tls+plain")
     settings = made.settings(1, ["INTERNAL", "CLIENT", "CONTROLLER"], ["INTERNAL", "CONTROLLER"])
     password = security_of(made.entry("h:1", "client")).password
@@ -198,13 +198,13 @@ def test_passwords_are_in_files_of_this_user_alone(tmp_path):
     assert security_of(made.entry("h:1", "reader")).password != password
 
 
-def holds_for(path) -> set[str]:
+def holds_for(path: str) -> set[str]:
     certificate = x509.load_pem_x509_certificates(Path(path).read_bytes())[0]
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {*map(str, names.get_values_for_type(x509.IPAddress)), *names.get_values_for_type(x509.DNSName)}
 
 
-def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path):
+def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path: Path) -> None:
     made = secrets(tmp_path, "tls+scram")
     before = security_of(made.inner("h:1"))
     made.serve_at("10.201.0.9")
@@ -218,7 +218,7 @@ def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path):
     assert security_of(made.inner("h:1")) == after
 
 
-def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(tmp_path):
+def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(tmp_path: Path) -> None:
     made = secrets(tmp_path, "tls")
     assert probe.first_words("127.0.0.1:1") == probe.API_VERSIONS
     greeting = probe.first_words(made.inner("127.0.0.1:1"))
@@ -227,13 +227,13 @@ def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(t
     assert certificate.public_bytes(serialization.Encoding.DER) not in greeting
 
 
-def test_who_is_asked_nothing_needs_no_acls(tmp_path):
+def test_who_is_asked_nothing_needs_no_acls(tmp_path: Path) -> None:
     made = secrets(tmp_path, "tls")
     assert made.records == []
     assert "authorizer.class.name" not in made.settings(1, ["INTERNAL", "CLIENT"], ["INTERNAL"])
 
 
-def test_scram_users_and_acls_are_there_from_the_beginning(tmp_path):
+def test_scram_users_and_acls_are_there_from_the_beginning(tmp_path: Path) -> None:
     made = secrets(tmp_path, "scram")
     keys = [record[1] for record in made.records]
     assert keys.count(11) == 6

@@ -23,12 +23,12 @@ def some(seed: int) -> list[Send]:
 EVERY = [some(seed) for seed in range(6)]
 
 
-def test_every_field_has_a_column():
+def test_every_field_has_a_column() -> None:
     assert {f.name for f in fields(Send)} == {*NUMBERS, *WORDS, *ARRAYS}
 
 
 @pytest.mark.parametrize("sends", EVERY)
-def test_one_by_one_they_are_the_same(sends: list[Send]):
+def test_one_by_one_they_are_the_same(sends: list[Send]) -> None:
     columns = Sends.of(sends)
     assert len(columns) == len(sends)
     assert same(list(columns), sends)
@@ -38,7 +38,7 @@ def test_one_by_one_they_are_the_same(sends: list[Send]):
 
 
 @pytest.mark.parametrize("sends", EVERY)
-def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.MonkeyPatch):
+def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("linkflap.spark_verify.facts.send_columns._AT_ONCE", 3)
     rows = np.array(Random(5).sample(range(len(sends)), len(sends) // 2))
     chosen = [sends[row] for row in rows]
@@ -52,7 +52,7 @@ def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.Mo
         assert taken.says("ending", "commit", "none").tolist() == [s.ending in ("commit", "none") for s in chosen]
 
 
-def test_of_none_there_is_nothing():
+def test_of_none_there_is_nothing() -> None:
     nothing = Sends.of([])
     assert len(nothing) == 0
     assert not list(nothing)
@@ -62,7 +62,7 @@ def test_of_none_there_is_nothing():
     assert len(Gathering().sends()) == 0
 
 
-def test_what_comes_in_parts_is_put_in_order():
+def test_what_comes_in_parts_is_put_in_order() -> None:
     sends = some(4)
     gathering = Gathering()
     for part in (sends[3:][::-1], [replace(s, client="another") for s in sends[:3]]):

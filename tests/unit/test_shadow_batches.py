@@ -1,13 +1,16 @@
 """Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, split, and made."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
 from linkflap.harness.log import reference
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow.log import producer_ids
-from linkflap.harness.mirrors.shadow.log.batches import abort_marker, end_of, reset_marker, stamp, within
+from linkflap.harness.mirrors.shadow.log.batches import Stamped, abort_marker, end_of, reset_marker, stamp, within
 from linkflap.harness.mirrors.shadow.settings import Options
 from tests import kafka_log
 from tests.kafka_log import batch, record
@@ -24,17 +27,19 @@ def three() -> list[bytes]:
     ]
 
 
-def stamped(raw: bytes, position: int = 10, *, below: int = NEVER, ids=None, epoch: int = 20):
+def stamped(
+    raw: bytes, position: int = 10, *, below: int = NEVER, ids: Callable[[int], int] | None = None, epoch: int = 20
+) -> Stamped:
     return stamp(
         memoryview(bytearray(raw)), position=position, below=below, source_epoch=3, epoch_at=lambda _base, _epoch: epoch, ids=ids
     )
 
 
-def decoded(data) -> list[reference.Batch]:
+def decoded(data: bytes) -> list[reference.Batch]:
     return list(reference.batches(bytes(data)))
 
 
-def test_only_the_leader_epoch_changes():
+def test_only_the_leader_epoch_changes() -> None:
     raw = b"".join(three())
     made = stamped(raw)
     assert (made.base, made.end, made.top_producer) == (10, 16, 9)
@@ -44,7 +49,7 @@ def test_only_the_leader_epoch_changes():
     assert [dataclasses.replace(b, leader_epoch=20) for b in before] == after
 
 
-def test_what_was_before_the_position_and_a_partial_batch_are_left_out():
+def test_what_was_before_the_position_and_a_partial_batch_are_left_out() -> None:
     raw = b"".join(three())
     made = stamped(raw[:-3], position=12)
     assert [(b.base_offset, b.last_offset) for b in decoded(made.data)] == [(12, 12)]
@@ -52,14 +57,14 @@ def test_what_was_before_the_position_and_a_partial_batch_are_left_out():
     assert len(stamped(raw[:20]).data) == 0
 
 
-def test_batches_end_below_the_bound():
+def test_batches_end_below_the_bound() -> None:
     made = stamped(b"".join(three()), below=15)
     assert made.end == 13
     assert [b.base_offset for b in decoded(made.data)] == [10, 12]
 
 
 @pytest.mark.parametrize("name", ["negate", "complement", "region"])
-def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name):
+def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: str) -> None:
     ids = producer_ids.mapping(Options(producer_ids=name), "source")
     assert ids is not None
     raw = b"".join(three())
@@ -71,12 +76,12 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name):
 
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
-def test_a_second_hop_gives_the_first_ids_back(name):
+def test_a_second_hop_gives_the_first_ids_back(name: str) -> None:
     ids = producer_ids.mapping(Options(producer_ids=name), "source")
     assert [ids(ids(n)) for n in (0, 1, 5, 1 << 40)] == [0, 1, 5, 1 << 40]
 
 
-def test_negated_and_region_ids_are_negative_and_never_none():
+def test_negated_and_region_ids_are_negative_and_never_none() -> None:
     region = producer_ids.region("source")
     for n in (0, 1, 4711, (1 << 31) - 1):
         assert producer_ids.negate(n) < -1
@@ -87,11 +92,11 @@ def test_negated_and_region_ids_are_negative_and_never_none():
 
 
 @pytest.mark.parametrize("name", ["keep", "jump", "reset"])
-def test_other_strategies_leave_ids_alone(name):
+def test_other_strategies_leave_ids_alone(name: str) -> None:
     assert producer_ids.mapping(Options(producer_ids=name), "source") is None
 
 
-def test_an_abort_marker_is_a_coordinators():
+def test_an_abort_marker_is_a_coordinators() -> None:
     (made,) = decoded(abort_marker(42, epoch=5, producer_id=7, producer_epoch=2, coordinator_epoch=9))
     (known,) = decoded(kafka_log.marker(42, 0, pid=7, epoch=2, leader_epoch=5))
     assert made.crc_ok
@@ -101,7 +106,7 @@ def test_an_abort_marker_is_a_coordinators():
     assert (ours.key, ours.value) == (theirs.key, b"\0\0\0\0\0\x09")
 
 
-def test_a_reset_is_the_record_of_kip_1279():
+def test_a_reset_is_the_record_of_kip_1279() -> None:
     raw = reset_marker(3, epoch=5, source_cluster="MkU3OEVBNTcwNTJENDM2Qk")
     (made,) = decoded(raw)
     assert made.crc_ok
@@ -110,7 +115,7 @@ def test_a_reset_is_the_record_of_kip_1279():
     assert reference.control_type(0, made.body)[0] == reference.control_type(0, decoded(kafka_log.mirror_pid_reset(3))[0].body)[0]
 
 
-def test_as_many_batches_as_fit_and_one_in_any_case():
+def test_as_many_batches_as_fit_and_one_in_any_case() -> None:
     parts = three()
     whole = memoryview(b"".join(parts))
     two = len(parts[0]) + len(parts[1])
@@ -121,7 +126,7 @@ def test_as_many_batches_as_fit_and_one_in_any_case():
     assert bytes(within(whole, 1 << 20, at_least_one=True)) == bytes(whole)
 
 
-def test_stamped_batches_are_read_from_the_middle_and_truncated():
+def test_stamped_batches_are_read_from_the_middle_and_truncated() -> None:
     made = stamped(b"".join(three()))
     assert [b.base for b in walk(made.from_offset(11))] == [10, 12, 15]
     assert [b.base for b in walk(made.from_offset(13))] == [15]

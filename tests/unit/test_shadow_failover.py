@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ TOPIC_PARTITION = ("A.t", 0)
 
 
 @pytest.fixture
-def settling(tmp_path, monkeypatch) -> Failover:
+def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
     monkeypatch.setattr(failover, "WAKE_SECONDS", 0.2)
     monkeypatch.setattr(failover, "LEAVE_SECONDS", 0.5)
     real = {"INTERNAL": {broker: "127.0.0.1:1" for broker in (1, 2, 3)}}
@@ -61,11 +62,11 @@ def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1
     return asyncio.run(play())
 
 
-def test_the_longest_live_replica_is_the_log(settling):
+def test_the_longest_live_replica_is_the_log(settling: Failover) -> None:
     assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
 
 
-def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling):
+def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: Failover) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT")]
@@ -73,7 +74,7 @@ def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling):
     assert note.appended == [(7, "ABORT")]
 
 
-def test_what_was_noted_and_nobody_has_was_not_appended(settling):
+def test_what_was_noted_and_nobody_has_was_not_appended(settling: Failover) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]
@@ -81,23 +82,23 @@ def test_what_was_noted_and_nobody_has_was_not_appended(settling):
     assert note.appended == [(7, "ABORT")]
 
 
-def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling):
+def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling: Failover) -> None:
     assert settle(settling, ({1: 7, 2: 7}, 0), ({3: 7}, 5)) == 7
     assert settling._log.partitions[TOPIC_PARTITION].leader_epoch == 5
     assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2, 3}
 
 
-def test_a_replica_that_does_not_wake_is_left_behind(settling):
+def test_a_replica_that_does_not_wake_is_left_behind(settling: Failover) -> None:
     assert settle(settling, ({1: 7, 2: 9}, 0)) == 9
     assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2}
 
 
-def test_replicas_that_have_much_to_copy_are_waited_for(settling, monkeypatch):
+def test_replicas_that_have_much_to_copy_are_waited_for(settling: Failover, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 2)
     assert settle(settling, ({1: 300, 2: 0, 3: 300}, 0), most=1) == 300
 
 
-def test_replicas_that_stand_still_are_not(settling, monkeypatch):
+def test_replicas_that_stand_still_are_not(settling: Failover, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 0.5)
     with pytest.raises(DeadlineExceeded, match=r"the replicas of A\.t-0 have not settled and stood still for 0\.5 s"):
         settle(settling, ({1: 100, 2: 0, 3: 100}, 0), most=0)

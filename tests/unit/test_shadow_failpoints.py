@@ -1,5 +1,7 @@
 """A shadow stops where a test wants it, once, and goes on when it is released."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
@@ -11,7 +13,7 @@ from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.model.errors import InputError
 
 
-async def returns(steps: Steps, step) -> bool:
+async def returns(steps: Steps, step: str) -> bool:
     try:
         await asyncio.wait_for(steps.reach(step), 0.05)
     except TimeoutError:
@@ -19,7 +21,7 @@ async def returns(steps: Steps, step) -> bool:
     return True
 
 
-def test_it_stops_nowhere_unless_it_is_asked_to():
+def test_it_stops_nowhere_unless_it_is_asked_to() -> None:
     async def play() -> None:
         steps = Steps.of({})
         assert [step for step in STEPS if not await returns(steps, step)] == []
@@ -28,7 +30,7 @@ def test_it_stops_nowhere_unless_it_is_asked_to():
 
 
 @pytest.mark.parametrize("wanted", STEPS)
-def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted):
+def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: str) -> None:
     async def play() -> None:
         steps = Steps.of({PAUSE_AT: wanted})
         standing = [asyncio.create_task(steps.reach(wanted)) for _ in range(2)]
@@ -43,7 +45,7 @@ def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted):
     asyncio.run(play())
 
 
-def test_a_step_that_there_is_not_is_named():
+def test_a_step_that_there_is_not_is_named() -> None:
     with pytest.raises(InputError, match=f"{PAUSE_AT} is 'settle', no step of a shadow; it must be one of planned, registered"):
         Steps.of({PAUSE_AT: "settle"})
 
@@ -60,7 +62,7 @@ def test_a_step_that_there_is_not_is_named():
         (0, -1, 0),
     ],
 )
-def test_a_follower_counts_up_to_where_its_log_is_this_one(offset, last_epoch, agreed):
+def test_a_follower_counts_up_to_where_its_log_is_this_one(offset: int, last_epoch: int, agreed: int) -> None:
     partition = Partition(
         topic="t", number=0, note=PartitionNote(), epochs=Lineage([(1, 0), (3, 5)]), source_epochs=Lineage(), leader_epoch=3
     )

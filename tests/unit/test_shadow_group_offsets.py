@@ -10,7 +10,7 @@ from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 
 
-def partition(**state) -> Partition:
+def partition(**state: int) -> Partition:
     return Partition(topic="t", number=0, note=PartitionNote(), epochs=Lineage(), source_epochs=Lineage(), **state)
 
 
@@ -24,11 +24,11 @@ def partition(**state) -> Partition:
         (30, 40, 35, 35),  # the mirror has not got to the source's log start yet
     ],
 )
-def test_at_least_the_log_start_and_at_most_what_the_mirror_has(committed, start, end, wanted):
+def test_at_least_the_log_start_and_at_most_what_the_mirror_has(committed: int, start: int, end: int, wanted: int) -> None:
     assert clamped(committed, partition(start=start), end) == wanted
 
 
-def test_how_far_a_mirror_has_got_is_unknown_until_its_followers_have_said():
+def test_how_far_a_mirror_has_got_is_unknown_until_its_followers_have_said() -> None:
     """A shadow that was started again would else take every group back to the beginning."""
     p = partition(leader_epoch=4, end=100)
     assert reached(p) is None

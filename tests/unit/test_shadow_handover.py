@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from tests.shadows import config
 
 
-def handing(folder, monkeypatch, *, leader: int) -> Handover:
+def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Handover:
     """A destination whose only partition has this leader, and that refuses configs."""
     monkeypatch.setattr(handover, "WITHIN_SECONDS", 0.2)
     mirrored = MirroredLog(config(), Journal(folder))
@@ -44,7 +45,9 @@ def handing(folder, monkeypatch, *, leader: int) -> Handover:
         (1000, "A.t-0 could not be handed over in 0.2 s; see the brokers' logs"),
     ],
 )
-def test_a_partition_is_named_only_while_it_is_not_handed_over(tmp_path, monkeypatch, leader, sentence):
+def test_a_partition_is_named_only_while_it_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leader: int, sentence: str
+) -> None:
     made = handing(tmp_path, monkeypatch, leader=leader)
     with pytest.raises(DeadlineExceeded) as raised:
         asyncio.run(made.run(lambda _: frozenset()))

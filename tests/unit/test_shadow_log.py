@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.mirrors.shadow.journal import Journal
@@ -14,7 +16,7 @@ FRAME = 1 << 20
 
 
 @pytest.fixture
-def mirrored(tmp_path, monkeypatch) -> MirroredLog:
+def mirrored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirroredLog:
     monkeypatch.setattr(mirrored_log, "BUDGET_BYTES", 3 * FRAME)
     return MirroredLog(config(), Journal(tmp_path))
 
@@ -32,14 +34,14 @@ def read(mirrored: MirroredLog, sizes: dict[int, int]) -> bytearray:
     return frame
 
 
-def test_a_frame_counts_whole_and_once(mirrored):
+def test_a_frame_counts_whole_and_once(mirrored: MirroredLog) -> None:
     read(mirrored, {0: 10, 1: FRAME - 10})
     assert (mirrored.memory(), mirrored.held) == (FRAME, FRAME)
     mirrored.partitions["t", 1].drop_window(0)
     assert (mirrored.memory(), mirrored.held) == (FRAME, 10)
 
 
-def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_used(mirrored):
+def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_used(mirrored: MirroredLog) -> None:
     used = read(mirrored, {0: 10, 1: FRAME - 10})
     for _ in range(3):
         read(mirrored, {2: 100})
@@ -50,7 +52,7 @@ def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_use
     assert mirrored.partitions["t", 0].window[0].frame is used
 
 
-def test_frames_that_are_in_use_stay(mirrored):
+def test_frames_that_are_in_use_stay(mirrored: MirroredLog) -> None:
     for _ in range(4):
         read(mirrored, {0: FRAME // 2, 1: FRAME // 2})
     assert mirrored.memory() == 4 * FRAME == mirrored.held

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -59,7 +60,7 @@ class Controller:
 
 
 @pytest.mark.parametrize("answers", [0, 1], ids=["before it is fenced", "while it is fenced"])
-def test_a_shadow_whose_controller_moves_while_epochs_are_raised_is_not_left_fenced(tmp_path, answers):
+def test_a_shadow_whose_controller_moves_while_epochs_are_raised_is_not_left_fenced(tmp_path: Path, answers: int) -> None:
     async def play() -> None:
         controller = Controller()
         async with controller.listening() as port:

@@ -1,5 +1,7 @@
 """One mirrored partition: its window, its followers, and its end."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.harness.mirrors.shadow.group_offsets import clamped
@@ -34,7 +36,7 @@ def partition() -> Partition:
     return made
 
 
-def test_it_is_read_from_anywhere_in_the_window(partition):
+def test_it_is_read_from_anywhere_in_the_window(partition: Partition) -> None:
     everything = b"".join(map(one, range(10)))
     assert read(partition, 0, 1 << 20) == (everything, 10)
     assert read(partition, 7, 1 << 20) == (everything[7 * len(one(0)) :], 10)
@@ -43,7 +45,7 @@ def test_it_is_read_from_anywhere_in_the_window(partition):
     assert read(partition, 10, 1 << 20) == (b"", 10)
 
 
-def test_what_every_live_follower_has_is_released_and_not_read_again(partition):
+def test_what_every_live_follower_has_is_released_and_not_read_again(partition: Partition) -> None:
     partition.heard(1, 7, 0)
     partition.release()
     assert (partition.window_start, partition.held) == (5, 5 * len(one(0)))
@@ -54,7 +56,7 @@ def test_what_every_live_follower_has_is_released_and_not_read_again(partition):
     assert partition.window_start == 5
 
 
-def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(partition):
+def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(partition: Partition) -> None:
     partition.heard(1, 7, 0)
     partition.heard(2, 4, 0)
     assert partition.advance()
@@ -66,14 +68,14 @@ def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_
     assert not partition.advance()
 
 
-def test_a_follower_of_another_epoch_does_not_count(partition):
+def test_a_follower_of_another_epoch_does_not_count(partition: Partition) -> None:
     partition.heard(1, 7, 3)
     assert partition.live() == {}
     assert not partition.advance()
 
 
 @pytest.mark.parametrize("end", [0, 3, 5, 8, 10])
-def test_a_truncation_leaves_what_ends_below_it(partition, end):
+def test_a_truncation_leaves_what_ends_below_it(partition: Partition, end: int) -> None:
     partition.heard(1, 10, 0)
     partition.advance()
     partition.served = 10
@@ -82,7 +84,7 @@ def test_a_truncation_leaves_what_ends_below_it(partition, end):
     assert read(partition, 0, 1 << 20) == (b"".join(map(one, range(end))), end)
 
 
-def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(partition):
+def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(partition: Partition) -> None:
     assert partition.ready
     partition.raise_to = 1
     assert not partition.ready
@@ -93,6 +95,6 @@ def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(par
 @pytest.mark.parametrize(
     ("committed", "expected"), [(5, 5), (0, 2), (12, 8)], ids=["within", "below the log start", "beyond the end"]
 )
-def test_group_offsets_are_clamped(partition, committed, expected):
+def test_group_offsets_are_clamped(partition: Partition, committed: int, expected: int) -> None:
     partition.start = 2
     assert clamped(committed, partition, 8) == expected

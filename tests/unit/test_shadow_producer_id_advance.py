@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -55,13 +56,13 @@ class Ids:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_id_advance, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(producer_id_advance, "BLOCK_SECONDS", 0.2)
 
 
 @pytest.fixture
-def mirrored(tmp_path) -> MirroredLog:
+def mirrored(tmp_path: Path) -> MirroredLog:
     real = {"INTERNAL": {broker: str(broker) for broker in BROKERS}}
     made = MirroredLog(config(real=real), Journal(tmp_path))
     made.brokers = frozenset(BROKERS)
@@ -89,7 +90,7 @@ def finished(mirrored: MirroredLog, ids: Ids) -> float:
     return time.monotonic() - began
 
 
-def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(mirrored):
+def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(mirrored: MirroredLog) -> None:
     """It had a block of its own: the source's ids are in it."""
     ids = Ids()
     assert ids.draw(3) == 0
@@ -102,7 +103,7 @@ def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
     assert min(ids.draw(broker) for broker in BROKERS) >= 7 + MARGIN
 
 
-def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(mirrored):
+def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(mirrored: MirroredLog) -> None:
     ids = Ids()
     kept(mirrored, ids, AHEAD)
     mirrored.journal.notes.top_producer = AHEAD - 2 * MARGIN
@@ -110,7 +111,7 @@ def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(mirror
     assert min(ids.draw(broker) for broker in BROKERS) > 2 * AHEAD - 2 * MARGIN
 
 
-def test_a_failover_asks_nobody_who_was_drained(mirrored, tmp_path):
+def test_a_failover_asks_nobody_who_was_drained(mirrored: MirroredLog, tmp_path: Path) -> None:
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
     kept(mirrored, ids, 7 + MARGIN)
@@ -122,7 +123,7 @@ def test_a_failover_asks_nobody_who_was_drained(mirrored, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["still", "cut"])
-def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mirrored, how):
+def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mirrored: MirroredLog, how: str) -> None:
     ids = Ids()
     for broker in BROKERS:
         ids.draw(broker)
@@ -134,7 +135,7 @@ def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mi
     assert ids.draw(1) >= 5000 + MARGIN
 
 
-def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored):
+def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored: MirroredLog) -> None:
     ids = Ids()
     ids.draw(3)
     ids.still.add("3")
@@ -147,7 +148,7 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored):
     assert ids.draw(3) >= 7 + MARGIN
 
 
-def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(mirrored):
+def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(mirrored: MirroredLog) -> None:
     ids = Ids()
     ids.still.update(map(str, BROKERS))
     mirrored.journal.notes.top_producer = 7
@@ -156,13 +157,13 @@ def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(mir
     assert mirrored.journal.notes.undrained == {}
 
 
-def test_a_log_without_producer_ids_asks_nothing(mirrored):
+def test_a_log_without_producer_ids_asks_nothing(mirrored: MirroredLog) -> None:
     ids = Ids()
     finished(mirrored, ids)
     assert (ids.next, ids.left) == (0, {})
 
 
-def test_only_a_jump_jumps(mirrored, tmp_path):
+def test_only_a_jump_jumps(mirrored: MirroredLog, tmp_path: Path) -> None:
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
     keeping = replace(mirrored.config, options=Options(producer_ids="keep"))

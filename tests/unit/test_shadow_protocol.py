@@ -11,10 +11,12 @@ import contextlib
 import struct
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from linkflap.harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
 from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
@@ -34,12 +36,12 @@ FETCHES, CLIENT_FETCHES = (15, 16, 17, 18), range(4, 19)
 BATCHES = b"".join(batch(offset, [record(b"x" * 20)]) for offset in range(4))
 
 
-async def nothing_behind(*_) -> bytes:
+async def nothing_behind(*_: object) -> bytes:
     return b""
 
 
 @pytest.fixture
-def leader(tmp_path) -> Leader:
+def leader(tmp_path: Path) -> Leader:
     """Leads one partition of four records in epoch 3, which began at offset 2."""
     journal = Journal(tmp_path)
     journal.notes.topics[TOPIC] = TopicNote(source_id=str(ID), destination_id=str(ID))
@@ -84,7 +86,7 @@ def ask(leader: Leader, key: int, api: str, version: int, body):
 
 
 @pytest.mark.parametrize("version", FETCHES)
-def test_followers_of_every_release_are_given_batches_and_the_high_watermark(leader, version):
+def test_followers_of_every_release_are_given_batches_and_the_high_watermark(leader: Leader, version: int) -> None:
     answer = ask(leader, FETCH, "fetch", version, fetch(version))
     assert (answer.error_code, answer.session_id) == (Error.none, 0)
     (row,) = answer.responses[0].partitions
@@ -110,7 +112,9 @@ def test_followers_of_every_release_are_given_batches_and_the_high_watermark(lea
         ({"epoch": 2}, Error.not_leader_or_follower, (-1, -1)),
     ],
 )
-def test_followers_learn_where_they_diverge(leader, version, asked, error, divergence):
+def test_followers_learn_where_they_diverge(
+    leader: Leader, version: int, asked: dict[str, int], error: ErrorCode, divergence: tuple[int, int]
+) -> None:
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, **asked)).responses[0].partitions
     assert row.error_code == error
     assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == divergence
@@ -118,7 +122,7 @@ def test_followers_learn_where_they_diverge(leader, version, asked, error, diver
 
 
 @pytest.mark.parametrize("version", FETCHES)
-def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader, version):
+def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader: Leader, version: int) -> None:
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, broker=-1)).responses[0].partitions
     assert row.error_code == Error.not_leader_or_follower
     assert not leader.find(fetch(version).topics[0], version, NUMBER).followers
@@ -126,7 +130,7 @@ def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader, versi
 
 @pytest.mark.parametrize("version", [9, 10, 11])
 @pytest.mark.parametrize(("timestamp", "offset"), [(-1, 4), (-2, 0)])
-def test_ends_are_reported(leader, version, timestamp, offset):
+def test_ends_are_reported(leader: Leader, version: int, timestamp: int, offset: int) -> None:
     m = messages.request("list_offsets", version)
     row = m.ListOffsetsPartition(partition_index=NUMBER, current_leader_epoch=3, timestamp=timestamp)
     fields = {"timeout": timedelta(seconds=1)} if version >= 10 else {}
@@ -138,7 +142,7 @@ def test_ends_are_reported(leader, version, timestamp, offset):
 
 
 @pytest.mark.parametrize(("epoch", "known", "end"), [(1, 1, 2), (2, 1, 2), (3, 3, 4), (9, -1, -1)])
-def test_epoch_ends_are_reported(leader, epoch, known, end):
+def test_epoch_ends_are_reported(leader: Leader, epoch: int, known: int, end: int) -> None:
     m = messages.request("offset_for_leader_epoch", 4)
     row = m.OffsetForLeaderPartition(partition=NUMBER, current_leader_epoch=3, leader_epoch=epoch)
     topic = m.OffsetForLeaderTopic(topic=TOPIC, partitions=(row,))
@@ -167,7 +171,7 @@ class Serving:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.problems.append(context))
         return self
 
-    async def __aexit__(self, *_) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._listeners.close()
         await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
@@ -206,7 +210,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("listener", ["INTERNAL", "CLIENT"])
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_frame_ends_its_connection_alone(leader, listener, data):
+def test_a_malformed_frame_ends_its_connection_alone(leader: Leader, listener: str, data: bytes) -> None:
     async def play() -> None:
         async with Serving(leader) as serving:
             await serving.closes(listener, data)
@@ -218,7 +222,7 @@ def test_a_malformed_frame_ends_its_connection_alone(leader, listener, data):
 @given(
     noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6), version=st.sampled_from(FETCHES)
 )
-def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader, noise, version):
+def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader: Leader, noise, version) -> None:
     frame = bytearray(messages.encode_request("fetch", version, 11, "broker", fetch(version))[4:])
     for at, value in noise:
         frame[at % (len(frame) - 8) + 8] = value
@@ -233,7 +237,7 @@ def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader, noise
 
 
 @pytest.mark.parametrize("version", CLIENT_FETCHES)
-def test_clients_of_every_version_are_sent_to_a_follower(leader, version):
+def test_clients_of_every_version_are_sent_to_a_follower(leader: Leader, version: int) -> None:
     asyncio.run(
         leader.answer(FETCH, 17, 1, messages.encode_request("fetch", 17, 1, "b", fetch(17, broker=2, offset=4, last=3))[4:])
     )
@@ -254,7 +258,7 @@ def test_clients_of_every_version_are_sent_to_a_follower(leader, version):
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_producers_of_every_version_are_refused(leader, version):
+def test_producers_of_every_version_are_refused(leader: Leader, version: int) -> None:
     m = messages.request("produce", version)
     named = {"topic_id": ID} if version >= 13 else {"name": TOPIC}
     data = m.TopicProduceData(partition_data=(m.PartitionProduceData(index=0, records=BATCHES),), **named)
@@ -271,7 +275,7 @@ def test_producers_of_every_version_are_refused(leader, version):
     assert row.error_code == Error.policy_violation
 
 
-def test_a_server_that_answers_rubbish_is_one_that_did_not_answer():
+def test_a_server_that_answers_rubbish_is_one_that_did_not_answer() -> None:
     async def play() -> None:
         async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(4)

@@ -11,13 +11,13 @@ PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}
 
 
-def picture(leader: int, *, live=(1, 2, 3), replicas=(1000, 1, 2, 3)) -> Picture:
+def picture(leader: int, *, live: tuple[int, ...] = (1, 2, 3), replicas: tuple[int, int, int, int] = (1000, 1, 2, 3)) -> Picture:
     led = Led(leader=leader, epoch=7, replicas=replicas, in_sync=(1000,))
     brokers = {broker: BROKERS[broker] for broker in (*live, 1000)}
     return Picture(brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})})
 
 
-def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never():
+def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never() -> None:
     readers = Readers()
     readers.look(picture(2), {})
     assert (readers.get(PARTITION).address, readers.get(PARTITION).epoch) == ("two:2", 7)
@@ -31,7 +31,7 @@ def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never():
     assert readers.get(PARTITION) is None
 
 
-def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
+def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() -> None:
     readers = Readers()
     asked = []
     for position in (5, 6, 6, 6, 7):
@@ -59,5 +59,7 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
         ([], True, -1),
     ],
 )
-def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(words, all_live, end):
+def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(
+    words: list[Divergence], all_live: bool, end: int
+) -> None:
     assert truncation_point(words, all_live=all_live) == end

@@ -1,5 +1,9 @@
 """What a scenario may say of the shadow mirror."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.mirrors.shadow import settings
@@ -8,7 +12,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from tests.shadows import config
 
 
-def test_defaults_are_the_first_choices():
+def test_defaults_are_the_first_choices() -> None:
     made = settings.options({})
     assert [getattr(made, name) for name in settings.CHOICES] == [values[0] for values in settings.CHOICES.values()]
     assert made == settings.Options()
@@ -22,27 +26,27 @@ def test_defaults_are_the_first_choices():
         ({"groups": "("}, r"option groups of mirror shadow is '\(', no regular expression"),
     ],
 )
-def test_what_there_is_not_is_named(given, message):
+def test_what_there_is_not_is_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         settings.options(given)
 
 
-def test_a_configuration_survives_the_file(tmp_path):
+def test_a_configuration_survives_the_file(tmp_path: Path) -> None:
     settings.write(config(), tmp_path)
     assert settings.read(tmp_path) == config()
 
 
-def test_a_folder_without_one_is_wrong_input(tmp_path):
+def test_a_folder_without_one_is_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no configuration of a shadow"):
         settings.read(tmp_path)
 
 
-def test_data_topics_of_the_homes_are_mirrored_and_the_canary():
+def test_data_topics_of_the_homes_are_mirrored_and_the_canary() -> None:
     topics = ["A.orders", "A.linkflap-canary", "B.orders", "A.checkpoints.internal", "__consumer_offsets"]
     assert [t for t in topics if config().mirrors(t)] == ["A.orders", "A.linkflap-canary"]
 
 
-def test_a_journal_is_found_again_and_a_torn_one_is_reported(tmp_path):
+def test_a_journal_is_found_again_and_a_torn_one_is_reported(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert journal.fresh
     journal.partition("t", 3).epochs = [(0, 0), (2, 7)]

@@ -35,7 +35,9 @@ def taken(end: int, *epochs: tuple[int, int]) -> TakenPartition:
         (((0, 15), (2, 50)), 90, taken(60, (0, 15), (2, 50)), 60),  # the log begins later
     ],
 )
-def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(rule, ours, end, left, truncated_to):
+def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(
+    rule: str, ours: tuple[tuple[int, int], ...], end: int, left: TakenPartition, truncated_to: int
+) -> None:
     assert failback_point("A.t-0", left, Lineage(ours), end, rule=rule) == truncated_to
 
 
@@ -48,14 +50,16 @@ def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(rule,
         (((4, 0),), 90, 0),  # nothing is left of it
     ],
 )
-def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncated_there_by_epoch(ours, end, common):
+def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncated_there_by_epoch(
+    ours: tuple[tuple[int, int], ...], end: int, common: int
+) -> None:
     left = taken(60, *FIVE_THEN_TWO)
     assert failback_point("A.t-0", left, Lineage(ours), end, rule="epoch") == common
     with pytest.raises(InputError, match=f"A.t-0 has only what is below offset {common} of what was mirrored up to 60"):
         failback_point("A.t-0", left, Lineage(ours), end, rule="offset")
 
 
-def test_two_logs_part_at_the_same_offset_whoever_is_asked():
+def test_two_logs_part_at_the_same_offset_whoever_is_asked() -> None:
     one, other = Lineage([(0, 0), (1, 10), (4, 30)]), Lineage([(0, 0), (2, 12), (3, 20)])
     assert parting(one, 50, other, 40) == parting(other, 40, one, 50) == 10
 
@@ -69,7 +73,7 @@ class Answers:
         self.lineage, self.end = lineage, end
         self.asked = 0
 
-    async def call(self, api, version, body, **_):
+    async def call(self, api, version, body, **_: object):
         m = messages.response(api, version)
         self.asked += 1
         (topic,) = body.topics
@@ -94,14 +98,14 @@ class Answers:
         ([(0, 0)], 0, 0),
     ],
 )
-def test_a_lineage_is_asked_for_epoch_by_epoch(entries, end, latest):
+def test_a_lineage_is_asked_for_epoch_by_epoch(entries: list[tuple[int, int]], end: int, latest: int) -> None:
     leader = Answers(Lineage(entries), end)
     found = asyncio.run(follower.epochs_of(leader, {("t", 0): latest}))
     lineage, known_end = found["t", 0]
     assert (lineage.entries, known_end) == (entries, end)
 
 
-def test_a_log_that_begins_late_is_known_from_there_on():
+def test_a_log_that_begins_late_is_known_from_there_on() -> None:
     leader = Answers(Lineage([(5, 15), (6, 40)]), 60)
     lineage, end = asyncio.run(follower.epochs_of(leader, {("t", 0): 6}))["t", 0]
     assert end == 60
@@ -109,7 +113,7 @@ def test_a_log_that_begins_late_is_known_from_there_on():
     assert leader.asked <= 4
 
 
-def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts():
+def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts() -> None:
     check(MirrorSpec(kind="shadow"), reversible=True)
     check(MirrorSpec(kind="mm2"))
     with pytest.raises(

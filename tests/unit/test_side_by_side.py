@@ -9,23 +9,23 @@ import pytest
 from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
 
 
-def test_all_run_at_once():
+def test_all_run_at_once() -> None:
     together = threading.Barrier(3)
     side_by_side([lambda: together.wait(30)] * 3)
 
 
-def test_nothing_to_do():
+def test_nothing_to_do() -> None:
     side_by_side([])
 
 
-def test_the_first_error_does_not_wait_for_what_hangs():
+def test_the_first_error_does_not_wait_for_what_hangs() -> None:
     release, hung = threading.Event(), []
 
-    def hang():
+    def hang() -> None:
         hung.append(threading.current_thread())
         release.wait(60)
 
-    def fail():
+    def fail() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
@@ -35,14 +35,14 @@ def test_the_first_error_does_not_wait_for_what_hangs():
     release.set()
 
 
-def test_where_several_fail_the_same_error_is_raised_each_time():
+def test_where_several_fail_the_same_error_is_raised_each_time() -> None:
     later = threading.Event()
 
-    def first():
+    def first() -> None:
         later.wait(60)
         raise ValueError("first")
 
-    def second():
+    def second() -> None:
         later.set()
         raise ValueError("second")
 

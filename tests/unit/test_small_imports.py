@@ -22,14 +22,14 @@ _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
         ("linkflap.harness.mirrors.shadow.__main__", {*_SLOW, "numpy", "confluent_kafka"}),
     ],
 )
-def test_a_process_of_a_run_imports_no_more_than_it_needs(module, unwanted):
+def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
     program = f"import {module}, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert module in loaded
     assert not unwanted & set(loaded)
 
 
-def batches(seed):
+def batches(seed: int):
     """Bytes like those of a segment: lengths right, negative, too large or too small; magics right and wrong; torn at the end."""
     dice, data = random.Random(seed), bytearray()
     for _ in range(dice.randrange(40)):
@@ -42,7 +42,7 @@ def batches(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_batches_are_found_alike_by_the_interpreter_and_by_machine_code(seed):
+def test_batches_are_found_alike_by_the_interpreter_and_by_machine_code(seed: int) -> None:
     data = batches(seed)
     for begin, until in [(0, 16 << 20), (0, len(data) // 2)]:
         plain, plain_end = segments._sound(data, begin, until)

@@ -132,7 +132,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     window=st.sampled_from([1, 200, 1 << 20]),
     seed=st.integers(0, 1 << 30),
 )
-def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int):
+def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "_APART", piece)
         patch.setattr(records, "WINDOW", window)
@@ -155,7 +155,7 @@ def never(_: object) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("decoded", ["every", "ours", "none"])
 @pytest.mark.parametrize("what", ["ours", "theirs"])
-def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.MonkeyPatch, what: str, decoded: Decoded):
+def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.MonkeyPatch, what: str, decoded: Decoded) -> None:
     run = planned([captured(sound(tmp_path, 5, what=what), 1, records=decoded)])
     one = whole(run)
     assert sorted(c.piece for task in tasks(run) for c in task) == [0, 1, 2, 3, 4]
@@ -166,7 +166,7 @@ def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.Mo
     assert one.replicas[0].records.batch.tolist() == [n for n in range(15) for _ in range(2 * read)]
 
 
-def test_markers_alone_in_a_segment_hold_nobodys_records(tmp_path: Path, small: pytest.MonkeyPatch):
+def test_markers_alone_in_a_segment_hold_nobodys_records(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
     paths = sound(tmp_path, 2)
     paths.append(segment(tmp_path / "A.t-0", [marker(22, COMMIT, pid=1, epoch=0)], base_offset=22))
     run = planned([captured([*paths, segment(tmp_path / "A.t-0", [], base_offset=23)], 1, records="ours")])
@@ -176,7 +176,7 @@ def test_markers_alone_in_a_segment_hold_nobodys_records(tmp_path: Path, small: 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: pytest.MonkeyPatch, codec: str):
+def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: pytest.MonkeyPatch, codec: str) -> None:
     """Of compressed batches not all are asked: in a whole log as many as in its segments."""
     theirs = [batch(offset, [record(b"x")], codec=codec) for offset in range(20)]
     paths = [
@@ -189,7 +189,7 @@ def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: p
     assert same(found, whole(run).replicas[0])
 
 
-def test_damage_is_reported_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch):
+def test_damage_is_reported_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
     """Compressed batches are decoded after plain ones, of as many segments as are read at a time."""
     first = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
     data = batch(2, [record(b"z")])
@@ -200,7 +200,7 @@ def test_damage_is_reported_in_the_order_of_the_bytes(tmp_path: Path, small: pyt
     assert found == whole(run).replicas[0].damage
 
 
-def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(tmp_path: Path, small: pytest.MonkeyPatch):
+def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
     paths = sound(tmp_path, 3)
     segment(tmp_path / "A.t-0", [batch(27, [ours(1)]), batch(30, [ours(2)])], base_offset=22)
     segment(tmp_path / "A.t-0", [batch(20, [ours(3)])], base_offset=20)
@@ -211,7 +211,9 @@ def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(tmp_
 
 
 @pytest.mark.parametrize(("torn", "behind"), [(0, 0), (1, 16), (2, 22), (3, WHOLE)])
-def test_a_log_is_torn_from_behind_what_is_before_the_damage(tmp_path: Path, small: pytest.MonkeyPatch, torn: int, behind: int):
+def test_a_log_is_torn_from_behind_what_is_before_the_damage(
+    tmp_path: Path, small: pytest.MonkeyPatch, torn: int, behind: int
+) -> None:
     paths = sound(tmp_path, 3)
     if torn < len(paths):
         paths[torn].write_bytes(b"\1" * 61 + paths[torn].read_bytes())
@@ -220,7 +222,7 @@ def test_a_log_is_torn_from_behind_what_is_before_the_damage(tmp_path: Path, sma
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatch, gone: int):
+def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatch, gone: int) -> None:
     paths = sound(tmp_path, 3)
     run = planned([captured(paths, 1)])
     paths[gone].unlink()
@@ -230,7 +232,7 @@ def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatc
     assert any(f"{paths[gone].name} at byte 0: unreadable-file" in line for line in found.damage)
 
 
-def test_small_replicas_are_not_taken_apart_and_share_a_task(tmp_path: Path):
+def test_small_replicas_are_not_taken_apart_and_share_a_task(tmp_path: Path) -> None:
     run = planned([captured(sound(tmp_path / str(n), 2), n) for n in range(1, 6)])
     assert len(tasks(run)) == 2
     assert {(c.piece, len(c.paths)) for task in tasks(run) for c in task} == {(0, 2)}

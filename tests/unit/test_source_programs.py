@@ -8,7 +8,7 @@ from linkflap.spark_verify.read.assemble import _nameless
 from tests.unit.checks.histories import Log, poll, view
 
 
-def test_neither_in_the_logs_nor_in_what_readers_got():
+def test_neither_in_the_logs_nor_in_what_readers_got() -> None:
     seen: PartitionView = view([Log("A").data(1, 2), Log("B").data(1)], reads=[poll((1, 0), (2, 1))])
     bare = _nameless(seen)
     assert [r.records.uid.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]

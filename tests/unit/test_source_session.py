@@ -28,7 +28,7 @@ sys.stdin.read()
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path):
+def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as harness:
         assert harness.stdout is not None
@@ -62,7 +62,7 @@ except SetupError as error:
 """
 
 
-def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
+def test_a_java_that_fails_is_one_sentence(tmp_path: Path) -> None:
     """In a process of its own: in this one a session may be open, and there is one JVM per process."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -75,7 +75,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
     assert re.fullmatch(r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout), done.stdout
 
 
-def test_the_telling_line_of_a_trace():
+def test_the_telling_line_of_a_trace() -> None:
     trace = "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no run.json\n SQLSTATE"
     assert jvm.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
     assert jvm.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
@@ -86,13 +86,13 @@ def test_the_telling_line_of_a_trace():
     ("ends", "said"),
     [("kill -9 $$", "was killed by SIGKILL"), ("exit 3", "ran out of memory"), ("exit 1", "died with exit status 1")],
 )
-def test_a_jvm_that_died_is_said_to_have_died(ends, said, monkeypatch):
+def test_a_jvm_that_died_is_said_to_have_died(ends: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sh", "-c", ends]) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
         assert session.fate(Py4JError("An error occurred while calling o228.getResult")) == f"Spark's JVM {said}"
 
 
-def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch):
+def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
         assert session.fate(PySparkException("org.apache.spark.SparkException: no")) == "org.apache.spark.SparkException: no"

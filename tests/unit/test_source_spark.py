@@ -69,7 +69,7 @@ def crash(view: PartitionView) -> list[object]:
     raise ZeroDivisionError(f"partition {view.partition}")
 
 
-def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, tmp_path: Path):
+def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, tmp_path: Path) -> None:
     roots = [write_run(tmp_path / "one", Shape(transactions=30)), write_run(tmp_path / "two", Shape(partitions=3, codec="lz4"))]
     found = job.findings(spark, roots, [check("dump", dumped)])
     crossed = {(row.run, row.partition): pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found}
@@ -79,7 +79,7 @@ def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, 
     assert all(same(crossed[key], direct[key]) for key in direct)
 
 
-def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_run(tmp_path / "run", Shape(transactions=30))
     for path in sorted((root / "captures").glob("*/*/*/*/*.log")):
         data = [each for _, each in batches_in(path)]
@@ -93,7 +93,7 @@ def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_pat
     assert not any(replica.damage for view in crossed for replica in view.replicas)
 
 
-def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
+def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     checks = [check("kinds", every_kind, joined), check("crash", crash), check("plain", dumped)]
     found = job.findings(spark, [root], checks)
@@ -112,7 +112,7 @@ def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
     assert len([row for row in found if row.check == "plain"]) == 2, "a crash hides nobody else's findings"
 
 
-def test_partial_findings_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
+def test_partial_findings_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path) -> None:
     kept = replace(check("kept", columns, summed), measure=lambda _partial, _events: Measured(failovers=()))
     found = job.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
     for name in ("columns", "kept"):
@@ -121,7 +121,7 @@ def test_partial_findings_are_combined_with_those_that_they_belong_to(spark: Spa
     assert sorted(row.together for row in found if row.finding == "partial") == ["both", "both", "only 0", "only 1"]
 
 
-def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):
+def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     (root / "captures" / ENDED / "bounds.json").unlink()
     with (root / "operations" / "p1.jsonl").open("ab") as file:
@@ -132,7 +132,7 @@ def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):
     assert any(path.endswith("bounds.json") for path, _ in damage)
 
 
-def test_the_same_session_judges_again_after_the_bytes_changed(spark: SparkSession, tmp_path: Path):
+def test_the_same_session_judges_again_after_the_bytes_changed(spark: SparkSession, tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     counting = check("kinds", every_kind)
 

@@ -39,7 +39,7 @@ def write_bounds(root: Path, moment: str, found: list[Bounds]) -> None:
     path.write_bytes(msgspec.json.encode(found))
 
 
-def test_a_dead_cluster_is_judged_by_its_last_capture(root: Path):
+def test_a_dead_cluster_is_judged_by_its_last_capture(root: Path) -> None:
     planned = plan(root)
     assert not planned.damage
     assert {(r.bounds.cluster, r.moment) for r in planned.replicas} == {("A", DIED), ("B", ENDED)}
@@ -47,11 +47,11 @@ def test_a_dead_cluster_is_judged_by_its_last_capture(root: Path):
     assert {r.moment for r in plan(root).replicas} == {DIED, ENDED}
 
 
-def test_the_leader_speaks_for_its_cluster(root: Path):
+def test_the_leader_speaks_for_its_cluster(root: Path) -> None:
     assert {(r.bounds.cluster, r.bounds.broker) for r in plan(root).replicas if r.canonical} == {("A", 1), ("B", 1)}
 
 
-def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root: Path):
+def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root: Path) -> None:
     write_bounds(root, ENDED, [replace(b, leader=False) for b in bounds_of(root, ENDED)])
 
     def speaker() -> set[int]:
@@ -68,7 +68,7 @@ def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root
     assert speaker() == {1}, "the higher leader epoch, though shorter"
 
 
-def test_promotions_and_windows_come_from_events(root: Path):
+def test_promotions_and_windows_come_from_events(root: Path) -> None:
     planned = plan(root)
     (promotion,) = planned.promotions[TOPIC, 1]
     assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == ("A", "B", 20, "forced")
@@ -79,7 +79,7 @@ def test_promotions_and_windows_come_from_events(root: Path):
 @pytest.mark.parametrize(("lost", "ended"), [(("fault-end",), 8_500), (("fault-end", "fault-heal"), None)])
 def test_a_fault_whose_end_is_gone_ended_with_its_heal_and_the_record_is_damaged(
     root: Path, lost: tuple[str, ...], ended: int | None
-):
+) -> None:
     path = root / "events.jsonl"
     kept = [line for line in path.read_text().splitlines(keepends=True) if not any(f'"{kind}"' in line for kind in lost)]
     path.write_text("".join(kept))
@@ -89,12 +89,12 @@ def test_a_fault_whose_end_is_gone_ended_with_its_heal_and_the_record_is_damaged
     assert "fault f2 on B/1 began, and nothing says when it ended" in said
 
 
-def test_a_promotion_that_cannot_be_read_is_damage(root: Path):
+def test_a_promotion_that_cannot_be_read_is_damage(root: Path) -> None:
     append_events(root, [synthetic._event(1, "promotion", "A->B", cluster="B")])
     assert any("promotion of A->B" in d.reason for d in plan(root).damage)
 
 
-def test_missing_parts_are_damage(root: Path):
+def test_missing_parts_are_damage(root: Path) -> None:
     (root / "captures" / ENDED / "bounds.json").unlink()
     reasons = [d.reason for d in plan(root).damage]
     assert any("not finished" in reason for reason in reasons)
@@ -103,7 +103,7 @@ def test_missing_parts_are_damage(root: Path):
         plan(root / "nowhere")
 
 
-def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(root: Path):
+def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(root: Path) -> None:
     for path in (root / "captures").glob("*/bounds.json"):
         path.unlink()
     found = list(views(root))
@@ -112,7 +112,7 @@ def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(ro
     assert reasons == [f"no log of {TOPIC}-{p} on {c} was captured" for p in (0, 1) for c in "AB"]
 
 
-def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(root: Path):
+def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(root: Path) -> None:
     write_bounds(root, "0-earlier", [b for moment in (DIED, ENDED) for b in bounds_of(root, moment)])
     (root / "captures" / ENDED / "bounds.json").unlink()
     planned = plan(root)
@@ -120,7 +120,7 @@ def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(r
     assert any("cluster B is in no finished capture" in d.reason for d in planned.damage)
 
 
-def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Path):
+def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Path) -> None:
     path = root / "captures" / ENDED / "B" / "2" / f"{TOPIC}-0" / f"{0:020}.log"
     path.unlink()
     (found,) = [r for r in plan(root).replicas if r.damage]
@@ -128,21 +128,21 @@ def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Pa
     assert any(str(path.relative_to(root)) in d.reason for d in damage_of(next(iter(views(root)))))
 
 
-def test_group_offsets_are_rows_too(root: Path):
+def test_group_offsets_are_rows_too(root: Path) -> None:
     (root / "groups").mkdir()
     row = GroupOffset(time=7, cluster="B", group="g", topic=TOPIC, partition=1, offset=4)
     (root / "groups" / "B.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     assert [list(v.groups) for v in views(root)] == [[], [row]]
 
 
-def test_a_mirrors_own_topics_are_no_data():
+def test_a_mirrors_own_topics_are_no_data() -> None:
     assert is_data(TOPOLOGY, "A.orders")
     assert not is_data(TOPOLOGY, "A.checkpoints.internal")
     assert not is_data(TOPOLOGY, "__consumer_offsets")
     assert not is_data(TOPOLOGY, "heartbeats")
 
 
-def test_views_hold_what_the_slow_decoder_reads(root: Path):
+def test_views_hold_what_the_slow_decoder_reads(root: Path) -> None:
     found = list(views(root))
     assert [(v.topic, v.partition) for v in found] == [(TOPIC, 0), (TOPIC, 1)]
     for view in found:
@@ -168,7 +168,7 @@ def test_views_hold_what_the_slow_decoder_reads(root: Path):
         ]
 
 
-def test_sends_reads_and_watermarks(root: Path):
+def test_sends_reads_and_watermarks(root: Path) -> None:
     view = next(iter(views(root)))
     assert len(view.sends) == 10
     first = view.sends[0]
@@ -180,7 +180,7 @@ def test_sends_reads_and_watermarks(root: Path):
     assert view.watermarks["B"].high_watermark.tolist() == [0, 10, 20]
 
 
-def test_an_operation_that_never_returned_is_info(root: Path):
+def test_an_operation_that_never_returned_is_info(root: Path) -> None:
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
@@ -189,7 +189,7 @@ def test_an_operation_that_never_returned_is_info(root: Path):
     assert last.offsets.tolist() == [-1, -1, -1]
 
 
-def test_torn_bytes_and_lines_are_reported(root: Path):
+def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
     path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
     path.write_bytes(path.read_bytes()[:-5])
     view = next(iter(views(root)))
@@ -202,7 +202,7 @@ def test_torn_bytes_and_lines_are_reported(root: Path):
     assert damaged["topic"].to_pylist() == [""]
 
 
-def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_that_was_torn_since_is(root: Path):
+def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_that_was_torn_since_is(root: Path) -> None:
     path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
     path.write_bytes(path.read_bytes() + batch(10_000, [ours(1)])[:40])
     found = bounds_of(root, ENDED)
@@ -212,7 +212,7 @@ def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_t
     assert "torn-tail" in next(iter(views(root))).canonical()["B"].damage[0]
 
 
-def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list(views(root))
     monkeypatch.setattr(log_rows, "_BATCHES_AT_ONCE", 3)
     monkeypatch.setattr(log_rows, "_RECORDS_AT_ONCE", 4)
@@ -223,13 +223,13 @@ def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: str):
+def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: str) -> None:
     plain = next(iter(views(write_run(tmp_path / "plain")))).canonical()["B"].records
     packed = next(iter(views(write_run(tmp_path / codec, Shape(codec=codec))))).canonical()["B"].records
     assert packed.digest.tolist() == plain.digest.tolist()
 
 
-def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Path):
+def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Path) -> None:
     root = rounds.round_trip().write(tmp_path / "rounds")
     (view,) = views(root)
     assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
@@ -244,7 +244,7 @@ def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Pat
     assert (home.cluster, home.appended) == ("A", ())
 
 
-def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: Path):
+def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: Path) -> None:
     made = rounds.round_trip()
     names = {"1-away": "3-away", "2-end": "0-end"}
     made.logs = {(names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()}
@@ -256,17 +256,17 @@ def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: 
     assert {r.moment for r in view.replicas} == {"0-end"}
 
 
-def test_earlier_captures_of_a_cluster_that_never_followed_are_left_out(root: Path):
+def test_earlier_captures_of_a_cluster_that_never_followed_are_left_out(root: Path) -> None:
     write_bounds(root, "0-earlier", bounds_of(root, DIED))
     assert plan(root).earlier == []
 
 
-def test_a_truncation_that_cannot_be_read_is_damage(root: Path):
+def test_a_truncation_that_cannot_be_read_is_damage(root: Path) -> None:
     append_events(root, [synthetic._event(1, "truncation", "B->A", cluster="A")])
     assert any("truncation of B->A" in d.reason for d in plan(root).damage)
 
 
-def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Path):
+def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Path) -> None:
     made = rounds.round_trip()
     made.events = [e for e in made.events if e.subject != "B->A"]
     (view,) = views(made.write(tmp_path / "rounds"))
@@ -274,7 +274,7 @@ def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Pat
     assert [e.origin for e in eras(view.story, "A")] == ["native"]
 
 
-def test_operations_may_be_recorded_in_any_order(root: Path):
+def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
     whole = next(iter(views(root))).sends
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -293,7 +293,9 @@ def test_operations_may_be_recorded_in_any_order(root: Path):
         (lambda lines: [lines[1].replace(b'"number":', b'"number":7')], "1 returned and were never invoked, first 7"),
     ],
 )
-def test_operations_that_do_not_come_in_twos_are_reported(root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str):
+def test_operations_that_do_not_come_in_twos_are_reported(
+    root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str
+) -> None:
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))

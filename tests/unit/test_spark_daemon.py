@@ -49,18 +49,18 @@ def output_of(program: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
-def test_all_is_imported_in_one_thread_and_a_fork_can_use_it():
+def test_all_is_imported_in_one_thread_and_a_fork_can_use_it() -> None:
     assert output_of(IMPORTED) == "True 0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
-def test_where_a_library_starts_a_thread_sparks_own_daemon_takes_over():
+def test_where_a_library_starts_a_thread_sparks_own_daemon_takes_over() -> None:
     output_of(THREADED)
 
 
-def test_pandas_can_be_imported_later():
+def test_pandas_can_be_imported_later() -> None:
     assert output_of(LATER) == "1 2"
 
 
-def test_pandas_that_is_there_already_is_left_as_it_is():
+def test_pandas_that_is_there_already_is_left_as_it_is() -> None:
     assert output_of(BEFORE) == "3"

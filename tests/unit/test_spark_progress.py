@@ -14,16 +14,16 @@ from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, W
 class Tracker:
     """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None where it has none yet."""
 
-    def __init__(self, *stages):
+    def __init__(self, *stages: tuple[int, int, int]) -> None:
         self.stages = stages
 
-    def statusTracker(self):
+    def statusTracker(self) -> Tracker:
         return self
 
     def getActiveJobsIds(self):
         return [3] if self.stages else []
 
-    def getJobInfo(self, job):
+    def getJobInfo(self, job) -> SimpleNamespace:
         return SimpleNamespace(stageIds=[10 + n for n in reversed(range(len(self.stages)))])
 
     def getStageInfo(self, stage):
@@ -38,7 +38,7 @@ def lines(*looks):
     return said
 
 
-def test_the_furthest_stage_that_has_begun_is_reported():
+def test_the_furthest_stage_that_has_begun_is_reported() -> None:
     assert lines([], [None, None]) == []
     assert lines([(2, 5, 8), None, None]) == [(READ, 5, 8)]
     assert lines([(0, 8, 8), (1, 1, 4), None]) == [(JUDGED, 1, 4)]
@@ -46,7 +46,7 @@ def test_the_furthest_stage_that_has_begun_is_reported():
     assert lines([(0, 8, 8), (0, 4, 4), (1, 0, 2)]) == [(COMBINED, 0, 2)]
 
 
-def test_what_did_not_change_is_not_reported_again():
+def test_what_did_not_change_is_not_reported_again() -> None:
     said = []
     watch = Watch(Tracker((2, 5, 8)), lambda *what: said.append(what))
     watch.look()
@@ -54,7 +54,7 @@ def test_what_did_not_change_is_not_reported_again():
     assert said == [(READ, 5, 8)]
 
 
-def test_lines_tell_it_now_and_then():
+def test_lines_tell_it_now_and_then() -> None:
     out, now = io.StringIO(), [0.0]
     with Lines(out, clock=lambda: now[0]) as lines:
         lines.phase("judging")
@@ -66,7 +66,7 @@ def test_lines_tell_it_now_and_then():
     ]
 
 
-def test_a_screen_shows_it_beside_the_phase():
+def test_a_screen_shows_it_beside_the_phase() -> None:
     screen = Screen(Console(file=io.StringIO(), width=120), clock=lambda: 0.0)
     screen.phase("judging")
     screen.done("pieces read", 3, 8)

@@ -29,7 +29,7 @@ TWO = Topology(clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name=
 
 
 @pytest.fixture(autouse=True)
-def one_java(tmp_path, monkeypatch):
+def one_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "java"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").touch(mode=0o755)
@@ -38,7 +38,7 @@ def one_java(tmp_path, monkeypatch):
     return home
 
 
-def test_clients_python_processors_and_the_java_of_every_kafka():
+def test_clients_python_processors_and_the_java_of_every_kafka() -> None:
     said = surroundings(TWO, "process")
     assert said["Python"] == platform.python_version()
     assert said["librdkafka"] == confluent_kafka.libversion()[0]
@@ -47,7 +47,7 @@ def test_clients_python_processors_and_the_java_of_every_kafka():
     assert (said["Java for Kafka 3.9.2"], said["Java for Kafka 4.3.1"]) == ("21.0.8", "21.0.8")
 
 
-def test_what_linkflap_sets_on_brokers_is_said_by_size_of_cluster():
+def test_what_linkflap_sets_on_brokers_is_said_by_size_of_cluster() -> None:
     three = replace(TWO.clusters[0], brokers=3)
     said = surroundings(replace(TWO, clusters=(three, TWO.clusters[1])), "docker")
     assert "min.insync.replicas=2, " in said["set by linkflap on A"]
@@ -62,12 +62,12 @@ class InContainers:
     javas: Mapping[str, str] = {"4.3.1": "21", "3.9.2": "17"}
 
 
-def test_brokers_in_containers_have_the_java_of_their_image():
+def test_brokers_in_containers_have_the_java_of_their_image() -> None:
     assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")], "this machine's says nothing"
     assert java_inside(InContainers()) == {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21"}
 
 
-def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path):
+def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}))
     writer.describe(java_inside(InContainers()))
     said = {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21.0.8", "system": "x"}
@@ -76,7 +76,7 @@ def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path)
     assert RunReader(writer.root).run.environment == said
 
 
-def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path):
+def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Path) -> None:
     """Of an image it is the one that the image said when it was taken (`java_inside` of docker's images)."""
     installed = {
         asked: Installation(
@@ -91,19 +91,19 @@ def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path):
     assert KraftDeployment.javas.fget(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
 
 
-def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java, monkeypatch):
+def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java, monkeypatch: pytest.MonkeyPatch) -> None:
     (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')
     monkeypatch.setenv("PATH", str(one_java))
     assert java.described("4.3.1") == java.PACKAGE
     assert java.described("3.9.2") == java.PACKAGE_FOR_KAFKA_3
 
 
-def test_a_machine_that_does_not_name_its_processors_says_how_many(tmp_path, monkeypatch):
+def test_a_machine_that_does_not_name_its_processors_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROCESSORS", tmp_path / "none")
     assert surroundings(TWO, "docker")["processors"].isdigit()
 
 
-def test_the_report_has_it_and_an_older_run_is_read_without(tmp_path):
+def test_the_report_has_it_and_an_older_run_is_read_without(tmp_path: Path) -> None:
     folder = Recorded(tmp_path / "run").write().close()
     path = folder / "run.json"
     content = msgspec.json.decode(path.read_bytes())

@@ -20,7 +20,7 @@ EVERY = ("A->B", "A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "
 
 
 @pytest.mark.parametrize("arrows", EVERY)
-def test_no_link_carries_a_topic_back_to_its_home_or_twice_to_a_cluster(arrows):
+def test_no_link_carries_a_topic_back_to_its_home_or_twice_to_a_cluster(arrows: str) -> None:
     topology = parse(arrows)
     for cluster in topology.clusters:
         carried = [home for link in topology.links if link.destination == cluster.name for home in topology.homes_over(link)]
@@ -28,7 +28,7 @@ def test_no_link_carries_a_topic_back_to_its_home_or_twice_to_a_cluster(arrows):
         assert len(carried) == len(set(carried))
 
 
-def test_a_ring_carries_each_topic_once_round():
+def test_a_ring_carries_each_topic_once_round() -> None:
     ring = parse("A->B->C->A")
     assert {link.name: ring.homes_over(link) for link in ring.links} == {
         "A->B": ("A", "C"),
@@ -40,7 +40,7 @@ def test_a_ring_carries_each_topic_once_round():
 @pytest.mark.parametrize(
     ("arrows", "begin"), [("A->B->C", "A"), ("A<->B", "AB"), ("A->C, B->C", "AB"), ("A->B, A->C", "A"), ("A->B->C->A", "ABC")]
 )
-def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrows, begin):
+def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrows: str, begin: str) -> None:
     topology = parse(arrows)
     assert "".join(homes(topology)) == begin
     chosen = build(Wish(seed=5, topology=topology))
@@ -59,7 +59,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrow
 
 
 @pytest.mark.parametrize("arrows", [each for each in EVERY if each != "A->B"])
-def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows):
+def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows) -> None:
     topology = parse(arrows)
     chosen = link_flap.build(Wish(seed=5, topology=topology))
     check(chosen.schedule, topology)
@@ -74,7 +74,7 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
 
 @pytest.mark.parametrize("name", ["baseline", "planned-failover", "mirror-crash", "half-open"])
 @pytest.mark.parametrize("arrows", EVERY)
-def test_what_breaks_links_or_mirrors_does_so_to_every_one(name, arrows):
+def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: str) -> None:
     topology = parse(arrows)
     chosen = SCENARIOS[name](Wish(seed=5, topology=topology))
     check(chosen.schedule, topology)
@@ -89,19 +89,19 @@ def test_what_breaks_links_or_mirrors_does_so_to_every_one(name, arrows):
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_what_a_scenario_says_of_itself_names_the_clusters_that_it_has(name):
+def test_what_a_scenario_says_of_itself_names_the_clusters_that_it_has(name: str) -> None:
     said = SCENARIOS[name](Wish(seed=5, topology=parse("us-east:3->eu_west:3"))).about
     assert not re.search(r"\b[ABC]\b|[{}]", said), said
 
 
-def test_links_that_a_schedule_does_nothing_to_are_named():
+def test_links_that_a_schedule_does_nothing_to_are_named() -> None:
     fan_in = SCENARIOS["failover-open-transactions"](Wish(seed=5, topology=parse("A->C, B->C")))
     assert spared(fan_in) == {"B->C": False}
     chain = SCENARIOS["round-trip"](Wish(seed=5, topology=parse("A->B->C")))
     assert spared(chain) == {"B->C": True}
 
 
-def test_broker_loss_says_what_it_needs():
+def test_broker_loss_says_what_it_needs() -> None:
     with pytest.raises(InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"):
         broker_loss.build(Wish(seed=5, topology=parse("A->B")))
     with pytest.raises(InputError, match="B needs 3 or more and has 1"):

@@ -1,5 +1,7 @@
 """What a fault waits for, as it is written, and what each trigger counts to."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import cast
 
@@ -30,22 +32,22 @@ SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0
         ),
     ],
 )
-def test_what_is_written_is_read_and_written_back(when, waits):
+def test_what_is_written_is_read_and_written_back(when: str, waits: Condition) -> None:
     assert condition(when) == waits
     assert str(waits) == when
 
 
-def test_after():
+def test_after() -> None:
     assert after("a", "b") == "after:a,b"
     assert after("a", once="mirror-behind") == "after:a and mirror-behind"
 
 
 @pytest.mark.parametrize(("when", "name"), [("full-moon", "full-moon"), ("after:a and tide:3", "tide"), ("always:x", "always:x")])
-def test_names_that_no_trigger_has(when, name):
+def test_names_that_no_trigger_has(when: str, name: str) -> None:
     assert unknown(condition(when)) == name
 
 
-def world(**clients):
+def world(**clients: list[SimpleNamespace] | int) -> World:
     answers = SimpleNamespace(**{name: lambda *_, value=value: value for name, value in clients.items()})
     mirror = SimpleNamespace(lag=lambda: 7)
     return cast(World, SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2}))
@@ -60,19 +62,19 @@ def world(**clients):
         ("under-way", "acknowledged_since", 3),
     ],
 )
-def test_what_clients_say_is_counted(name, asked, value):
+def test_what_clients_say_is_counted(name: str, asked: str, value: int) -> None:
     assert TRIGGERS[name](SPEC, world(**{asked: value}), value)
     assert not TRIGGERS[name](SPEC, world(**{asked: value}), value + 1)
 
 
-def test_programs_that_have_stopped_themselves_are_counted():
+def test_programs_that_have_stopped_themselves_are_counted() -> None:
     programs = [SimpleNamespace(stands_still=True), SimpleNamespace(stands_still=False)]
     assert TRIGGERS["program-stopped"](SPEC, world(programs=programs))
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=programs), 2)
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=[]))
 
 
-def test_a_mirror_is_behind_by_so_much():
+def test_a_mirror_is_behind_by_so_much() -> None:
     assert TRIGGERS["mirror-behind"](SPEC, world(), 7)
     assert not TRIGGERS["mirror-behind"](SPEC, world(), 8)
 
@@ -90,7 +92,9 @@ def test_a_mirror_is_behind_by_so_much():
         ({"A": 9, "B": None}, {"g"}, 10, False),
     ],
 )
-def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(read, sampled, least, true):
+def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(
+    read: dict[str, int] | dict[str, int | None], sampled: set[str] | tuple[()], least: int | None, true: bool
+) -> None:
     clients = SimpleNamespace(read_on=read.__getitem__, groups_on=lambda cluster: frozenset("g" if cluster == "A" else ""))
     clusters = SimpleNamespace(clusters={"A": None, "B": None})
     here = cast(World, SimpleNamespace(clients=clients, deployment=clusters, sampled_groups=lambda _cluster: frozenset(sampled)))
@@ -98,19 +102,19 @@ def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(
     assert asked.holds(SPEC, here) is true
 
 
-def first_failover(name):
+def first_failover(name: str) -> FaultSpec | None:
     return next((fault for fault in scenario(name, Wish(seed=1)).schedule if fault.fault.startswith("failover-")), None)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_read(name):
+def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_read(name: str) -> None:
     failover = first_failover(name)
     if failover is None or name in ("retention", "partitions-added"):  # these wait for what they are about
         return
     assert [trigger for trigger, _ in condition(failover.when).triggers][:1] == ["seen-on-both-sides"], failover
 
 
-def test_all_triggers_of_a_condition_must_be_true():
+def test_all_triggers_of_a_condition_must_be_true() -> None:
     waits = condition("open-transactions:3 and mirror-behind:7")
     assert waits.holds(SPEC, world(open_transactions=3))
     assert not waits.holds(SPEC, world(open_transactions=2))
@@ -125,7 +129,9 @@ def test_what_stays_true_is_not_asked_again():
 
 
 @pytest.mark.parametrize(("name", "cluster"), [("open-partitions", "A"), ("open-at-destination", "B")])
-def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_watermark(monkeypatch, name, cluster):
+def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_watermark(
+    monkeypatch: pytest.MonkeyPatch, name: str, cluster: str
+) -> None:
     asked = []
 
     def answered(admin, partitions, bound, *, within):
@@ -151,7 +157,9 @@ def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_wate
     ],
     ids=["enough", "most is deleted at the source", "not at the destination yet", "the source does not answer"],
 )
-def test_so_much_is_mirrored_of_what_the_source_still_has(monkeypatch, starts, ends, true):
+def test_so_much_is_mirrored_of_what_the_source_still_has(
+    monkeypatch: pytest.MonkeyPatch, starts: dict[int, int], ends: dict[int, int], true: bool
+) -> None:
     known = {("A", "start"): starts, ("B", "high"): ends}
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(
@@ -166,7 +174,7 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(monkeypatch, starts, e
     assert TRIGGERS["mirrored"](SPEC, here, 50) == true
 
 
-def test_partitions_of_other_homes_count_too(monkeypatch):
+def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover the clients of A write to topics of A on B; topics that B does not have are not answered for."""
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(
@@ -198,7 +206,7 @@ def staged(mirror: object, **more: object) -> World:
     return cast(World, SimpleNamespace(mirrors={"A->B": mirror}, **more))
 
 
-def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination():
+def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination() -> None:
     assert TRIGGERS["mirror-holds"](SPEC, staged(Telling(held=70)), 70)
     assert not TRIGGERS["mirror-holds"](SPEC, staged(Telling(held=70)), 71)
     assert not TRIGGERS["mirror-holds"](SPEC, staged(Telling()))
@@ -226,7 +234,9 @@ def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination
         ({}, 1, False),
     ],
 )
-def test_partly_promoted_is_between_the_first_and_the_last_partition(monkeypatch, leaders, least, true):
+def test_partly_promoted_is_between_the_first_and_the_last_partition(
+    monkeypatch: pytest.MonkeyPatch, leaders: dict[int, int], least: int, true: bool
+) -> None:
     monkeypatch.setattr(stages, "_leaders", lambda *_: {("A.orders", n): leader for n, leader in leaders.items()})
     deployment = SimpleNamespace(clusters={"B": SimpleNamespace(brokers={1: None, 2: None})})
     topics = {"A.orders": 2, "B.orders": 9}
@@ -236,7 +246,7 @@ def test_partly_promoted_is_between_the_first_and_the_last_partition(monkeypatch
     assert not TRIGGERS["partly-promoted"](SPEC, staged(Telling(), deployment=deployment, topics=topics), least)
 
 
-def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(monkeypatch):
+def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {("A.orders", 0): 4, ("A.orders", 1): 0}
     monkeypatch.setattr(triggers, "CHANGES", {"leader-epoch-changed": lambda *_: dict(now)})
     one, two = (condition(when).watch(SPEC, world()) for when in ("leader-epoch-changed", "leader-epoch-changed:2"))
@@ -250,6 +260,6 @@ def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(mo
     assert not condition("leader-epoch-changed").holds(SPEC, world()), "whoever begins to wait now waits for the next"
 
 
-def test_every_trigger_is_known_by_name():
+def test_every_trigger_is_known_by_name() -> None:
     assert {"leader-epoch-changed", "mirror-holds", "open-transactions"} <= set(known())
     assert unknown(condition("leader-epoch-changed:2 and mirror-holds")) is None

@@ -48,24 +48,24 @@ class Scene:
 
 
 @pytest.fixture
-def scene():
+def scene() -> Scene:
     made = Scene()
     made.failed_over()
     assert made.deaths.look() == []
     return made
 
 
-def test_brokers_that_a_reversal_finds_dead_are_no_deaths(scene):
+def test_brokers_that_a_reversal_finds_dead_are_no_deaths(scene: Scene) -> None:
     scene.faults = [REVERSE]
     assert scene.deaths.look() == []
 
 
-def test_what_a_failover_ended_is_no_death_after_its_mirror_was_reversed(scene):
+def test_what_a_failover_ended_is_no_death_after_its_mirror_was_reversed(scene: Scene) -> None:
     scene.reversed()
     assert scene.deaths.look() == []
 
 
-def test_who_dies_after_the_reversal_has_died_by_itself(scene):
+def test_who_dies_after_the_reversal_has_died_by_itself(scene: Scene) -> None:
     scene.reversed()
     assert scene.deaths.look() == []
     scene.brokers["A"].state, scene.mirrors["B->A"].alive = "stopped", False
@@ -77,7 +77,7 @@ def test_who_dies_after_the_reversal_has_died_by_itself(scene):
     assert scene.deaths.clusters == {"A"}
 
 
-def test_a_brokers_death_tells_its_status_and_its_last_words_shortened():
+def test_a_brokers_death_tells_its_status_and_its_last_words_shortened() -> None:
     scene = Scene()
     broker = scene.brokers["B"]
     broker.state, broker.exit_status = "stopped", -9
@@ -93,8 +93,8 @@ def test_a_brokers_death_tells_its_status_and_its_last_words_shortened():
     assert [word[:6] for word in data["last_words"]] == ["line 2", "line 3"]
 
 
-def test_a_death_is_reported_without_an_engine_to_ask():
-    def gone():
+def test_a_death_is_reported_without_an_engine_to_ask() -> None:
+    def gone() -> None:
         raise EnvironmentFailure("no engine answers")
 
     scene = Scene()
@@ -115,11 +115,11 @@ def test_a_death_is_reported_without_an_engine_to_ask():
         (-100, False, "exit status 228, signal 100"),
     ],
 )
-def test_how_a_broker_ended(status, starved, said):
+def test_how_a_broker_ended(status: int, starved: bool | None, said: str) -> None:
     assert how(status, starved=starved) == said
 
 
-def test_the_way_back_ends_what_it_ends(scene):
+def test_the_way_back_ends_what_it_ends(scene: Scene) -> None:
     scene.reversed()
     scene.deaths.look()
     scene.faults = [FaultSpec(id="home", fault="failover-planned", target="B->A", at=0, duration=0)]

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from linkflap.harness.capture.folders import Asked
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
+from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged
 from tests.kafka_log import batch, batches_in, field_of, mirror_pid_reset, record, rewrite, segment
 
 THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
 
 
-def data(offset, name, *, epoch=0, at=0):
+def data(offset: int, name: str, *, epoch: int = 0, at: int = 0) -> bytes:
     """One record, written in a millisecond of its own unless that is given."""
     return batch(offset, [record(name.encode(), timestamp=1_700_000_000_000 + (at or offset))], leader_epoch=epoch)
 
 
-def mark(offset, epoch):
+def mark(offset: int, epoch: int) -> bytes:
     return mirror_pid_reset(offset, leader_epoch=epoch)
 
 
@@ -33,12 +37,12 @@ AGAIN = [mark(10, 9), *(data(n, f"a{n}", epoch=9, at=2000 + n) for n in range(11
 """What A wrote when B had been followed, and was followed again."""
 
 
-def kept(*parts, since=0):
+def kept(*parts: list[bytes], since: int = 0):
     every = [each for part in parts for each in part]
     return [each for each in every if int.from_bytes(each[:8], "big") >= since]
 
 
-def events(tmp_path, a, b, *links, given=None):
+def events(tmp_path: Path, a: list[bytes], b, *links: LinkSpec, given=None) -> list[Event]:
     logs = {}
     for name, part in (("A", a), ("B", b)):
         first = int.from_bytes(part[0][:8], "big") if part else 0
@@ -46,7 +50,7 @@ def events(tmp_path, a, b, *links, given=None):
     return promotions_in([(("t", 0), logs)], links or [THERE], given or {})[0]
 
 
-def sides(found):
+def sides(found: list[Event]):
     return [(e.kind, e.cluster, e.offset) for e in found if e.kind.startswith("promotion")]
 
 
@@ -54,27 +58,27 @@ UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]
 
 
 @pytest.mark.parametrize("a", [MIRRORED, MIRRORED + TAIL, kept(TAIL, since=6)], ids=["given up", "with a tail", "deleted too"])
-def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(tmp_path, a):
+def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(tmp_path: Path, a: list[bytes]) -> None:
     assert sides(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
 
 
-def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path):
+def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path: Path) -> None:
     assert sides(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
     assert sides(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [("promotion", "B", 4)]
 
 
 @pytest.mark.parametrize("since", [0, 2])
-def test_what_still_holds_something_mirrored_would_hold_the_mark(tmp_path, since):
+def test_what_still_holds_something_mirrored_would_hold_the_mark(tmp_path: Path, since: int) -> None:
     """So it was never promoted, and what the source has not is a stranger."""
     assert sides(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
 
 
-def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path):
+def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path: Path) -> None:
     assert sides(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2))) == []
     assert sides(events(tmp_path, MIRRORED, [])) == []
 
 
-def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path):
+def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path: Path) -> None:
     """B was promoted and its log's beginning deleted; C, which follows it, still has all of it."""
     assert sides(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
     assert sides(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [("promotion", "B", 4)]
@@ -103,11 +107,13 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
         "the first is left", "no mark, B is ahead", "no mark, A is ahead", "A has not followed", "never promoted",
     ],
 )  # fmt: skip
-def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(tmp_path, a, b, wanted):
+def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(
+    tmp_path: Path, a, b, wanted: list[tuple[str, str, int]]
+) -> None:
     assert sides(events(tmp_path, a, b, *BOTH)) == wanted
 
 
-def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(tmp_path):
+def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(tmp_path: Path) -> None:
     found = events(tmp_path, kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), *BOTH)
     assert [e.subject for e in found if e.kind == "mirror-started"] == ["B->A", "A->B"]
 
@@ -115,7 +121,7 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(t
 # Judged, on logs of a build of KIP-1279's branch.
 
 
-def begun_at(root, name, beginnings, moment="3-diverged"):
+def begun_at(root, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"):
     """The logs of a cluster without what lies before an offset of each partition."""
     for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
@@ -124,16 +130,23 @@ def begun_at(root, name, beginnings, moment="3-diverged"):
     return root / name
 
 
-def wanted(tmp_path, *links, a=(0, 0), b=(23, 9), promotions=None, moment="3-diverged"):
+def wanted(
+    tmp_path: Path,
+    *links: str,
+    a: tuple[int, int] | list[int] = (0, 0),
+    b: tuple[int, int] | list[int] = (23, 9),
+    promotions: dict[tuple[str, str, int], list[int]] | list[int] | None = None,
+    moment: str = "3-diverged",
+) -> Asked:
     where = {name: begun_at(tmp_path, name, beginnings, moment) for name, beginnings in (("A", a), ("B", b))}
     return asked(where, *(links or ("A->B",)), promotions=promotions)
 
 
-def reasons(judgement, name="byte-equality"):
+def reasons(judgement: Judgement, name: str = "byte-equality") -> CheckResult:
     return next(c for c in judgement.checks if c.name == name)
 
 
-def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_path):
+def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_path: Path) -> None:
     judgement = judged(tmp_path / "run", wanted(tmp_path))
     assert [a.kind for a in judgement.anomalies] == []
     assert judgement.verdict is Verdict.UNKNOWN
@@ -141,25 +154,25 @@ def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_
     assert reasons(judgement, "sequence-continuity").verdict is Verdict.VALID
 
 
-def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(tmp_path):
+def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(tmp_path: Path) -> None:
     said = {("B", "tx", 0): [21], ("B", "tx", 1): [8]}
     judgement = judged(tmp_path / "run", wanted(tmp_path, promotions=said))
     assert (judgement.verdict, reasons(judgement).verdict) == (Verdict.VALID, Verdict.NOT_DUE)
 
 
-def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(tmp_path):
+def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(tmp_path: Path) -> None:
     judgement = judged(tmp_path / "run", wanted(tmp_path, b=(23, 0)))
     assert reasons(judgement).verdict is Verdict.UNKNOWN
     assert reasons(judgement).examined["B/mirrored"] > 0
     assert "tx-1" not in reasons(judgement).reason
 
 
-def test_a_round_trip_that_lost_its_first_mark_on_both_sides_is_equal(tmp_path):
+def test_a_round_trip_that_lost_its_first_mark_on_both_sides_is_equal(tmp_path: Path) -> None:
     judgement = judged(tmp_path / "run", wanted(tmp_path, "A->B", "B->A", a=(24, 11), b=(24, 11), moment="5-a-stopped"))
     assert [a.kind for a in judgement.anomalies] == []
 
 
-def test_a_log_with_something_mirrored_and_no_mark_is_a_mirror_to_its_end(tmp_path):
+def test_a_log_with_something_mirrored_and_no_mark_is_a_mirror_to_its_end(tmp_path: Path) -> None:
     sides = wanted(tmp_path, b=(5, 0))
     path = tmp_path / "B" / "tx-0" / f"{5:020}.log"
     every = [each for _, each in batches_in(path)]
@@ -173,7 +186,7 @@ MOMENTS = {"2-after-stop": ONE_WAY, "3-diverged": ONE_WAY, "4-after-failback": B
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path, moment):
+def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path: Path, moment: str) -> None:
     random = Random(moment)
     for number in range(6):
         beginnings = {}

@@ -41,7 +41,9 @@ def run(tmp_path: Path) -> Path:
     return Recorded(tmp_path / "runs" / "run", seconds=1.0).write().close()
 
 
-def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(run, capsys):
+def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run.chmod(0o555)
     here = Path(__file__).parent
     command = [*unprivileged(), sys.executable, "-c", _KEEPS, str(run), str(here)]
@@ -61,7 +63,9 @@ def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(ru
     assert "linkflap explain" not in shown
 
 
-def test_with_out_everything_is_written_there_and_explained_from_there(run, tmp_path, capsys):
+def test_with_out_everything_is_written_there_and_explained_from_there(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     kept = keep(judgement(run), [], out)
     assert kept.kept == out
@@ -75,12 +79,12 @@ def test_with_out_everything_is_written_there_and_explained_from_there(run, tmp_
     assert json.loads(said.output)["number"] == 1
 
 
-def test_what_runs_again_makes_a_folder_of_its_own():
+def test_what_runs_again_makes_a_folder_of_its_own() -> None:
     words = ["verify", "--logs", "A=x", "--out", "DIR", "--link", "A->B", "--out=OTHER", "--json"]
     assert _without_out(words) == ["verify", "--logs", "A=x", "--link", "A->B", "--json"]
 
 
-def test_several_runs_have_a_folder_each(run, tmp_path):
+def test_several_runs_have_a_folder_each(run: Path, tmp_path: Path) -> None:
     other, out = tmp_path / "other", tmp_path / "out"
     assert _outs([run], out) == {run: out}
     assert _outs([run, other], out) == {run: out / "run", other: out / "other"}
@@ -91,7 +95,7 @@ def test_several_runs_have_a_folder_each(run, tmp_path):
         _outs([run], tmp_path)
 
 
-def test_a_folder_of_run_directories_says_what_is_in_it(run, tmp_path):
+def test_a_folder_of_run_directories_says_what_is_in_it(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"runs is not a run directory: .*; give the one in it: {run}$"):
         RunReader(run.parent)
     newest = Recorded(tmp_path / "runs" / "second", seconds=1.0).write().close()

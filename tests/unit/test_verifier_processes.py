@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +32,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)
-def ledger_of_its_own(tmp_path, monkeypatch):
+def ledger_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
     # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this folder.
     monkeypatch.setattr(ledger, "_own", None)
@@ -63,7 +64,7 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, verdicts=valid, *, lingers: float = 3600.0, key: str = KEY):
+def serving(folder: Path, verdicts=valid, *, lingers: float = 3600.0, key: str = KEY) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     served = Served(folder, verdicts, lingers, key)
     ledger.add_service(KEY, folder / "socket")
@@ -76,7 +77,7 @@ def serving(folder: Path, verdicts=valid, *, lingers: float = 3600.0, key: str =
         served.listener.close()
 
 
-def test_a_user_gets_the_document_and_every_anomaly(tmp_path):
+def test_a_user_gets_the_document_and_every_anomaly(tmp_path: Path) -> None:
     with serving(tmp_path / "service") as served:
         user = User()
         answer = user.judge(tmp_path / "run")
@@ -86,7 +87,7 @@ def test_a_user_gets_the_document_and_every_anomaly(tmp_path):
         assert not served.over
 
 
-def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_path):
+def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_path: Path) -> None:
     with serving(tmp_path / ("long" * 30)) as served:
         user = User()
         assert user.connect().pid == os.getpid()
@@ -94,7 +95,7 @@ def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_
         assert not served.over
 
 
-def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path):
+def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> None:
     batches, first, go = [], threading.Event(), threading.Event()
 
     def verdicts(folders):
@@ -127,7 +128,7 @@ def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path):
     assert answers == {n: str(tmp_path / name) for n, name in enumerate("abcb")}
 
 
-def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_killed(tmp_path):
+def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_killed(tmp_path: Path) -> None:
     with serving(tmp_path / "good", lingers=0.1) as served:
         user = User()
         user.connect()
@@ -139,7 +140,7 @@ def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_kille
         assert served.ends() == "its last user was killed"
 
 
-def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(tmp_path):
+def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(tmp_path: Path) -> None:
     broken = [True]
 
     def verdicts(folders):
@@ -155,7 +156,7 @@ def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(t
         user.close()
 
 
-def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_own(tmp_path):
+def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_own(tmp_path: Path) -> None:
     refused = Failed(kind="InputError", sentence="x is no run directory")
     with serving(tmp_path / "service", lambda folders: [refused for _ in folders]):
         user = User()
@@ -164,7 +165,9 @@ def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_o
         user.close()
 
 
-def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the_same(tmp_path, monkeypatch, caplog):
+def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     listener = messages.listen(tmp_path / "socket")
 
     def serve() -> None:
@@ -191,10 +194,10 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
     ]
 
 
-def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path, monkeypatch):
+def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    def spawn(log):
+    def spawn(log) -> None:
         started.append(log)
         raise OSError("no")
 
@@ -210,13 +213,13 @@ def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path, monkey
     assert len(started) == 1
 
 
-def test_who_judges_is_said_by_the_environment(monkeypatch):
+def test_who_judges_is_said_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(verifier.VARIABLE, "somebody")
     with pytest.raises(InputError, match="LINKFLAP_VERIFIER is 'somebody'; set it to own or shared"):
         verifier.warm()
 
 
-def test_other_sources_and_another_java_have_another_key(monkeypatch, tmp_path):
+def test_other_sources_and_another_java_have_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.undo()
     source = tmp_path / "linkflap" / "x.py"
     source.parent.mkdir()

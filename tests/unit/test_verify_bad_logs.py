@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from linkflap.harness.capture.folders import Asked
 from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import BAD, asked, judged, overlapping_segments, segment_of_another_topic, sound
 from tests.kafka_log import batches_in, changed, rewrite
 
 
-def logs(tmp_path):
+def logs(tmp_path: Path) -> tuple[Asked, Path]:
     """Two topics on two clusters; the path of the second one's on B."""
     for cluster in "AB":
         sound(tmp_path / cluster / "fine-0")
@@ -19,11 +23,11 @@ def logs(tmp_path):
     return asked({name: tmp_path / name for name in "AB"}, "A->B"), path
 
 
-def reason(judgement, name):
+def reason(judgement: Judgement, name: str) -> str:
     return next(c.reason for c in judgement.checks if c.name == name)
 
 
-def test_sound_logs_are_valid(tmp_path):
+def test_sound_logs_are_valid(tmp_path: Path) -> None:
     wanted, _ = logs(tmp_path)
     judgement = judged(tmp_path / "run", wanted)
     assert judgement.verdict is Verdict.VALID
@@ -32,7 +36,7 @@ def test_sound_logs_are_valid(tmp_path):
 
 @pytest.mark.parametrize("cluster", ["A", "B"])
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path, what, cluster):
+def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path: Path, what: str, cluster: str) -> None:
     wanted, _ = logs(tmp_path)
     spoil, said = BAD[what]
     path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -55,13 +59,13 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path, what, cluster
         (overlapping_segments, "00000000000000000007.log at byte 0"),
     ],
 )
-def test_the_file_is_named_and_not_the_first_one(tmp_path, spoil, where):
+def test_the_file_is_named_and_not_the_first_one(tmp_path: Path, spoil: Callable[[Path], None], where: str) -> None:
     wanted, path = logs(tmp_path)
     spoil(path)
     assert where in reason(judged(tmp_path / "run", wanted), "recording")
 
 
-def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path):
+def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path: Path) -> None:
     wanted, _ = logs(tmp_path)
     sound(tmp_path / "A" / "forgotten-0")
     judgement = judged(tmp_path / "run", wanted)
@@ -69,7 +73,7 @@ def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path):
     assert "no log of forgotten-0 on B" in reason(judgement, "recording")
 
 
-def test_replicas_that_differ_are_invalid(tmp_path):
+def test_replicas_that_differ_are_invalid(tmp_path: Path) -> None:
     wanted, _ = logs(tmp_path)
     for broker in ("1", "2"):
         for topic in ("fine-0", "orders-0"):
@@ -83,7 +87,7 @@ def test_replicas_that_differ_are_invalid(tmp_path):
     del wanted
 
 
-def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(tmp_path):
+def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(tmp_path: Path) -> None:
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -96,7 +100,9 @@ def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offse
 
 
 @pytest.mark.parametrize(("how", "verdict"), [("keep", Verdict.UNKNOWN), ("negate", Verdict.INVALID)])
-def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_ids(tmp_path, how, verdict):
+def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_ids(
+    tmp_path: Path, how: str, verdict: Verdict
+) -> None:
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -108,7 +114,7 @@ def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_
 
 
 @pytest.mark.parametrize("changes", [{"count": 3}, {"count": -1}, {"last_delta": 0}, {"base_offset": (1 << 63) - 2}])
-def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path, changes):
+def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path: Path, changes: dict[str, int]) -> None:
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"

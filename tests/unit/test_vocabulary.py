@@ -96,7 +96,7 @@ def covers(exception: str, name: str) -> bool:
     return name == exception or (exception.endswith("/") and name.startswith(exception))
 
 
-def test_no_private_word_outside_the_exceptions():
+def test_no_private_word_outside_the_exceptions() -> None:
     allowed = exceptions()
     left = {
         name: sorted(words - {word for where, some in allowed.items() if covers(where, name) for word in some})
@@ -105,13 +105,13 @@ def test_no_private_word_outside_the_exceptions():
     assert {name: words for name, words in left.items() if words} == {}, "docs/design.md has the words to use"
 
 
-def test_no_kind_of_anomaly_has_a_private_word():
+def test_no_kind_of_anomaly_has_a_private_word() -> None:
     kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies} | set(REGISTRY)
     assert len(kinds) > 100
     assert {kind: words for kind in kinds if (words := found(kind, NAMES))} == {}
 
 
-def test_every_exception_is_needed():
+def test_every_exception_is_needed() -> None:
     idle = {
         (where, word)
         for where, words in exceptions().items()
@@ -135,5 +135,5 @@ def test_every_exception_is_needed():
         ("text.replace('a', 'b')", set()),
     ],
 )
-def test_what_is_found(text, words):
+def test_what_is_found(text: str, words: set[str]) -> None:
     assert in_python(text + "\n") == words

@@ -72,7 +72,7 @@ def by_kio(answer) -> bytes:
 
 @UNHURRIED
 @given(answers())
-def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn):
+def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     read = messages.decode_response("fetch", version, frame)
@@ -83,7 +83,7 @@ def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_fra
 
 @UNHURRIED
 @given(answers())
-def test_a_response_of_pieces_is_what_kio_writes(drawn):
+def test_a_response_of_pieces_is_what_kio_writes(drawn) -> None:
     version, answer = drawn
     in_pieces = with_records(answer, lambda r: r if r is None else Pieces((r[:5], memoryview(r)[5:], b"")))
     made = messages.encode_response("fetch", version, 11, in_pieces)
@@ -92,7 +92,7 @@ def test_a_response_of_pieces_is_what_kio_writes(drawn):
     assert len(made) == len(expected) + 4
 
 
-def test_records_are_sent_from_where_they_are():
+def test_records_are_sent_from_where_they_are() -> None:
     m = messages.response("fetch", 17)
     data = memoryview(bytearray(100))
     row = m.PartitionData(
@@ -110,7 +110,7 @@ def test_records_are_sent_from_where_they_are():
 
 @UNHURRIED
 @given(answers(), st.data())
-def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data):
+def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -121,7 +121,7 @@ def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data):
 
 
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff\xff\x07"])
-def test_records_longer_than_their_frame_are_malformed(size):
+def test_records_longer_than_their_frame_are_malformed(size: bytes) -> None:
     head = b"\0\0\0\x0b\0" + bytes(10) + b"\2" + bytes(16) + b"\2" + bytes(30) + b"\0" + bytes(4)
     with pytest.raises(Malformed, match="cannot be read"):
         messages.decode_response("fetch", 17, head + size + b"x" * 50)

@@ -40,7 +40,7 @@ def framed(data: bytes) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-def test_frames_arrive_whole_and_in_order():
+def test_frames_arrive_whole_and_in_order() -> None:
     frames = [b"", b"x", os.urandom(5000), os.urandom(LARGE), b"y", os.urandom(700_000)]
 
     async def act(one: Stream, other: Stream) -> None:
@@ -55,7 +55,7 @@ def test_frames_arrive_whole_and_in_order():
     played(act)
 
 
-def test_pieces_go_out_in_their_order_both_ways_at_once():
+def test_pieces_go_out_in_their_order_both_ways_at_once() -> None:
     data = os.urandom(LARGE)
     parts = [memoryview(data)[at : at + 9000] for at in range(0, LARGE, 9000)]
 
@@ -72,7 +72,7 @@ def test_pieces_go_out_in_their_order_both_ways_at_once():
     played(act)
 
 
-def test_a_frame_is_memory_of_its_own():
+def test_a_frame_is_memory_of_its_own() -> None:
     async def act(one: Stream, other: Stream) -> None:
         await one.write(framed(b"first") + framed(b"other"))
         first, second = await other.read(), await other.read()
@@ -83,7 +83,7 @@ def test_a_frame_is_memory_of_its_own():
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", LENGTH.pack(100), LENGTH.pack(4 << 20) + bytes(3 << 20)])
-def test_a_peer_that_ends_inside_a_frame_is_the_end(sent):
+def test_a_peer_that_ends_inside_a_frame_is_the_end(sent: bytes) -> None:
     async def act(one: Stream, other: Stream) -> None:
         reading = asyncio.create_task(other.read())
         await one.write(sent)
@@ -95,7 +95,7 @@ def test_a_peer_that_ends_inside_a_frame_is_the_end(sent):
 
 
 @pytest.mark.parametrize("length", [-1, 0x7FFFFFFF])
-def test_a_length_that_no_frame_has_is_malformed(length):
+def test_a_length_that_no_frame_has_is_malformed(length: int) -> None:
     async def act(one: Stream, other: Stream) -> None:
         await one.write(LENGTH.pack(length))
         with pytest.raises(Malformed):
@@ -104,7 +104,7 @@ def test_a_length_that_no_frame_has_is_malformed(length):
     played(act)
 
 
-def test_closing_ends_those_who_wait_on_this_side():
+def test_closing_ends_those_who_wait_on_this_side() -> None:
     async def act(one: Stream, other: Stream) -> None:
         reading = asyncio.create_task(one.read())
         writing = asyncio.create_task(one.write(bytes(64 << 20)))  # nobody reads it
@@ -118,7 +118,7 @@ def test_closing_ends_those_who_wait_on_this_side():
     played(act)
 
 
-def test_who_gives_up_waiting_leaves_a_stream_that_can_be_closed():
+def test_who_gives_up_waiting_leaves_a_stream_that_can_be_closed() -> None:
     async def act(one: Stream, other: Stream) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
@@ -130,7 +130,7 @@ def test_who_gives_up_waiting_leaves_a_stream_that_can_be_closed():
     played(act)
 
 
-def test_nobody_listening_is_an_error_of_the_system():
+def test_nobody_listening_is_an_error_of_the_system() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):

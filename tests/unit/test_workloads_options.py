@@ -195,7 +195,7 @@ def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> 
     WorkloadClients([made(writer, "readers")], writer).stop()
 
 
-def test_every_group_is_known_whether_its_workload_names_it_or_not():
+def test_every_group_is_known_whether_its_workload_names_it_or_not() -> None:
     specs = [
         WorkloadSpec(kind="readers", home="A"),
         WorkloadSpec(kind="readers", home="A", options={"isolation": "read_uncommitted"}),

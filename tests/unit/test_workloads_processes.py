@@ -220,7 +220,9 @@ def test_a_death_while_it_stops_is_reported_and_nobody_comes_after_it(clients: W
     assert clients.crashes == []
 
 
-def test_who_is_ill_and_answers_nothing_holds_up_questions_for_a_moment_only(clients: WorkloadClients, monkeypatch) -> None:
+def test_who_is_ill_and_answers_nothing_holds_up_questions_for_a_moment_only(
+    clients: WorkloadClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "ANSWERS_WITHIN", 0.01)
     clients.start()
     os.kill(producers(clients).pid, signal.SIGSTOP)

@@ -9,7 +9,7 @@ import pytest
 from linkflap.harness.recording.world import RunWorld
 
 
-def stage(states, captured):
+def stage(states, captured: tuple[str, ...]) -> RunWorld:
     clusters = {
         name: SimpleNamespace(brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)})
         for name, own in states.items()
@@ -31,5 +31,5 @@ def stage(states, captured):
         (["stopped", "paused"], (), (), ["A", "B"]),  # in the middle of a fault that was not healed
     ],
 )
-def test_whose_logs_are_owed(a, died, captured, owed):
+def test_whose_logs_are_owed(a: list[str], died: tuple[str, ...], captured: tuple[str, ...], owed: list[str]) -> None:
     assert stage({"A": a, "B": ["running"]}, captured).to_capture(died) == owed

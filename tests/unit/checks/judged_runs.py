@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.verdict import CheckResult
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark.finding_rows import FindingRow
-from linkflap.spark_verify.verdict.judge import judge
+from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.topologies import parse
 from tests.events import event
 
 LINK = "A->B"
 
 
-def scenario(**rest):
+def scenario(**rest) -> Scenario:
     given = {
         "name": "test", "about": "", "seed": 5, "topology": parse(LINK),
         "mirror": MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
@@ -27,7 +31,7 @@ def scenario(**rest):
 class Recorded:
     """A complete run directory: a commit, an abort, a read; and whatever a test adds."""
 
-    def __init__(self, folder, **rest):
+    def __init__(self, folder: Path, **rest) -> None:
         self.folder = folder
         self.writer = RunWriter(
             folder,
@@ -51,23 +55,25 @@ class Recorded:
             )
         )
 
-    def event(self, kind, subject, /, **data):
+    def event(self, kind: str, subject: str, /, **data: str | int | float) -> Event:
         """An event, of which a test says what it cares about."""
         return self.writer.write(event(kind, subject, **data))
 
-    def read(self, kind, reader, *, cluster="A", group="", partition=0):
+    def read(self, kind: str, reader: str, *, cluster: str = "A", group: str = "", partition: int = 0) -> None:
         """A row of a reader, who is at offset 3."""
         here = (Fetched(topic="A.t", partition=partition, position=3),)
         row = {"reader": reader, "process": 3, "cluster": cluster, "isolation": "read_committed", "group": group}
         self.polls.write(Poll(time=now(), returned=now(), kind=kind, fetched=here if kind != "error" else (), **row))
 
-    def fault(self, name="f", *, bit=True, healed=True, fault="mirror-kill", target=LINK):
+    def fault(
+        self, name: str = "f", *, bit: bool = True, healed: bool = True, fault: str = "mirror-kill", target: str = LINK
+    ) -> None:
         self.event("fault-start", target, id=name, fault=fault, restores=True, options={})
         self.event("fault-bite", target, id=name, bit=bit, observable="worker", measured="alive", expected="dead")
         self.event("fault-heal", target, id=name, healed=healed, checked=[])
         self.event("fault-end", target, id=name)
 
-    def close(self, *, commits=1, aborts=1, reads=1, status="finished"):
+    def close(self, *, commits: int = 1, aborts: int = 1, reads: int = 1, status: str = "finished"):
         for number in range(commits + aborts):
             for phase in ("invoke", "return"):
                 self.operations.write(
@@ -102,29 +108,29 @@ class Recorded:
         return self.folder
 
     @staticmethod
-    def _bounds(cluster):
+    def _bounds(cluster: str) -> Bounds:
         return Bounds(
             cluster=cluster, broker=1, topic="A.t", partition=0, leader=True, alive=True, log_start=0, high_watermark=0,
             high_watermark_from="sampled",
         )  # fmt: skip
 
 
-def row(folder, check, finding, **rest):
+def row(folder, check: str, finding: str, **rest) -> FindingRow:
     data = rest.pop("data", {})
     return FindingRow(
         run=str(folder), topic=rest.pop("topic", "A.t"), partition=0, check=check, finding=finding, data=data, **rest
     )
 
 
-def looked(folder, *checks):
+def looked(folder, *checks: str):
     """Findings of checks that looked everywhere and found nothing."""
     where = (("A", "native"), ("B", "mirrored"))
     return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in where]
 
 
-def result(judgement, name):
+def result(judgement: Judgement, name: str) -> CheckResult:
     return next(c for c in judgement.checks if c.name == name)
 
 
-def verdict_of(folder, rows, *names):
+def verdict_of(folder, rows: list[FindingRow] | tuple[tuple[str, str, str, str], ...], *names: str) -> Judgement:
     return judge(folder, rows, [REGISTRY[name] for name in names])

@@ -1,8 +1,11 @@
 """What a mirror's guarantee allows: in its window, up to its bound, and nothing else."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
+from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Window
@@ -17,11 +20,11 @@ LINK = "A->B"
 UNDATED = Anomaly(check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5)
 
 
-def killed(target=LINK, start=100, end=105, name="f"):
+def killed(target: str = LINK, start: int = 100, end: int = 105, name: str = "f") -> Window:
     return Window(id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND)
 
 
-def repeat(*, first=98, again=110, copy=1, kind="mirrored-duplicate"):
+def repeat(*, first: int = 98, again: int = 110, copy: int = 1, kind: str = "mirrored-duplicate") -> Anomaly:
     evidence = {
         "copy": copy,
         "first_written": [(first - 1) * SECOND, first * SECOND],
@@ -30,16 +33,16 @@ def repeat(*, first=98, again=110, copy=1, kind="mirrored-duplicate"):
     return Anomaly(check="duplicate", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
 
 
-def test_a_repeat_around_a_killed_worker():
+def test_a_repeat_around_a_killed_worker() -> None:
     assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed()]) == "at-least-once: mirrored again around mirror-kill (f)"
 
 
-def test_at_least_once_is_the_mirrors_default():
+def test_at_least_once_is_the_mirrors_default() -> None:
     assert why_allowed(repeat(), mm2.guarantee({}), LINK, [killed()])
 
 
 @pytest.mark.parametrize("target", [LINK, "A/1", "B/2"])
-def test_clusters_that_count(target):
+def test_clusters_that_count(target: str) -> None:
     assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed(target)])
 
 
@@ -64,21 +67,21 @@ def test_clusters_that_count(target):
         "long after the heal", "before the fault", "more copies than faults", "holes", "native", "undated",
     ],
 )  # fmt: skip
-def test_nothing_else(anomaly, mirror, windows):
+def test_nothing_else(anomaly: Anomaly, mirror: Guarantee, windows: list[Window]) -> None:
     assert why_allowed(anomaly, mirror, LINK, windows) is None
 
 
-def test_two_faults_allow_two_copies():
+def test_two_faults_allow_two_copies() -> None:
     windows = [killed(), killed(name="g", start=106, end=107)]
     assert why_allowed(repeat(copy=2), AT_LEAST_ONCE, LINK, windows)
 
 
-def replay(records, bound):
+def replay(records: int, bound: int) -> Anomaly:
     evidence = {"records": records, "bound": bound}
     return Anomaly(check="group-offsets", kind="group-replay", cluster="B", topic="A.t", partition=0, offset=0, evidence=evidence)
 
 
-def test_a_groups_replay_up_to_its_bound():
+def test_a_groups_replay_up_to_its_bound() -> None:
     assert (
         why_allowed(replay(100, 100), AT_LEAST_ONCE, LINK, [])
         == "the offset that was synced for the group was behind: 100 of at most 100 records"
@@ -97,14 +100,14 @@ def test_a_groups_replay_up_to_its_bound():
         ("outcome-split", {}, None),
     ],
 )
-def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind, evidence, what):
+def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind: str, evidence, what: str | None) -> None:
     found = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
     why = why_allowed(found, SHADOW, LINK, [])
     assert why is None if what is None else why.endswith(f": {what} had not arrived")
 
 
 @pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
-def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
+def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood: int, last: int, allowed: bool) -> None:
     evidence = {"records": 5, "truncated_to": 900, "stood_at": stood, "last_skipped": last}
     found = Anomaly(
         check="poll-continuity",
@@ -119,7 +122,7 @@ def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood, last,
     assert why_allowed(found, AT_LEAST_ONCE, "B->A", []) is None
 
 
-def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
+def test_the_table_names_kinds_that_exist_and_says_where_it_is_written() -> None:
     kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
     for line in (line for lines in ALLOWED.values() for line in lines):
         assert line.kind in kinds
@@ -149,7 +152,7 @@ KEPT = {
 @pytest.mark.parametrize(
     "mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED], ids=["mm2", "mm2 exactly-once", "shadow", "copied"]
 )
-def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind, mirror):
+def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind: str, mirror: Guarantee) -> None:
     assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}
     evidence = {**repeat().evidence, "records": 1, "bound": 9, "failover": "forced"}
     anomaly = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)

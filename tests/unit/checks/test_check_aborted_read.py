@@ -1,5 +1,7 @@
 """aborted-read: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit.checks.histories import (
@@ -48,17 +50,17 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_plain_on_the_destination_and_aborted_by_its_producer():
+def test_plain_on_the_destination_and_aborted_by_its_producer() -> None:
     seen = view([ABORTED, Log("B").data(1)], sends=[commit(1, acked=0, ending="abort")], reads=[poll((0, 1), cluster="B")])
     assert [(f.kind, f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [
         ("aborted-read", "B", 0, "client")
@@ -66,7 +68,7 @@ def test_plain_on_the_destination_and_aborted_by_its_producer():
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_what_was_refused_of_a_committed_transaction_was_read_on_a_mirror_too(isolation):
+def test_what_was_refused_of_a_committed_transaction_was_read_on_a_mirror_too(isolation: str) -> None:
     sent = commit(1, 2, 3, offsets=[0, -1, 2], refused=(2,))
     seen = view(
         [Log("A").txn(1, 2, 3, pid=7), Log("B").txn(1, 2, 3, pid=7)],
@@ -76,17 +78,17 @@ def test_what_was_refused_of_a_committed_transaction_was_read_on_a_mirror_too(is
     assert anomalies(NAME, seen) == [("refused-read", "A", 1), ("refused-read", "B", 1)]
 
 
-def test_a_send_that_failed_for_certain_refused_all_of_its_records():
+def test_a_send_that_failed_for_certain_refused_all_of_its_records() -> None:
     seen = view([Log("A").data(1, 2)], sends=[send(1, 2, outcome="fail")], reads=[poll((0, 1), (1, 2))])
     assert [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [("refused-read", 0, 2)]
 
 
-def test_a_commit_refused_for_certain():
+def test_a_commit_refused_for_certain() -> None:
     seen = view([A], sends=[commit(1, acked=0, outcome="fail")], reads=[poll((0, 1))])
     assert anomalies(NAME, seen) == [("aborted-read", "A", 0)]
 
 
-def test_what_was_read_before_a_truncation_is_judged_by_the_log_of_that_time_wherever_it_was():
+def test_what_was_read_before_a_truncation_is_judged_by_the_log_of_that_time_wherever_it_was() -> None:
     before = Log("A").txn(9, pid=7, end="abort").data(3).taken("1-away", at=510)
     got = [poll((0, 9), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]
     seen = trip(earlier=[before], reads=got)

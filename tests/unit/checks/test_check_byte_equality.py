@@ -1,10 +1,13 @@
 """byte-equality: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -22,7 +25,7 @@ from tests.unit.checks.histories import (
 NAME = "byte-equality"
 
 
-def kept(logs, *, options=None, **rest):
+def kept(logs: list[Log], *, options=None, **rest: str | list[Stop]) -> PartitionView:
     """A history of a mirror that keeps offsets."""
     return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
@@ -56,8 +59,8 @@ REJECTS = {
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("abort", "commit"), ("commit", "abort")])
-def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(theirs, ours):
-    def log(cluster, end, **header):
+def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(theirs: str, ours: str) -> None:
+    def log(cluster: str, end: str, **header: int) -> Log:
         return Log(cluster).txn(1, 2, pid=7, end=None).data(9).marker(end, pid=7, **header).txn(3, pid=7)
 
     (found,) = findings(NAME, kept([log("A", theirs), log("B", ours, crc=5)]))
@@ -66,7 +69,7 @@ def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_a
     assert about == {"markers": [theirs.upper(), ours.upper()], "ends": 2, "first_offset": 0}
 
 
-def test_a_marker_of_no_record_and_one_that_differs_otherwise():
+def test_a_marker_of_no_record_and_one_that_differs_otherwise() -> None:
     (found,) = findings(NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("commit", pid=7, crc=5)]))
     assert found.evidence["ends"] == 0
     assert "first_offset" not in found.evidence
@@ -85,21 +88,21 @@ def test_a_marker_of_no_record_and_one_that_differs_otherwise():
     ],
     ids=["whole before it", "another batch before it", "none before it", "another behind it", "at the beginning"],
 )
-def test_a_torn_log_is_compared_to_where_it_is_torn(ours, found):
+def test_a_torn_log_is_compared_to_where_it_is_torn(ours: Log, found: list[tuple[str, str, int]]) -> None:
     seen = kept([Log("A").data(1).data(2).data(3), ours])
     assert anomalies(NAME, seen) == found
     assert unjudged(NAME, seen)
     assert anomalies(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
 
 
-def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal():
+def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal() -> None:
     seen = but(kept([Log("A").data(1), Log("B")]), recorded=False)
     assert unjudged(NAME, seen) == ["B has nothing of A.t-0, of which A has batches"]
     assert unjudged(NAME, but(kept([Log("A").data(1), Log("B", start=1)]), recorded=False)) == []
     assert unjudged(NAME, but(kept([Log("A"), Log("B")]), recorded=False)) == []
 
 
-def mapped(how, source, *pids):
+def mapped(how: str, source: int, *pids: object) -> PartitionView:
     """One batch of producer `source` per id that it has on B."""
     a, b = Log("A"), Log("B")
     for n, pid in enumerate(pids):
@@ -123,31 +126,31 @@ REGION = -(1 << 63) + (77 << 31)
         ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [0, 1]),
     ],
 )
-def test_each_id_is_what_the_mapping_gives(how, source, pids, wrong):
+def test_each_id_is_what_the_mapping_gives(how: str, source: int, pids: tuple[int, int], wrong: list[int]) -> None:
     assert anomalies(NAME, mapped(how, source, *pids)) == [("byte-divergence", "B", offset) for offset in wrong]
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_mirror_that_moves_offsets_is_not_judged():
+def test_a_mirror_that_moves_offsets_is_not_judged() -> None:
     assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1, crc=5)])) == []
 
 
-def test_a_log_that_was_not_captured_is_unjudged():
+def test_a_log_that_was_not_captured_is_unjudged() -> None:
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
 
 
 @pytest.mark.parametrize("crc", [7, 1002])
-def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc):
+def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc: int) -> None:
     """B has 1 2 from A and an ABORT that its mirror wrote when it ended, A one of its own; C has 1 and an ABORT of its mirror."""
     logs = [
         Log("A").txn(1, pid=7, end=None).data(2).marker("abort", pid=7),
@@ -175,7 +178,9 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc)
     ],
     ids=["a reset", "an ABORT", "nobody said so", "it said another thing"],
 )
-def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(log, appended, wrong):
+def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(
+    log: Log, appended: list[tuple[int, str]], wrong: list[int]
+) -> None:
     """A has 1; no failover: the mirror is ended when the run is over, and says what it appended then."""
     stop = Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=1, promoted=2, truncated=(), appended=appended)
     seen = kept([Log("A").data(1), log], stops=[stop])

@@ -1,5 +1,7 @@
 """commit-aborted: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Window
@@ -57,34 +59,34 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_commit_that_was_certainly_never_asked_for_and_was_done():
+def test_a_commit_that_was_certainly_never_asked_for_and_was_done() -> None:
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, outcome="fail")])
     assert anomalies(NAME, seen) == [("abort-committed", "A", 1)]
     assert anomalies(NAME, view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")])) == []
 
 
-def test_a_marker_that_was_due_long_before_the_cluster_died():
+def test_a_marker_that_was_due_long_before_the_cluster_died() -> None:
     seen = view([OPEN], sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)], promotions=[promoted(0, at=DIES)])
     assert anomalies(NAME, seen) == [("commit-unmarked", "A", 0)]
 
 
-def test_a_torn_log_without_the_marker_is_not_judged():
+def test_a_torn_log_without_the_marker_is_not_judged() -> None:
     seen = view([Log("A").txn(1, pid=7, end=None).torn()], sends=[commit(1, acked=0)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_one_anomaly_per_transaction():
+def test_one_anomaly_per_transaction() -> None:
     seen = view([Log("A").txn(1, 2, 3, pid=7, end="abort")], sends=[commit(1, 2, 3, acked=0)])
     assert anomalies(NAME, seen) == [("commit-aborted", "A", 3)]
 
@@ -93,16 +95,16 @@ MERGED = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7)
 ACKED = [commit(1, 2, acked=0, returned=DIES - 1), commit(3, acked=2, returned=DIES - 1)]
 
 
-def test_the_marker_of_the_next_transaction_is_not_its_own():
+def test_the_marker_of_the_next_transaction_is_not_its_own() -> None:
     assert anomalies(NAME, view([MERGED], sends=ACKED)) == [("commit-unmarked", "A", 0)]
 
 
-def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun():
+def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun() -> None:
     assert anomalies(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
     still_open = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7, end=None)
     assert anomalies(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
 
 
-def test_a_missing_marker_before_an_abort_aborts():
+def test_a_missing_marker_before_an_abort_aborts() -> None:
     seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)])
     assert anomalies(NAME, seen) == [("commit-aborted", "A", 2)]

@@ -1,5 +1,7 @@
 """duplicate: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit.checks.histories import (
@@ -30,27 +32,27 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many():
+def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many() -> None:
     seen = view([Log("A").txn(1, 2, pid=7).data(1, 2, pid=7, sequence=0, transactional=True)])
     assert anomalies(NAME, seen) == [("duplicate", "A", 3)]
 
 
-def test_a_replayed_range_is_one_anomaly_whoever_wrote_it():
+def test_a_replayed_range_is_one_anomaly_whoever_wrote_it() -> None:
     seen = view([Log("B").data(5, 1, 9).data(5, 1, 9).data(7)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(3, 3)]
 
 
-def test_a_mirrored_repeat_says_when_both_copies_were_written():
+def test_a_mirrored_repeat_says_when_both_copies_were_written() -> None:
     seen = view([Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))})
     (found,) = findings(NAME, seen)
     assert found.evidence["first_written"] == [SECOND, 2 * SECOND + 1000]
@@ -58,17 +60,17 @@ def test_a_mirrored_repeat_says_when_both_copies_were_written():
     assert (found.evidence["copy"], found.evidence["first_offset"]) == (1, 0)
 
 
-def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully():
+def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully() -> None:
     logs = [Log("A").data(1), Log("B").data(1, 1), Log("C").data(1, 1)]
     assert anomalies(NAME, view(logs, topology="A->B->C")) == [("mirrored-duplicate", "B", 1)]
 
 
-def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly():
+def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly() -> None:
     seen = view([Log("A").data(1, 2), Log("B").data(1, 2, 1).data(2)], promotions=[promoted(3)])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]
 
 
-def test_a_record_that_came_back_over_the_other_direction_is_one_too_many():
+def test_a_record_that_came_back_over_the_other_direction_is_one_too_many() -> None:
     """Active-active mirrors that carry each other's copies: what A wrote comes back from B."""
     seen = view([Log("A").data(1).data(2).data(1), Log("B").data(1, 2)], topology="A<->B")
     assert anomalies(NAME, seen) == [("duplicate", "A", 2)]

@@ -1,5 +1,7 @@
 """exactly-once: the smallest histories, of one topic that holds inputs and outputs, and of two."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,8 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.story import Promotion, Window
+from linkflap.spark_verify.facts.view import PartitionView, Read, Send
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 from tests.oracles import agreement
@@ -37,7 +40,7 @@ INPUTS = 4
 """Offsets 0 to 3 are inputs here, with payload ids 1 to 4."""
 
 
-def made(uid: int, *inputs: int, position: int = -1, **rest):
+def made(uid: int, *inputs: int, position: int = -1, **rest: int | str) -> Send:
     """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with them."""
     outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
     return replace(
@@ -46,7 +49,7 @@ def made(uid: int, *inputs: int, position: int = -1, **rest):
     )  # fmt: skip
 
 
-def began(at: int = 0, cluster: str = "A", seconds: int = 1):
+def began(at: int = 0, cluster: str = "A", seconds: int = 1) -> Read:
     return poll(kind="assign", group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)
 
 
@@ -54,7 +57,7 @@ def sampled(offset: int, cluster: str = "A", seconds: int = 300) -> GroupOffset:
     return GroupOffset(time=seconds * SECOND, cluster=cluster, group="g", topic="A.t", partition=0, offset=offset)
 
 
-def committed(position: int, cluster: str = "A", seconds: int = 20):
+def committed(position: int, cluster: str = "A", seconds: int = 20) -> Read:
     return poll(kind="commit", group="g", reader="relay-1", position=position, cluster=cluster, at=seconds * SECOND)
 
 
@@ -68,7 +71,9 @@ READ = [began(), committed(4)]
 ABORTED = Log("A").txn(1, pid=5, end="abort").data(2)
 
 
-def over(*, on_b: Log, began_at: int, sends, kind: str = "forced", inputs: int = INPUTS, source: Log = BOTH):
+def over(
+    *, on_b: Log, began_at: int, sends: list[Send], kind: str = "forced", inputs: int = INPUTS, source: Log = BOTH
+) -> PartitionView:
     """A is given up, and the group goes on at B."""
     reads = [*READ, began(began_at, "B", seconds=600)]
     return view([source, on_b], sends=sends, reads=reads, promotions=[promoted(inputs, kind=kind)])
@@ -163,17 +168,17 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def apart(inputs: list[Log], outputs: list[Log], sends, reads, **rest):
+def apart(inputs: list[Log], outputs: list[Log], sends: list[Send], reads: list[Read], **rest: list[Promotion]):
     """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and outputs in another."""
     seen = [view(inputs, reads=reads, **rest), view(outputs, topic="A.u", sends=sends, **rest)]
     partials = [
@@ -198,20 +203,20 @@ MOVED = [*READ, began(4, "B", seconds=600), committed(5, "B", seconds=700)]
 NEXT = replace(made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(5))
 
 
-def test_a_relay_that_goes_on_where_it_was_is_sound():
+def test_a_relay_that_goes_on_where_it_was_is_sound() -> None:
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
     assert apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)]) == []
 
 
 @pytest.mark.parametrize(("kind", "may"), [("forced", True), ("planned", False)])
-def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(kind, may):
+def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(kind: str, may: bool) -> None:
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     promotions = [promoted(4, kind=kind)]
     found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=promotions)
     assert found == [("output-lost-by-failover", "B", "A.t", 2, may)]
 
 
-def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began():
+def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began() -> None:
     reads = [*READ, began(3, "B", seconds=600), committed(5, "B", seconds=700)]
     again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
@@ -223,7 +228,7 @@ def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began
     assert ("output-duplicated", "B", "A.t", 4, False) in found
 
 
-def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost():
+def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost() -> None:
     on_a = Log("A").txn(11, 12, pid=7)
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     reads = [began(), committed(2), *MOVED[2:]]
@@ -231,7 +236,7 @@ def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost(
     assert found == [("input-lost", "B", "A.t", 2, False)]
 
 
-def test_a_torn_log_proves_nothing_and_says_so():
+def test_a_torn_log_proves_nothing_and_says_so() -> None:
     seen = view([log().txn(13, 14, pid=7).torn()], sends=[ACKED[1]], reads=READ)
     assert findings(NAME, seen) == []
     assert unjudged(NAME, seen)
@@ -239,7 +244,7 @@ def test_a_torn_log_proves_nothing_and_says_so():
     assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], ACKED, READ) == []
 
 
-def test_an_impossible_sample_before_any_transaction_is_behind_nothing():
+def test_an_impossible_sample_before_any_transaction_is_behind_nothing() -> None:
     assert findings(NAME, view([BOTH], sends=ACKED, reads=READ, groups=[sampled(-2, seconds=5)])) == []
 
 
@@ -248,7 +253,7 @@ def test_an_impossible_sample_before_any_transaction_is_behind_nothing():
     [(0, 45, []), (1, 45, ["offset-behind"]), (0, 55, ["offset-behind"])],
     ids=["where it began", "no commit of the group", "before the fault"],
 )
-def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset, struck_at, found):
+def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset: int, struck_at: int, found: list[str]) -> None:
     kill = Window(id="f", fault="broker-kill", target="A/1", start=struck_at * SECOND, end=struck_at * SECOND)
     seen = view([BOTH], sends=ACKED, reads=READ, groups=[sampled(offset, seconds=50)], windows=[kill])
     rows = agreement.findings(REGISTRY[NAME], [seen])
@@ -256,7 +261,7 @@ def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset,
     assert agreement.disagreement(NAME, rows, [seen]) == ""
 
 
-def test_it_is_due_where_relays_begin_and_nowhere_else():
+def test_it_is_due_where_relays_begin_and_nowhere_else() -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="relay", home="A")),
@@ -269,8 +274,8 @@ def test_it_is_due_where_relays_begin_and_nowhere_else():
     assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
 
 
-def test_a_group_that_committed_and_was_never_sampled_is_unknown():
-    def reasons(*groups, seconds=20):
+def test_a_group_that_committed_and_was_never_sampled_is_unknown() -> None:
+    def reasons(*groups: GroupOffset, seconds: int = 20) -> list[str]:
         marks = {"A": samples(*[(4, 4)] * seconds)}
         return unjudged(NAME, view([BOTH], sends=ACKED, reads=READ, groups=groups, watermarks=marks))
 
@@ -281,7 +286,7 @@ def test_a_group_that_committed_and_was_never_sampled_is_unknown():
     assert reasons(sampled(2, seconds=35), seconds=committed_at + 10) == []
 
 
-def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts():
+def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts() -> None:
     """The output of the first copy came over; the group on B had got to the second, and made another of it."""
     a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)
     again = replace(made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1))

@@ -1,5 +1,7 @@
 """failover: RPO and RTO in the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -8,6 +10,7 @@ from linkflap.harness.model.scenario import Budgets
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.facts.story import Refusal
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -28,7 +31,7 @@ from tests.unit.checks.round_trip import trip
 DIED = 500 * SECOND
 
 
-def costs(seen):
+def costs(seen: PartitionView):
     return [
         (f.data["rpo_records"], f.data["first_write"]) for f in REGISTRY["failover"].kernel(seen) if isinstance(f, PartialFinding)
     ]
@@ -41,7 +44,7 @@ ACKED = [send(1, 2, 3, acked=0)]
 LATE = [*ACKED, send(9, acked=1, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)]
 
 
-def failed_over(budgets):
+def failed_over(budgets: Budgets) -> PartitionView:
     return view([A3, Log("B").data(1).data(9)], sends=LATE, promotions=[promoted(1)], budgets=budgets)
 
 
@@ -77,63 +80,63 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted("failover", seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected("failover", kind, REJECTS[kind])
 
 
-def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too():
+def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too() -> None:
     twice = [REFUSED, replace(REFUSED, link="B->A", kind="planned")]
     seen = view([A3, Log("B").data(1)], sends=ACKED, refusals=twice)
     assert anomalies("failover", seen) == [("failover-refused", "B", -1), ("failover-refused", "A", -1)]
 
 
-def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_way_back():
+def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_way_back() -> None:
     assert costs(trip()) == [(1, 551 * SECOND), (0, 751 * SECOND)]
     assert anomalies("failover", trip(budgets=Budgets(rpo_records=0))) == [("rpo-over-budget", "B", 2)]
 
 
-def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same():
+def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same() -> None:
     assert costs(trip(earlier=[]))[0] == (1, 551 * SECOND)
 
 
-def test_a_chain_loses_what_the_middle_had_from_upstream():
+def test_a_chain_loses_what_the_middle_had_from_upstream() -> None:
     logs = [A3, Log("B").data(1, 2, 3), Log("C").data(1)]
     seen = view(logs, topology="A->B->C", mirror_kind="shadow", sends=ACKED, promotions=[promoted(1, source="B", cluster="C")])
     assert costs(seen) == [(2, None)]
 
 
-def test_nothing_lost():
+def test_nothing_lost() -> None:
     assert costs(view([A3, Log("B").data(1, 2, 3)], sends=ACKED, promotions=[promoted(3)])) == [(0, None)]
 
 
-def test_the_tail_is_what_was_lost():
+def test_the_tail_is_what_was_lost() -> None:
     assert costs(view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)])) == [(2, None)]
 
 
-def test_what_is_a_lost_write_is_not_counted_again():
+def test_what_is_a_lost_write_is_not_counted_again() -> None:
     seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
     assert costs(seen) == [(1, None)]
     hole = view([A3, Log("B").data(1, 3)], sends=ACKED, promotions=[promoted(2)], watermarks={"B": samples((2, 2))})
     assert costs(hole) == [(0, None)]
 
 
-def test_acknowledged_and_unmarked_when_the_source_died():
+def test_acknowledged_and_unmarked_when_the_source_died() -> None:
     seen = view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)])
     assert costs(seen) == [(1, None)]
 
 
-def test_only_what_was_acknowledged_counts():
+def test_only_what_was_acknowledged_counts() -> None:
     seen = view([A3, Log("B").data(1)], sends=[send(1, acked=0), commit(2, acked=1, outcome="info")], promotions=[promoted(1)])
     assert costs(seen) == [(0, None)]
 
 
-def test_the_first_write_is_the_destinations_own_and_confirmed():
+def test_the_first_write_is_the_destinations_own_and_confirmed() -> None:
     sends = [
         commit(5, acked=1, cluster="B", outcome="info", returned=DIED + SECOND),
         commit(6, acked=2, cluster="B", ending="abort", returned=DIED + 2 * SECOND),
@@ -144,11 +147,11 @@ def test_the_first_write_is_the_destinations_own_and_confirmed():
     assert costs(seen) == [(0, DIED + 3 * SECOND)]
 
 
-def test_without_both_logs_it_is_unknown():
+def test_without_both_logs_it_is_unknown() -> None:
     assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))
 
 
-def test_what_a_torn_log_lacks_is_held_against_no_budget():
+def test_what_a_torn_log_lacks_is_held_against_no_budget() -> None:
     seen = replace(REJECTS["rpo-over-budget"].view, replicas=[A3.replica(), Log("B").data(1).torn().replica()])
     assert anomalies("failover", seen) == []
     assert "the log of B is torn" in unjudged("failover", seen)[0]

@@ -1,5 +1,7 @@
 """ghost-ack: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit.checks.histories import (
@@ -38,13 +40,13 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
@@ -61,42 +63,42 @@ REASONS = {
 
 
 @pytest.mark.parametrize("why", REASONS)
-def test_says_why(why):
+def test_says_why(why: str) -> None:
     seen, offset = REASONS[why]
     assert [(f.offset, f.evidence["why"]) for f in findings(NAME, seen)] == [(offset, why)]
 
 
-def test_a_torn_log_is_not_judged_beyond_its_end():
+def test_a_torn_log_is_not_judged_beyond_its_end() -> None:
     seen = view([Log("A").data(1).torn()], sends=[send(2, acked=1)])
     assert findings(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_what_is_missing_before_the_damage_was_never_there():
+def test_what_is_missing_before_the_damage_was_never_there() -> None:
     seen = view([Log("A").data(1).skip(1).data(3).torn()], sends=[send(2, acked=1)])
     assert anomalies(NAME, seen) == [("ghost-ack", "A", 1)]
     assert anomalies(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)])) == []
 
 
-def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
+def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged() -> None:
     assert "no promotion" in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
 
 
-def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time():
+def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time() -> None:
     assert anomalies(NAME, trip()) == []
     assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
 
 
-def test_after_the_failback_the_same_offset_is_another_acknowledgement():
+def test_after_the_failback_the_same_offset_is_another_acknowledgement() -> None:
     late = send(8, acked=2, invoked=750 * SECOND, returned=751 * SECOND)
     assert anomalies(NAME, trip(sends=[*TRIP, late])) == [("ghost-ack", "A", 2)]
 
 
-def test_an_offset_below_the_truncation_must_hold_its_record_for_ever():
+def test_an_offset_below_the_truncation_must_hold_its_record_for_ever() -> None:
     other = Log("A").data(1).data(9).data(4).data(5).data(6)
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
 
 
-def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately():
+def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately() -> None:
     """Below the truncation the next generation has the right record; behind it nobody else answers."""
     assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]

@@ -1,5 +1,7 @@
 """group-offsets: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Truncation, Window
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
@@ -64,7 +67,7 @@ def synced(*offsets: int, group: str = "g", every: int = SECOND):
     ]
 
 
-def checkpointed(*offsets: int, high: int = 3, got: int = 3):
+def checkpointed(*offsets: int, high: int = 3, got: int = 3) -> PartitionView:
     """A group that got the first `got` records on A at second 100, and committed as many."""
     before = tuple((i, i + 1) for i in range(got))
     reads = moved(got, (3, 8), before=before)
@@ -75,7 +78,9 @@ def checkpointed(*offsets: int, high: int = 3, got: int = 3):
 ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpoints": 3})}
 
 
-def coordinator(cluster: str, *written: int | str | tuple[int, ...], group: str = "g", start: int = 0):
+def coordinator(
+    cluster: str, *written: int | str | tuple[int, ...], group: str = "g", start: int = 0
+) -> tuple[Log, tuple[GroupCommit | GroupMembers, ...]]:
     """What a group coordinator wrote: offsets of the group, "members", "empty", or, in a tuple, offsets of one transaction."""
     log = Log(cluster, start=start)
     entries: list[GroupCommit | GroupMembers] = []
@@ -94,7 +99,7 @@ def coordinator(cluster: str, *written: int | str | tuple[int, ...], group: str 
     return log, tuple(entries)
 
 
-def coordinators(*logs, disturbed: str = ""):
+def coordinators(*logs: tuple[Log, tuple[GroupCommit | GroupMembers, ...]], disturbed: str = "") -> PartitionView:
     """`__consumer_offsets` of clusters, in a run in which brokers of one may have been killed."""
     seen = view([log for log, _ in logs], topic=GROUPS)
     seen = replace(seen, replicas=[replace(r, entries=e) for r, (_, e) in zip(seen.replicas, logs, strict=True)])
@@ -109,7 +114,9 @@ BYTES = view([Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4)], r
 """A group reads on A, nobody fails over; B's log can have ended at 2 and at 4."""
 
 
-def beside(*mirror: int | str, source: tuple[int | str, ...] = ("members", 1, 3), disturbed: str = "", start: int = 0):
+def beside(
+    *mirror: int | str, source: tuple[int | str, ...] = ("members", 1, 3), disturbed: str = "", start: int = 0
+) -> PartitionView:
     """What the group committed on A, and what there is of it on B."""
     return coordinators(coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed)
 
@@ -128,28 +135,28 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_replay_comes_with_its_bound():
+def test_a_replay_comes_with_its_bound() -> None:
     (found,) = findings(NAME, REJECTS["group-replay"].view)
     assert (found.evidence["records"], found.evidence["bound"]) == (2, 103)
 
 
-def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint():
+def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint() -> None:
     late = [GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=offset) for offset in (3, 1)]
     seen = view(LOGS, promotions=FAILED_OVER, reads=moved(3, (2, 3), before=((0, 1), (1, 2), (2, 3))), groups=late)
     assert "checkpoint-regression" not in {f.kind for f in findings(NAME, seen)}
 
 
-def test_it_is_due_where_a_group_follows_a_failover():
+def test_it_is_due_where_a_group_follows_a_failover() -> None:
     def due(*workloads: WorkloadSpec, **mirror: str):
         scenario = Scenario(
             name="", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
@@ -157,7 +164,7 @@ def test_it_is_due_where_a_group_follows_a_failover():
         )  # fmt: skip
         return REGISTRY[NAME].due_at(scenario, FAILED_OVER)
 
-    def readers(**options: str | bool):
+    def readers(**options: str | bool) -> WorkloadSpec:
         return WorkloadSpec(kind="readers", home="A", options=options)
 
     followed = {("B", "mirrored"), ("A", "checkpoints")}
@@ -168,7 +175,7 @@ def test_it_is_due_where_a_group_follows_a_failover():
     assert due(WorkloadSpec(kind="relay", home="A")) == followed, "relays are in a group, and follow"
 
 
-def test_one_groups_samples_say_nothing_of_another():
+def test_one_groups_samples_say_nothing_of_another() -> None:
     """Both committed on A, where bounds were sampled long after that; offsets were sampled of g alone."""
     reads = [replace(r, group=group, reader=group) for group in "gh" for r in moved(1, (1, 2))]
     on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
@@ -177,7 +184,7 @@ def test_one_groups_samples_say_nothing_of_another():
 
 
 @pytest.mark.parametrize(("sync_times", "bound"), [((), 200), ((150,), 100)])
-def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times, bound):
+def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times: tuple[int, ...], bound: int) -> None:
     uids = range(1, 201)
     again = [(i, uid) for i, uid in enumerate(uids)]
     reads = [
@@ -191,7 +198,7 @@ def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times, 
     assert (found.kind, found.evidence["records"], found.evidence["bound"]) == ("group-replay", 200, bound)
 
 
-def test_sampled_offsets_are_counted_where_they_were_sampled():
+def test_sampled_offsets_are_counted_where_they_were_sampled() -> None:
     on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
     after = GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=3)
     another = GroupOffset(time=SECOND, cluster="A", group="h", topic="A.t", partition=0, offset=1)
@@ -199,7 +206,7 @@ def test_sampled_offsets_are_counted_where_they_were_sampled():
     assert examined(NAME, seen) == {"A/checkpoints": 1, "B/checkpoints": 1, "B/mirrored": 3}
 
 
-def killed(seen, second=299):
+def killed(seen: PartitionView, second: int = 299) -> PartitionView:
     """The same, and a broker of B had been killed by that second."""
     window = Window(id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND)
     return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window])))
@@ -218,7 +225,7 @@ def committed(*offsets: int, start: int = 0, group: str = "g", end: str | None =
     return replace(seen, replicas=[replace(r, entries=tuple(entries)) for r in seen.replicas])
 
 
-def together(*seen):
+def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
     """What is found in partitions of one run, (kind, offset), and why something could not be judged."""
     raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
     partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
@@ -234,7 +241,7 @@ BACK = checkpointed(2, 1)
     [committed(1, 2), committed(1, 2, 3), committed(1, 2, end="commit"), committed(2, 1, 2)],
     ids=["in order", "and on", "in a transaction", "back and on again, before the samples"],
 )
-def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log):
+def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log) -> None:
     assert together(killed(BACK), log) == ([], [])
 
 
@@ -250,12 +257,12 @@ def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commi
     ],
     ids=["the log went back", "never there", "of another group", "aborted", "before the fault", "without a fault"],
 )
-def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen):
+def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen) -> None:
     assert together(*seen) == ([("checkpoint-regression", 1)], [])
 
 
 @pytest.mark.parametrize("logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"])
-def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs):
+def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs: tuple[()]) -> None:
     why = "the offset of group g in A.t-0 on B stepped back after a fault on its brokers, and not all of __consumer_offsets is "
     assert together(killed(BACK), *logs) == ([], [why + "there to say why"])
 
@@ -267,7 +274,7 @@ MOVED = view(
 """MirrorMaker 2 has moved every record by one."""
 
 
-def truncated(offset: int):
+def truncated(offset: int) -> PartitionView:
     """The same, and B's log was truncated there once."""
     note = Truncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
     return replace(BYTES, story=replace(BYTES.story, truncations=[note]))
@@ -310,7 +317,7 @@ def truncated(offset: int):
         "acknowledged on the source, whose log has lost it",
     ],
 )
-def test_what_a_mirror_may_commit_for_a_group(seen, internal):
+def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: PartitionView) -> None:
     assert together(seen, internal) == ([], [])
 
 
@@ -335,11 +342,11 @@ def test_what_a_mirror_may_commit_for_a_group(seen, internal):
         "translated too far",
     ],
 )
-def test_what_a_mirror_may_not_commit_for_a_group(seen, internal, found):
+def test_what_a_mirror_may_not_commit_for_a_group(seen: PartitionView, internal, found: tuple[str, int]) -> None:
     assert together(seen, internal) == ([found], [])
 
 
-def test_a_translated_offset_may_point_at_the_first_of_what_came_twice():
+def test_a_translated_offset_may_point_at_the_first_of_what_came_twice() -> None:
     """B has 3 and 4 twice: who goes on at the second 3 skips nothing."""
     twice = view([Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A)
     assert together(twice, beside(4, source=("members", 2))) == ([], [])
@@ -355,12 +362,12 @@ def test_a_translated_offset_may_point_at_the_first_of_what_came_twice():
     ],
     ids=["the destination's", "both", "the source's"],
 )
-def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(internal):
+def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(internal: PartitionView) -> None:
     why = "what the mirror committed for group g in A.t-0 on B looks wrong, and not all of __consumer_offsets is there to say so"
     assert together(BYTES, internal) == ([], [why])
 
 
-def test_a_step_back_of_a_translating_mirror_is_unknown_after_a_fault_on_the_destination():
+def test_a_step_back_of_a_translating_mirror_is_unknown_after_a_fault_on_the_destination() -> None:
     why = "the mirror took the offset of group g on B back from 4 to 2; after a fault on its brokers, "
     why += "its coordinator may have answered late"
     assert together(MOVED, beside(4, 2, disturbed="B")) == ([], [why])

@@ -1,8 +1,11 @@
 """inconsistent-offset: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -46,13 +49,13 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
@@ -69,36 +72,38 @@ def test_rejects(kind):
     ],
     ids=["log and reader", "log and uncommitted", "log and client", "clients", "client and reader", "one reader", "not ours"],
 )
-def test_whoever_the_two_are(seen):
+def test_whoever_the_two_are(seen: PartitionView) -> None:
     assert anomalies(NAME, seen) == [("inconsistent-offset", "A", 0)]
 
 
-def test_neighbours_are_one_anomaly_and_everybody_is_named():
+def test_neighbours_are_one_anomaly_and_everybody_is_named() -> None:
     seen = view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)], reads=[poll((0, 8), (1, 9))])
     (found,) = findings(NAME, seen)
     assert found.evidence == {"records": 2, "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}]}
 
 
-def test_what_was_seen_below_a_truncation_still_holds():
+def test_what_was_seen_below_a_truncation_still_holds() -> None:
     assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
 
 
-def test_what_was_seen_in_the_tail_is_held_against_the_tail():
+def test_what_was_seen_in_the_tail_is_held_against_the_tail() -> None:
     (found,) = findings(NAME, trip(reads=[poll((2, 4), at=400 * SECOND)]))
     assert (found.cluster, found.offset, found.evidence["capture"]) == ("A", 2, "1-away")
 
 
-def test_a_reader_that_goes_on_getting_the_tail_after_the_truncation():
+def test_a_reader_that_goes_on_getting_the_tail_after_the_truncation() -> None:
     assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
 
 
-def test_a_tail_that_was_not_captured_is_still_held_against_its_clients():
+def test_a_tail_that_was_not_captured_is_still_held_against_its_clients() -> None:
     assert anomalies(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [("inconsistent-offset", "A", 2)]
     assert anomalies(NAME, trip(earlier=[before()])) == []
 
 
 @pytest.mark.parametrize(("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])])
-def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(truncated, found):
+def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(
+    truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
+) -> None:
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
     b = Log("B").data(1).data(8)
     got = [poll((1, 2), cluster="B", isolation="read_uncommitted"), poll((1, 8), cluster="B", at=600 * SECOND)]
@@ -106,5 +111,5 @@ def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(trunca
     assert anomalies(NAME, seen) == found
 
 
-def test_nothing_is_left_open_by_a_torn_log():
+def test_nothing_is_left_open_by_a_torn_log() -> None:
     assert unjudged(NAME, view([Log("A").data(1).torn()], reads=[poll((0, 1))])) == []

@@ -1,5 +1,7 @@
 """internal-topics: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,7 @@ from linkflap.harness.model.topology import MIRROR_STATE
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.histories import Log, Rejected, but, poll, promoted, view
 
@@ -28,39 +31,41 @@ TOPIC_PARTITION = ("A.t", 0)
 END = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}
 
 
-def own(log, topic=TRANSACTIONS, entries=(), **rest):
+def own(log: Log, topic: str = TRANSACTIONS, entries: list[GroupCommit] | tuple[()] = (), **rest) -> PartitionView:
     """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
     logs = log if isinstance(log, list) else [log]
     seen = view(logs, topic=topic, **rest)
     return replace(seen, replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas])
 
 
-def written(count, **header):
+def written(count: int, **header: bool) -> Log:
     log = Log("A")
     for _ in range(count):
         log.data(-1, **header)
     return log
 
 
-def state(kind, *partitions, at, pid=7, epoch=0, name="t"):
+def state(kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch: int = 0, name: str = "t") -> TransactionState:
     return TransactionState(
         offset=at, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=kind, partitions=tuple(partitions)
     )
 
 
-def coordinator(*kinds, partitions=(TOPIC_PARTITION,), log=None, **rest):
+def coordinator(
+    *kinds: int, partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,), log: Log | None = None, **rest: int
+) -> PartitionView:
     """A's coordinator, one state after the other; those that prepare an end name the partitions."""
     entries = [state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
     return own(log or written(len(kinds)), entries=entries)
 
 
-def groups(*committed, log=None):
+def groups(*committed: int, log: Log | None = None) -> PartitionView:
     """A's group coordinator, one commit after the other."""
     entries = [GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c) for n, c in enumerate(committed)]
     return own(log or written(len(committed)), GROUPS, entries)
 
 
-def data(*ends, **rest):
+def data(*ends: str | None, **rest: object) -> PartitionView:
     """A's partition with a transaction for each end; None: it has none yet."""
     log = Log("A")
     for number, end in enumerate(ends, start=1):
@@ -68,7 +73,7 @@ def data(*ends, **rest):
     return view([log], **rest)
 
 
-def twice(end, then=(), start=0):
+def twice(end: str, then: tuple[str, ...] = (), start: int = 0) -> PartitionView:
     """A's partition with one transaction whose marker its coordinator wrote twice, and others behind it."""
     log = Log("A", start=start).txn(1, pid=7, end=end).marker(end, pid=7, leader_epoch=1)
     for number, other in enumerate(then, start=2):
@@ -76,17 +81,17 @@ def twice(end, then=(), start=0):
     return view([log])
 
 
-def cleaned(last):
+def cleaned(last: str) -> PartitionView:
     """A's partition of three transactions, of which a cleaner took the second."""
     return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
 
 
-def sampled(*offsets, **rest):
+def sampled(*offsets: int, **rest: object) -> PartitionView:
     rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
     return view([Log("A").data(1)], groups=rows, **rest)
 
 
-def led_again(*epochs):
+def led_again(*epochs: int) -> Log:
     """A's partition of Kafka's own, a batch of each leader epoch."""
     log = Log("A")
     for epoch in epochs:
@@ -94,17 +99,17 @@ def led_again(*epochs):
     return log
 
 
-def fault(name, target, at):
+def fault(name: str, target: str, at: int):
     return {"windows": [Window(id="f", fault=name, target=target, start=at, end=at)]}
 
 
-def transaction(end):
+def transaction(end: str | None) -> Log:
     """A's partition of Kafka's own with a batch of a transaction; None: it has no marker."""
     log = Log("A").data(-1, pid=7, transactional=True)
     return log.marker(end, pid=7) if end else log
 
 
-def acknowledged(offset):
+def acknowledged(offset: int) -> PartitionView:
     return view([Log("A").data(1)], reads=[poll(kind="commit", group="g", position=offset)])
 
 
@@ -112,7 +117,7 @@ DONE = (ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)
 UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
 
 
-def judged(*seen):
+def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[str]]:
     """What is found in partitions of one run: (kind, cluster, topic, offset); and why something could not be judged."""
     raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
     partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
@@ -122,18 +127,18 @@ def judged(*seen):
     return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
 
 
-def second(*ids, **header):
+def second(*ids: int, **header: int) -> Log:
     log = Log("A", broker=2, canonical=False, leader=False)
     for _ in ids:
         log.data(-1, **header)
     return log
 
 
-def torn(log):
+def torn(log: Log):
     return log.torn("half a batch")
 
 
-def above(log, high_watermark):
+def above(log: Log, high_watermark: int):
     log.high_watermark = high_watermark
     return log
 
@@ -248,12 +253,12 @@ NEIGHBOURS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     assert judged(*ACCEPTED[case]) == ([], [])
 
 
 @pytest.mark.parametrize("kind", SMALLEST)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     seen, topic, offset = SMALLEST[kind]
     found, _ = judged(*seen)
     assert (kind, "A", topic, offset) in found
@@ -262,29 +267,29 @@ def test_rejects(kind):
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)
-def test_rejects_the_neighbours_too(case):
+def test_rejects_the_neighbours_too(case: str) -> None:
     seen, kind, offset = NEIGHBOURS[case]
     assert judged(*seen) == ([(kind, "A", "A.t", offset)], [])
 
 
-def test_below_the_high_watermark_a_torn_log_is_unknown_and_no_coordinator_is_believed():
+def test_below_the_high_watermark_a_torn_log_is_unknown_and_no_coordinator_is_believed() -> None:
     seen = coordinator(*DONE, log=torn(written(3)))
     assert judged(seen, data("abort")) == ([], [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 3 on"])
 
 
-def test_a_log_with_a_hole_says_of_no_transaction_how_it_ended():
+def test_a_log_with_a_hole_says_of_no_transaction_how_it_ended() -> None:
     seen = coordinator(*DONE, log=written(1).skip(1).data(-1))
     assert judged(seen, data("abort")) == ([("offsets-missing", "A", TRANSACTIONS, 1)], [])
 
 
-def test_commits_of_a_transaction_count_when_it_committed():
+def test_commits_of_a_transaction_count_when_it_committed() -> None:
     for end, lost in (("commit", []), ("abort", [("commit-missing", "A", "A.t", 3)])):
         log = Log("A").txn(-1, pid=9, end=end)
         found, _ = judged(groups(3, log=log), sampled(3))
         assert found == lost
 
 
-def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own():
+def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own() -> None:
     log = Log("B").txn(1, pid=7, end="commit").txn(2, pid=7, end="abort")
     states = own(Log("B").data(-1), entries=[state(ONGOING, at=0)])
     mirrored = view([log], mirror_kind="shadow", promotions=[promoted(4)])
@@ -293,17 +298,17 @@ def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own():
     assert judged(states, native)[0] == [("marker-unexplained", "B", "A.t", 3)]
 
 
-def test_what_is_examined_are_batches_of_kafkas_own_topics():
+def test_what_is_examined_are_batches_of_kafkas_own_topics() -> None:
     rows = examine(CHECK, own([written(2), second(1, 2)]))
     assert sum(r.count for r in rows if r.finding == "examined") == 4
     assert [f for f in CHECK.kernel(data("commit")) if isinstance(f, Examined)] == []
 
 
-def test_no_other_check_looks_at_them():
+def test_no_other_check_looks_at_them() -> None:
     corrupt = own(written(1, crc_ok=False))
     assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {"internal-topics"}
 
 
-def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too():
+def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too() -> None:
     assert judged(own([written(2), second(1, 2)], MIRROR_STATE)) == ([], [])
     assert judged(own(written(1).skip(1).data(-1), MIRROR_STATE)) == ([("offsets-missing", "A", MIRROR_STATE, 1)], [])

@@ -1,5 +1,7 @@
 """last-stable-offset: the smallest histories, and the closed form against a search."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from linkflap.spark_verify.checks.last_stable_offset import attained
 from linkflap.spark_verify.checks.parts.logs import read, recompute_last_stable
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     ENDED,
     SECOND,
@@ -29,7 +32,7 @@ NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
 
 
-def truncated_back(truncated, *marks):
+def truncated_back(truncated: list[tuple[int, int]], *marks: tuple[int, int]) -> PartitionView:
     """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients wrote 3 there."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
     return view(
@@ -88,7 +91,7 @@ ACCEPTED = {
 }
 
 
-def begins(*starts, epochs=None, last_stable=2):
+def begins(*starts: int, epochs=None, last_stable: int = 2) -> PartitionView:
     """A log of two records, and samples of its start, one a second."""
     marks = samples(*[(last_stable, 2)] * len(starts), epochs=epochs)
     return view([Log("A").data(1, 2)], watermarks={"A": replace(marks, log_start=ints(*starts))})
@@ -124,28 +127,28 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
 @pytest.mark.parametrize("log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)])
-def test_what_is_there_of_a_shortened_log_is_judged(log):
+def test_what_is_there_of_a_shortened_log_is_judged(log: Log) -> None:
     one = view([log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2})
     assert anomalies(NAME, one) == [("lso-mismatch", "A", 3)]
 
 
-def test_a_stable_offset_that_lags_behind_its_markers():
+def test_a_stable_offset_that_lags_behind_its_markers() -> None:
     seen = view([Log("A").txn(1, pid=7)], watermarks={"A": samples((0, 2), (0, 2), (2, 2))})
     assert anomalies(NAME, seen) == [("lso-mismatch", "A", 0)]
 
 
-def test_brokers_that_are_blind_to_negative_producer_ids():
+def test_brokers_that_are_blind_to_negative_producer_ids() -> None:
     """They take a transaction for plain data; by the bytes it is open until its marker."""
     b = Log("B").txn(1, pid=-9)
     assert anomalies(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow")) == []
@@ -154,7 +157,7 @@ def test_brokers_that_are_blind_to_negative_producer_ids():
 
 
 @pytest.mark.parametrize(("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])])
-def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
+def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind: str, found: list[tuple[str, str, int]]) -> None:
     """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
     b = Log("B").data(1).txn(2, pid=7, end=None)
     seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
@@ -170,11 +173,13 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
     ],
     ids=["nothing was truncated", "truncated above it", "below the truncation"],
 )
-def test_what_no_truncation_explains(truncated, marks, found):
+def test_what_no_truncation_explains(
+    truncated: list[tuple[int, int]], marks: list[tuple[int, int]], found: list[tuple[str, str, int]]
+) -> None:
     assert anomalies(NAME, truncated_back(truncated, *marks))[:1] == found
 
 
-def test_unknown_epochs_under_a_broker_fault_are_not_compared():
+def test_unknown_epochs_under_a_broker_fault_are_not_compared() -> None:
     from linkflap.spark_verify.facts.story import Window
 
     seen = view(
@@ -186,7 +191,7 @@ def test_unknown_epochs_under_a_broker_fault_are_not_compared():
 
 
 @pytest.mark.parametrize(("at", "found"), [(5, ["high-watermark-regression"]), (2, [])])
-def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at, found):
+def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at: int, found: list[str]) -> None:
     """It truncates what it had mirrored too far, and the partition gets another leader; samples that say no epoch cannot tell."""
     truncated = Stop(link="A->B", cluster="B", time=at * SECOND, mirrored=2, promoted=1, truncated=((2, 1),), appended=())
     seen = view(
@@ -200,7 +205,7 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at, fo
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))
-def test_the_closed_form_is_the_search(steps):
+def test_the_closed_form_is_the_search(steps) -> None:
     """For every value: the interval of high watermarks that `attained` gives is exactly where `recompute` gives that value."""
     log = Log("A")
     for n, (pid, step) in enumerate(steps):

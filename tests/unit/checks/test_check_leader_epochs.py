@@ -1,8 +1,11 @@
 """leader-epochs: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop, Window
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -24,19 +27,19 @@ KEEP = {"leader_epochs": "keep"}
 REWRITE = {"leader_epochs": "rewrite"}
 
 
-def sampled(*epochs, options=KEEP, high_watermark=1, **rest):
+def sampled(*epochs: int, options: dict[str, str] = KEEP, high_watermark: int = 1, **rest: str) -> PartitionView:
     log = Log("B").data(1, leader_epoch=5)
     marks = samples(*((high_watermark, high_watermark) for _ in epochs), epochs=epochs)
     return view([log], **({"mirror_kind": "shadow", "mirror": options, "watermarks": {"B": marks}} | rest))
 
 
-def promoted_in(epoch, **rest):
+def promoted_in(epoch: int, **rest: str) -> PartitionView:
     """1 was mirrored in epoch 2; 2 was written to B once it was promoted."""
     log = Log("B").data(1, leader_epoch=2).data(2, leader_epoch=epoch)
     return view([log], **({"mirror_kind": "shadow", "promotions": [promoted(1)]} | rest))
 
 
-def truncated_off(*, reported):
+def truncated_off(*, reported: bool) -> PartitionView:
     """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it ended."""
     stop = Stop(
         link="A->B", cluster="B", time=5 * SECOND, mirrored=1, promoted=0, truncated=[(1, 0)] if reported else [], appended=[]
@@ -44,25 +47,25 @@ def truncated_off(*, reported):
     return sampled(3, stops=[stop])
 
 
-def mirrored_in(epoch, *, options=KEEP, **rest):
+def mirrored_in(epoch: int, *, options: dict[str, str] = KEEP, **rest: str) -> PartitionView:
     """A has 1 in epoch 2; B got it in `epoch`."""
     logs = [Log("A").data(1, leader_epoch=2), Log("B").data(1, leader_epoch=epoch)]
     return view(logs, **({"mirror_kind": "shadow", "mirror": options} | rest))
 
 
-def cleaned_twice(*, below=2, **header):
+def cleaned_twice(*, below: int = 2, **header: int) -> PartitionView:
     """A's second broker has a marker that its cleaner has given a delete horizon, or of which something else is different."""
     one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True) for n in (1, 2))
     logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **{"length": 80, "crc": 9} | header)]
     return view(logs, topology="A:3->B", compacted={"A": below})
 
 
-def reported(*epochs, windows=()):
+def reported(*epochs: int, windows: tuple[()] = ()) -> PartitionView:
     """A has 1 in epoch 0, and its leaders reported these epochs, a second apart."""
     return view([Log("A").data(1)], watermarks={"A": samples(*((1, 1) for _ in epochs), epochs=epochs)}, windows=windows)
 
 
-def election(start, end):
+def election(start: int, end: int) -> Window:
     return Window(id="1", fault="broker-stop", target="A/1", start=start * SECOND, end=end * SECOND)
 
 
@@ -110,22 +113,22 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
 @pytest.mark.parametrize("case", BEHIND)
-def test_no_leader_is_behind_what_it_serves(case):
+def test_no_leader_is_behind_what_it_serves(case: str) -> None:
     assert anomalies(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
 
 
-def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too():
+def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too() -> None:
     reused = [("epoch-reuse", "A", 1)]
     assert anomalies(NAME, cleaned_twice(below=1)) == reused
     assert anomalies(NAME, cleaned_twice(producer_epoch=1)) == reused
@@ -133,7 +136,7 @@ def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too():
     assert anomalies(NAME, cleaned_twice(last_offset=2)) == reused
 
 
-def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once():
+def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once() -> None:
     source = [Log("A")]
     mine = Log("B")
     for uid, epoch in enumerate((2, 3, 3, 2, 3), start=1):
@@ -146,16 +149,16 @@ def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once():
     ]
 
 
-def test_an_earlier_capture_is_looked_at_too():
+def test_an_earlier_capture_is_looked_at_too() -> None:
     fell = before().data(9, leader_epoch=-1)
     assert anomalies(NAME, trip(earlier=[fell])) == [("leader-epoch-regression", "A", 3)]
 
 
-def test_of_what_was_truncated_only_the_tail_is_counted():
+def test_of_what_was_truncated_only_the_tail_is_counted() -> None:
     assert examined(NAME, trip())["A/native"] == 2 + 1 + 1
 
 
-def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault():
+def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault() -> None:
     regression = [("sampled-epoch-regression", "A", 1)]
     assert anomalies(NAME, reported(4, 3)) == regression
     assert anomalies(NAME, reported(0, 1000, 1001, 3, 3)) == regression
@@ -163,7 +166,7 @@ def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault():
     assert anomalies(NAME, reported(0, 1000, -1, 3, -1)) == regression
 
 
-def test_epochs_begin_anew_in_a_log_that_was_emptied_and_not_within_it():
+def test_epochs_begin_anew_in_a_log_that_was_emptied_and_not_within_it() -> None:
     early, late = [(3, 3)] * 5, [(0, 0), (3, 3), (3, 3)]
     for epochs, found in (([4] * 5 + [0, 1, 1], []), ([4] * 5 + [0, 2, 1], [("sampled-epoch-regression", "A", 3)])):
         marks = samples(*early, *late, epochs=epochs, every=110 * SECOND)

@@ -1,10 +1,13 @@
 """lost-write: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop, Window
+from linkflap.spark_verify.facts.view import Send
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -53,71 +56,71 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_the_evidence_says_where_it_belongs_on_the_destination():
+def test_the_evidence_says_where_it_belongs_on_the_destination() -> None:
     (found,) = findings(NAME, REJECTS["lost-write"].view)
     assert found.evidence["missing_on"] == "B"
     assert (found.evidence["after_offset"], found.evidence["before_offset"]) == (0, 1)
 
 
-def test_absent_where_it_was_acknowledged():
+def test_absent_where_it_was_acknowledged() -> None:
     seen = view([Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)])
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
-def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible():
+def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible() -> None:
     seen = view([Log("A").txn(1, pid=7, end="abort"), Log("B")], sends=[commit(1, acked=0)])
     assert [(f.kind, f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [("lost-write", 0, "not visible")]
 
 
-def test_an_unknown_commit_that_a_reader_saw_must_be_there():
+def test_an_unknown_commit_that_a_reader_saw_must_be_there() -> None:
     seen = view([Log("A"), Log("B")], sends=[commit(1, outcome="info")], reads=[poll((0, 1))])
     assert anomalies(NAME, seen) == [("lost-write", "A", -1)]
 
 
-def test_a_tail_missing_after_a_planned_failover():
+def test_a_tail_missing_after_a_planned_failover() -> None:
     seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1, kind="planned")])
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
-def test_a_tail_that_a_reader_on_the_destination_had_got():
+def test_a_tail_that_a_reader_on_the_destination_had_got() -> None:
     lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
-def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(isolation, lost):
+def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(isolation: str, lost: int) -> None:
     b = Log("B").txn(1, 2, 3, pid=7, end="abort")
     got = poll((1, 2), cluster="B", isolation=isolation)
     seen = view([A3, b], mirror_kind="shadow", sends=ACKED, promotions=[promoted(3)], reads=[got])
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
-def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
+def test_a_tail_that_a_high_watermark_of_the_destination_had_covered() -> None:
     lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
-def test_a_truncated_tail_that_nobody_had_seen_is_not_a_lost_write():
+def test_a_truncated_tail_that_nobody_had_seen_is_not_a_lost_write() -> None:
     lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
     assert anomalies(NAME, lost) == []
 
 
-def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
+def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era() -> None:
     seen = view([A3, Log("B").data(1).data(8)], sends=ACKED, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
     assert anomalies(NAME, seen) == []
 
 
-def written_later(at: int):
+def written_later(at: int) -> Send:
     """B acknowledged its own 8 at offset 3, asked for at this time; the promotion was at second 501."""
     return replace(send(8, acked=3, cluster="B"), invoked=at * SECOND)
 
@@ -125,13 +128,13 @@ def written_later(at: int):
 GAP = [A3, Log("B").data(1).skip(2).data(8)]
 
 
-def test_after_the_first_native_write_a_high_watermark_proves_nothing():
+def test_after_the_first_native_write_a_high_watermark_proves_nothing() -> None:
     marks = {"B": samples(*[(1, 1)] * 509, *[(4, 4)] * 20)}
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
     assert anomalies(NAME, seen) == []
 
 
-def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail():
+def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail() -> None:
     marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
@@ -139,14 +142,14 @@ def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_ta
     assert anomalies(NAME, unwritten) == [("lost-write", "A", 1)]
 
 
-def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing():
+def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing() -> None:
     marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
     late = replace(marks["B"], returned=marks["B"].returned + SECOND)
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
     assert anomalies(NAME, seen) == []
 
 
-def test_a_tail_that_a_readers_position_had_passed():
+def test_a_tail_that_a_readers_position_had_passed() -> None:
     passed = poll(cluster="B", position=2, at=100 * SECOND)
     lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
@@ -155,25 +158,25 @@ def test_a_tail_that_a_readers_position_had_passed():
     assert anomalies(NAME, seen) == []
 
 
-def test_without_the_destinations_log_it_is_unknown():
+def test_without_the_destinations_log_it_is_unknown() -> None:
     assert unjudged(NAME, view([A3], sends=ACKED))
 
 
-def test_a_tail_that_was_truncated_is_no_lost_write_of_the_log_that_came_after_it():
+def test_a_tail_that_was_truncated_is_no_lost_write_of_the_log_that_came_after_it() -> None:
     assert anomalies(NAME, trip()) == []
 
 
-def test_what_was_acknowledged_below_the_truncation_must_live_on():
+def test_what_was_acknowledged_below_the_truncation_must_live_on() -> None:
     lost = Log("A").data(1).data(4, at=2, crc=44).data(5, crc=55).data(6)
     assert anomalies(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
 
 
-def test_a_hole_in_what_came_back():
+def test_a_hole_in_what_came_back() -> None:
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55).data(6)
     assert ("lost-write", "B", 2) in anomalies(NAME, trip(logs=[hole, on_b()]))
 
 
-def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end():
+def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end() -> None:
     before = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
     b = Log("B").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5)
     a = Log("A").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5).data(6)
@@ -186,28 +189,28 @@ def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end():
     assert anomalies("commit-aborted", seen) == []
 
 
-def test_neighbours_are_one_anomaly():
+def test_neighbours_are_one_anomaly() -> None:
     seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 4)], sends=[send(1, 2, 3, 4, acked=0)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2)]
 
 
-def test_a_torn_log_is_not_judged():
+def test_a_torn_log_is_not_judged() -> None:
     seen = view([Log("A").torn(), Log("B")], sends=[send(1, acked=0)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_an_unknown_leader_with_replicas_missing_is_not_judged():
+def test_an_unknown_leader_with_replicas_missing_is_not_judged() -> None:
     seen = view([Log("A", leader=False), Log("B")], topology="A:3->B:3", sends=[send(1, acked=0)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_what_retention_deleted_is_not_lost():
+def test_what_retention_deleted_is_not_lost() -> None:
     assert anomalies(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []
 
 
-def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_the_repeats_are_there():
+def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_the_repeats_are_there() -> None:
     """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3 there."""
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
     logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
@@ -217,12 +220,14 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
     assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
 
 
-def test_what_is_lost_above_a_truncation_is_reported_separately():
+def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
     assert anomalies(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
 
 
 @pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
-def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(mirrored, found):
+def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(
+    mirrored: int, found: list[tuple[str, str, int]]
+) -> None:
     """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and truncated B to 0."""
     reported = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
     seen = view(

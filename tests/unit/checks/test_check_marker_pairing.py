@@ -1,11 +1,14 @@
 """marker-pairing: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -104,7 +107,7 @@ ACCEPTED = {
 }
 
 
-def pair(a, b, **rest):
+def pair(a: Log, b: Log, **rest) -> PartitionView:
     return view([a, b], **({"mirror_kind": "exact", "promotions": [promoted(1)]} | rest))
 
 
@@ -128,22 +131,22 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_new_epoch_without_a_marker():
+def test_a_new_epoch_without_a_marker() -> None:
     seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, epoch=1, end=None)])
     assert anomalies(NAME, seen) == [("marker-missing", "A", 0)]
 
 
-def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next():
+def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next() -> None:
     log = Log("A").txn(1, 2, pid=7, end=None).txn(20, pid=8).data(3, pid=7, transactional=True, operation=1)
     log.txn(4, pid=7, end=None).txn(5, pid=7, end=None)
     found = findings(NAME, view([log]))
@@ -154,17 +157,17 @@ def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next
     ]
 
 
-def test_a_mirror_that_keeps_bytes_keeps_markers():
+def test_a_mirror_that_keeps_bytes_keeps_markers() -> None:
     seen = view([Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)], mirror_kind="shadow")
     assert anomalies(NAME, seen) == [("marker-missing", "B", 0)]
 
 
-def test_natively_on_a_promoted_cluster():
+def test_natively_on_a_promoted_cluster() -> None:
     seen = view([Log("A"), Log("B").data(9).txn(1, pid=7, end=None).txn(2, pid=7)], promotions=[promoted(1)])
     assert anomalies(NAME, seen) == [("marker-missing", "B", 1)]
 
 
-def test_a_batch_that_rotted_may_have_been_another_producers():
+def test_a_batch_that_rotted_may_have_been_another_producers() -> None:
     """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves nothing."""
     rotten = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
     rotten.marker("commit", pid=7, epoch=1).data(3, pid=7, epoch=0, crc_ok=False)
@@ -174,12 +177,12 @@ def test_a_batch_that_rotted_may_have_been_another_producers():
     assert found >= {"marker-epoch", "stale-data"}
 
 
-def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too():
+def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too() -> None:
     seen = view([Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t")
     assert anomalies(NAME, seen) == [("transaction-left-open", "B", 0)]
 
 
-def test_a_marker_behind_the_reset_ends_nothing_before_it():
+def test_a_marker_behind_the_reset_ends_nothing_before_it() -> None:
     """B hands the id out again: its own producer's transaction is committed, and A's is open for ever."""
     b = Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1).data(2, pid=7, sequence=0, transactional=True)
     seen = pair(Log("A").txn(1, pid=7, end=None), b.marker("commit", pid=7))
@@ -189,13 +192,13 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it():
     }  # fmt: skip
 
 
-def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come():
+def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come() -> None:
     seen = but(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
 
 
-def test_a_split_outcome_names_both_markers():
+def test_a_split_outcome_names_both_markers() -> None:
     assert findings(NAME, SPLIT)[0].evidence == {
         "producer_id": 7, "producer_epoch": 0, "first_offset": 0, "source": "A", "source_marker": 1,
         "outcomes": ["COMMIT", "ABORT"], "failover": "forced",
@@ -203,7 +206,7 @@ def test_a_split_outcome_names_both_markers():
     }  # fmt: skip
 
 
-def stopped(mirrored):
+def stopped(mirrored: int) -> Stop:
     """The mirror ended with the run, and aborted what was open."""
     appended = ((1, "ABORT of producer 7, epoch 0"),)
     return Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=mirrored, promoted=2, truncated=(), appended=appended)
@@ -222,7 +225,7 @@ def stopped(mirrored):
     ],
     ids=["copied", "planned", "mirrored marker", "no promotion", "behind at the end", "not behind at the end", "committed there"],
 )
-def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(seen, failover):
+def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(seen: PartitionView, failover: str | None) -> None:
     assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
     assert findings(NAME, seen)[0].evidence.get("failover") == failover
 
@@ -230,24 +233,24 @@ def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(s
 @pytest.mark.parametrize(
     "other", [Log("B").txn(2, pid=8, end="abort"), Log("B").txn(1, pid=7, epoch=1, end="abort"), Log("B").data(0).txn(1, pid=7)]
 )
-def test_another_transaction_may_have_another_outcome(other):
+def test_another_transaction_may_have_another_outcome(other: Log) -> None:
     assert anomalies(NAME, pair(Log("A").txn(1, pid=7), other)) == []
 
 
-def test_ids_that_a_mirror_maps_are_of_one_transaction():
+def test_ids_that_a_mirror_maps_are_of_one_transaction() -> None:
     seen = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=2**63 - 9, end="abort"), mirror={"producer_ids": "complement"})
     assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
 
 
-def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong():
+def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
     mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7, transactional=True, operation=1).data(3, pid=7)
     assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 2)]
     mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7).data(3, pid=7)
     assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 0)]
 
 
-def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
-    def log(**header):
+def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known() -> None:
+    def log(**header: int) -> Log:
         log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
         return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
 
@@ -258,7 +261,7 @@ def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
 
 
 @pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
-def test_a_marker_that_rotted_fences_nobody(rotten, found):
+def test_a_marker_that_rotted_fences_nobody(rotten: bool, found: list[tuple[str, str, int]]) -> None:
     log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
     log.batches[1]["crc_ok"] = not rotten
     assert [anomaly for anomaly in anomalies(NAME, view([log])) if anomaly[0] == "stale-data"] == found
@@ -275,11 +278,11 @@ def test_a_marker_that_rotted_fences_nobody(rotten, found):
     ],
     ids=["a sequence", "an epoch", "an id alone", "a marker of nobody", "a marker without an epoch"],
 )
-def test_a_header_that_names_a_producer_in_part(log):
+def test_a_header_that_names_a_producer_in_part(log: Log) -> None:
     assert anomalies(NAME, view([log])) == [("impossible-header", "A", 0)]
 
 
-def test_a_marker_is_transactional():
+def test_a_marker_is_transactional() -> None:
     seen = view([Log("A").txn(1, pid=7)])
     (replica,) = seen.replicas
     batches = replace(replica.batches, transactional=np.array([True, False]))
@@ -287,5 +290,5 @@ def test_a_marker_is_transactional():
 
 
 @pytest.mark.parametrize("log", [Log("A").data(1), Log("A").data(1, pid=-9, producer_epoch=0), Log("A").marker("reset", pid=-1)])
-def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log):
+def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log: Log) -> None:
     assert anomalies(NAME, view([log])) == []

@@ -1,10 +1,13 @@
 """mirror-states: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
 from linkflap.spark_verify.facts.story import Description, Truncation
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -23,7 +26,7 @@ A2, B1 = Log("A").data(1, 2), Log("B").data(1)
 BOTH = {"A/native": 2}
 
 
-def said(lag, at, *, state="MIRRORING", link="A->B"):
+def said(lag: int, at: int, *, state: str = "MIRRORING", link: str = "A->B") -> Description:
     return Description(
         link=link, state=state, mirrors=state == "MIRRORING", lag=lag, asked=at * SECOND, returned=at * SECOND + 1000
     )
@@ -34,7 +37,7 @@ def marks(a, b):
     return {name: samples(*[(high, high) for high in highs]) for name, highs in (("A", a), ("B", b))}
 
 
-def seen(*descriptions, a=(2,) * 9, b=(1,) * 9, logs=(A2, B1), **rest):
+def seen(*descriptions: Description, a=(2,) * 9, b=(1,) * 9, logs=(A2, B1), **rest) -> PartitionView:
     return view(list(logs), descriptions=descriptions, watermarks=marks(a, b), **rest)
 
 
@@ -65,13 +68,13 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     history, counted = ACCEPTED[case]
     assert_accepted(NAME, history, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
@@ -85,5 +88,5 @@ def test_rejects(kind):
         (seen(said(0, 900), **OVER, windows=[replace(reversed_("A->B", at=650))]), 1),
     ],
 )
-def test_each_lie_is_said_once(history, offset):
+def test_each_lie_is_said_once(history: PartitionView, offset: int) -> None:
     assert anomalies(NAME, history) == [("state-lie", "B", offset)]

@@ -1,9 +1,12 @@
 """order-equality: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -63,51 +66,51 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_batch_repeated_after_a_rewind_is_one_duplicate_and_keeps_the_order():
+def test_a_batch_repeated_after_a_rewind_is_one_duplicate_and_keeps_the_order() -> None:
     seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 2, 3).data(2, 3, 4)])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 3)]
 
 
-def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found():
+def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found() -> None:
     assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [("mirrored-aborted", "B", 0)]
 
 
-def test_a_tail_at_the_end_of_a_run_without_failover_is_not_judged():
+def test_a_tail_at_the_end_of_a_run_without_failover_is_not_judged() -> None:
     seen = view([Log("A").data(1, 2), Log("B").data(1)])
     assert anomalies(NAME, seen) == []
     assert "1 committed records of A not yet on B" in unjudged(NAME, seen)[0]
 
 
-def test_a_torn_log_is_not_judged():
+def test_a_torn_log_is_not_judged() -> None:
     seen = view([Log("A").data(1, 2, 3), Log("B").data(1).torn()])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_a_deleted_log_start_makes_strangers_unjudged():
+def test_a_deleted_log_start_makes_strangers_unjudged() -> None:
     seen = view([Log("A", start=1).data(2), Log("B").data(1, 2)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 @pytest.mark.parametrize(("a", "compacted"), [(Log("A", start=1).data(2), {}), (Log("A").skip(1).data(2), {"A": 1})])
-def test_but_where_offsets_are_kept_only_what_lies_below_is_left_out(a, compacted):
+def test_but_where_offsets_are_kept_only_what_lies_below_is_left_out(a: Log, compacted: dict[str, int]) -> None:
     for b, wrong in ((Log("B").data(1).data(2), []), (Log("B").data(1).data(2).data(9), [("mirror-phantom", "B", 2)])):
         seen = view([a, b], mirror_kind="shadow", compacted=compacted)
         assert (anomalies(NAME, seen), unjudged(NAME, seen)) == (wrong, [])
 
 
-def test_with_nothing_left_to_compare_with_nothing_is_examined():
+def test_with_nothing_left_to_compare_with_nothing_is_examined() -> None:
     seen = view([Log("A", start=2), Log("B").data(1).data(2)], mirror_kind="shadow")
     assert list(REGISTRY[NAME].kernel(seen)) == []
 
@@ -117,14 +120,14 @@ REPEATED = (1, 2, 3, 2, 3, 4)
 """What a mirror made of 1 2 3 4 that had to begin again at 2."""
 
 
-def chain(b, c, *windows, **mirror):
+def chain(b: tuple[int, int, int], c: tuple[int, int, int, int, int, int], *windows: Window, **mirror: str) -> PartitionView:
     """A->B->C of which B lost its beginning."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=6 - len(b)).data(*b), Log("C").data(*c)]
     return view(logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror)
 
 
 @pytest.mark.parametrize("b", [(3, 2, 3, 4), (2, 3, 4), (3, 4)])
-def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(b):
+def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(b: tuple[int, ...]) -> None:
     seen = chain(b, REPEATED, FLAP)
     allowed = [("mirrored-duplicate", "B", 4)] if b.count(3) > 1 else []
     assert anomalies(NAME, seen) == anomalies("duplicate", seen) == allowed
@@ -132,13 +135,13 @@ def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_delet
     assert anomalies("lost-write", seen) == []
 
 
-def test_but_not_where_nothing_can_have_repeated_them():
+def test_but_not_where_nothing_can_have_repeated_them() -> None:
     for seen in (chain((2, 3, 4), REPEATED), chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once")):
         assert ("mirrored-duplicate", "C", 3) in anomalies(NAME, seen)
         assert ("mirrored-duplicate", "C", 3) in anomalies("duplicate", seen)
 
 
-def test_nor_of_what_came_after_as_many_records_as_it_has_deleted():
+def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
     """B has deleted 1: 2 and 4 cannot have been there before."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=1).data(2, 3, 4), Log("C").data(1, 2, 4, 2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP])
@@ -147,7 +150,7 @@ def test_nor_of_what_came_after_as_many_records_as_it_has_deleted():
     assert anomalies(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [("mirror-inversion", "C", 3)]
 
 
-def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure():
+def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure() -> None:
     """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in what B has left."""
     logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP], sends=[send(1, 2, 3, acked=0)])
@@ -155,16 +158,16 @@ def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for
     assert len(unjudged("lost-write", seen)) == 1
 
 
-def test_a_chain_is_compared_hop_by_hop():
+def test_a_chain_is_compared_hop_by_hop() -> None:
     seen = view([Log("A").data(1, 2, 3), Log("B").data(1, 2, 3), Log("C").data(1, 3)], topology="A->B->C")
     assert anomalies(NAME, seen) == [("mirror-hole", "C", 1)]
 
 
-def test_a_missing_log_is_not_judged():
+def test_a_missing_log_is_not_judged() -> None:
     assert "no log of B" in unjudged(NAME, view([Log("A").data(1)]))[0]
 
 
-def test_neighbours_that_diverge_are_one_anomaly():
+def test_neighbours_that_diverge_are_one_anomaly() -> None:
     seen = view([Log("A").data(1, 2, 3, 4, 5), Log("B").data(1, 2, 3, 4, 5, digest={1: 5, 2: 5, 4: 5})])
     assert [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [
         ("mirror-divergence", 0, 2),
@@ -172,7 +175,7 @@ def test_neighbours_that_diverge_are_one_anomaly():
     ]
 
 
-def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror():
+def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror() -> None:
     logs, sends = [Log("A").data(1), Log("B").data(1).data(8)], [send(1), send(8, cluster="B")]
     assert anomalies(NAME, view(logs, sends=sends)) == []
     assert "no promotion was recorded" in unjudged(NAME, view(logs, sends=sends))[0]
@@ -180,7 +183,7 @@ def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror():
     assert unjudged(NAME, view(logs, sends=sends, promotions=[promoted(1)])) == []
 
 
-def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole():
+def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole() -> None:
     """A's marker is behind what B has: B must abort what it has of the transaction, though later records are there."""
     begun = Log("A").data(1, pid=7, transactional=True).data(2)
     a = begun.marker("commit", pid=7)
@@ -191,7 +194,7 @@ def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole()
     assert anomalies(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]
 
 
-def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole():
+def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole() -> None:
     """What came after it is in no transaction: B shows it, and not yet the record. No cluster was promoted."""
     a = Log("A").data(1, pid=7, transactional=True).data(2).marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2)
@@ -206,5 +209,5 @@ def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole():
     ("on_a", "kind", "offset"),
     [((1, 8), "mirror-hole", 1), ((1, 2, 3, 8), "mirror-phantom", 2), ((2, 1, 8), "mirror-inversion", 1)],
 )
-def test_what_was_copied_back_is_held_against_the_new_owner(on_a, kind, offset):
+def test_what_was_copied_back_is_held_against_the_new_owner(on_a: tuple[int, ...], kind: str, offset: int) -> None:
     assert (kind, "A", offset) in anomalies(NAME, emptied(*on_a))

@@ -1,10 +1,13 @@
 """poll-continuity: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import Read
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -29,11 +32,11 @@ GAPS = Log("A").txn(1, pid=7).txn(2, pid=7, end="abort").txn(3, pid=7)
 """1 at offset 0, its marker, 2 aborted at 2, its marker, 3 at 4."""
 
 
-def later(*pairs, at=200, **rest):
+def later(*pairs: tuple[int, int], at: int = 200, **rest: int | str) -> Read:
     return poll(*pairs, at=at * SECOND, **rest)
 
 
-def assigned(position, at=50, **rest):
+def assigned(position: int, at: int = 50, **rest: str) -> Read:
     return poll(kind="assign", position=position, at=at * SECOND, **rest)
 
 
@@ -185,33 +188,33 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_the_same_record_again():
+def test_the_same_record_again() -> None:
     assert anomalies(NAME, view([A], reads=[poll((0, 1)), later((0, 1))])) == [("poll-regression", "A", 0)]
 
 
-def test_who_reads_uncommitted_sees_what_was_aborted():
+def test_who_reads_uncommitted_sees_what_was_aborted() -> None:
     seen = view([GAPS], reads=[poll((0, 1), isolation="read_uncommitted"), later((4, 3), isolation="read_uncommitted")])
     assert anomalies(NAME, seen) == [("poll-skip", "A", 2)]
 
 
-def test_an_open_transaction_is_seen_by_those_alone_who_read_uncommitted():
+def test_an_open_transaction_is_seen_by_those_alone_who_read_uncommitted() -> None:
     log = Log("A").data(1).txn(2, pid=7, end=None).data(3)
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("poll-skip", "A", 1)])):
         seen = view([log], reads=[poll((0, 1), isolation=isolation), later((2, 3), isolation=isolation)])
         assert anomalies(NAME, seen) == skips
 
 
-def test_a_poll_in_which_a_rebalance_came_says_nothing():
+def test_a_poll_in_which_a_rebalance_came_says_nothing() -> None:
     # The consumer's row of it, and the one of the rebalance, which the poll served: it was begun before that.
     assigned = later(kind="assign", position=0, at=150)
     around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
@@ -221,13 +224,13 @@ def test_a_poll_in_which_a_rebalance_came_says_nothing():
     assert anomalies(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [("passed-unread", "A", 1)]
 
 
-def test_records_that_were_skipped_are_one_anomaly():
+def test_records_that_were_skipped_are_one_anomaly() -> None:
     (found,) = findings(NAME, view([Log("A").data(1, 2, 3, 4)], reads=[poll((0, 1)), later((3, 4))]))
     assert (found.offset, found.evidence["records"]) == (1, 2)
     assert (found.evidence["before"], found.evidence["then"]) == ({"offset": 0, "uid": 1}, {"offset": 3, "uid": 4})
 
 
-def test_before_a_truncation_it_is_judged_by_the_log_of_that_time():
+def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
     assert anomalies(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [("internal-skip", "A", 1)]
     (found,) = findings(NAME, trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]))
     assert (found.kind, found.offset, found.evidence["capture"]) == ("poll-regression", 2, "1-away")
@@ -241,7 +244,9 @@ def test_before_a_truncation_it_is_judged_by_the_log_of_that_time():
         ([(3, 3)], [("poll-skip", "B", 1), ("position-beyond-end", "B", 2)]),
     ],
 )
-def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(truncated, found):
+def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(
+    truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
+) -> None:
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=truncated, appended=())
     got = [poll((0, 1), cluster="B"), later((2, 3), cluster="B"), poll((1, 8), cluster="B", at=600 * SECOND)]
     seen = view(
@@ -253,7 +258,9 @@ def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(trunca
 @pytest.mark.parametrize(
     ("stands", "found"), [(3, []), (4, [("position-beyond-end", "B", 2)])], ids=["stays where it was", "moved further beyond"]
 )
-def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_below_it(stands, found):
+def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_below_it(
+    stands: int, found: list[tuple[str, str, int]]
+) -> None:
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
     got = [poll((0, 1), (1, 2), (2, 3), cluster="B"), poll(kind="drained", position=stands, cluster="B", at=600 * SECOND)]
     logs = [Log("A").data(1).data(2).data(3), Log("B").data(1, 8)]
@@ -261,27 +268,27 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
     assert [expected for expected in anomalies(NAME, seen) if expected[0] == "position-beyond-end"] == found
 
 
-def test_what_was_skipped_says_where_the_log_was_truncated_and_where_the_reader_stood():
+def test_what_was_skipped_says_where_the_log_was_truncated_and_where_the_reader_stood() -> None:
     (found,) = findings(NAME, trip(reads=STOOD))
     evidence = {name: found.evidence[name] for name in ("records", "truncated_to", "stood_at", "then", "last_skipped")}
     assert evidence == {"records": 1, "truncated_to": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
 
 
-def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_the_reader_stood():
+def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_the_reader_stood() -> None:
     late = replace(reversed_("A->B", at=600), end=640 * SECOND)
     got = [poll((2, 3), at=400 * SECOND), poll((3, 5), at=630 * SECOND), poll((4, 6), at=750 * SECOND)]
     (found,) = findings(NAME, trip(windows=[late], reads=got))
     assert (found.offset, found.evidence["stood_at"], found.evidence["then"]) == (2, 3, {"offset": 3, "uid": 5})
 
 
-def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it():
+def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it() -> None:
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
     got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
     seen = view([A, Log("B").data(1, 8, 9)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
     assert anomalies(NAME, seen) == [("skipped-by-truncation", "B", 1)]
 
 
-def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones():
+def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones() -> None:
     after = Log("A").data(1).data(2).txn(4, pid=7, end="abort").data(5)
     got = [poll((2, 3), at=400 * SECOND), poll((4, 5), at=650 * SECOND)]
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-truncation", "A", 2)])):
@@ -289,7 +296,7 @@ def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones(
         assert anomalies(NAME, seen) == skips
 
 
-def test_without_a_log_only_going_back_can_be_found():
+def test_without_a_log_only_going_back_can_be_found() -> None:
     seen = view([], reads=[poll((0, 1), (2, 3)), later((0, 1))])
     assert anomalies(NAME, seen) == [("poll-regression", "A", 0)]
     assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]
@@ -312,20 +319,20 @@ def test_without_a_log_only_going_back_can_be_found():
         "no poll at all",
     ],
 )
-def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(rows, expected):
+def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(rows: list[Read], expected: int) -> None:
     other = [assigned(0, reader="s"), poll((0, 1), (1, 2), (2, 3), reader="s")]
     assert anomalies(NAME, view([A], reads=[*rows, *other])) == [("passed-unread", "A", expected)]
     alike = [replace(row, group="g") for row in [*rows, *other]]
     assert ("passed-unread", "A", expected) in anomalies(NAME, view([A], reads=alike))
 
 
-def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_had():
+def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_had() -> None:
     stood = [assigned(0), poll((0, 1), (1, 2), (2, 3), at=400 * SECOND)]
     assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=3, at=401)])) == []
     assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [("position-beyond-end", "A", 3)]
 
 
-def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
+def test_a_commit_beyond_what_was_passed_loses_what_lies_between() -> None:
     reads = [
         assigned(0, group="g"),
         poll((0, 1), group="g"),
@@ -347,7 +354,7 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
     ],
     ids=["skipped what is below the truncation", "went on where it stood", "was moved", "had moved before it was revoked"],
 )
-def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
+def test_who_stood_below_a_truncation_goes_on_from_there(then: Read, found: list[tuple[str, str, int]]) -> None:
     """A reader had got offset 0 when A died; 1 is below the truncation, and there still."""
     assert anomalies(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
 
@@ -360,7 +367,9 @@ def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
     ],
     ids=["all of it", "not what is below the truncation"],
 )
-def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its_own_first_part(got, found):
+def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its_own_first_part(
+    got: list[tuple[int, int]], found: list[tuple[str, str, int]]
+) -> None:
     """A reader had got offset 0 when A died; the next poll began before the log was B's, and ended behind that."""
     lasts = replace(BACK, end=640 * SECOND)
     spanning = replace(poll(*got, at=625 * SECOND), time=615 * SECOND)
@@ -368,14 +377,14 @@ def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its
     assert anomalies(NAME, seen) == found
 
 
-def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again():
+def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again() -> None:
     """Assigned ahead of where it had been, it got what lies before and behind a record, but not that record."""
     moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
     assert anomalies(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [("internal-skip", "A", 1)]
     assert anomalies(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
 
 
-def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log():
+def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log() -> None:
     """What it handed over it had fetched before; how far it stood then may be how far it looked in the log that came instead."""
     spanning = replace(poll((2, 3), position=4), time=615 * SECOND, returned=625 * SECOND)
     lasts, truncated = replace(BACK, end=640 * SECOND), replace(truncation(), time=620 * SECOND)

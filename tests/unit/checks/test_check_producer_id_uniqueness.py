@@ -1,7 +1,10 @@
 """producer-id-uniqueness: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     Log,
     Rejected,
@@ -56,27 +59,27 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_the_intruder_is_the_one_with_fewer_batches():
+def test_the_intruder_is_the_one_with_fewer_batches() -> None:
     seen = view([Log("A").data(P2(1), pid=7).data(P1(1), pid=7).data(P1(2), pid=7)])
     assert anomalies(NAME, seen) == [("producer-id-collision", "A", 0)]
 
 
-def test_a_native_id_that_the_mirror_had_written_with():
+def test_a_native_id_that_the_mirror_had_written_with() -> None:
     seen = view([Log("B").data(P1(1), pid=7).data(P2(1), pid=7, epoch=3)], promotions=[promoted(1)])
     assert anomalies(NAME, seen) == [("producer-id-collision", "B", 1)]
 
 
-def test_two_transactional_ids_with_one_producer_id():
+def test_two_transactional_ids_with_one_producer_id() -> None:
     sends = [
         commit(P1(1), acked=0, producer_id=7, producer_epoch=0, transactional_id="t"),
         commit(P2(1), acked=1, producer_id=7, producer_epoch=1, transactional_id="u", process=2),
@@ -84,7 +87,7 @@ def test_two_transactional_ids_with_one_producer_id():
     assert anomalies(NAME, view([Log("A")], sends=sends)) == [("producer-id-collision", "A", 1)]
 
 
-def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew():
+def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew() -> None:
     sends = [
         send(P1(1), acked=0, producer_id=7, producer_epoch=0),
         send(P2(1), acked=0, producer_id=7, producer_epoch=0, process=2),
@@ -93,12 +96,12 @@ def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew()
     assert [(kind, cluster) for kind, cluster, _ in found] == [("producer-id-collision", "A")]
 
 
-def test_interleaved_epochs_collide():
+def test_interleaved_epochs_collide() -> None:
     seen = view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)])
     assert anomalies(NAME, seen) == [("producer-id-collision", "A", 2)]
 
 
-def test_the_intruder_is_the_one_whose_client_never_had_that_id():
+def test_the_intruder_is_the_one_whose_client_never_had_that_id() -> None:
     sends = [
         send(P2(1), acked=1, producer_id=7, producer_epoch=0, process=2),
         send(P1(1), acked=0, producer_id=6, producer_epoch=0),
@@ -108,7 +111,9 @@ def test_the_intruder_is_the_one_whose_client_never_had_that_id():
 
 
 @pytest.mark.parametrize(("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)])
-def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away_or_lied_to(acked, reset, found):
+def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away_or_lied_to(
+    acked: int, reset: bool, found: int | None
+) -> None:
     b = Log("B").data(P1(1), pid=7)
     if reset:
         b = b.marker("reset", pid=-1)
@@ -117,12 +122,12 @@ def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away
     assert anomalies(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
 
 
-def behind_a_reset(**second):
+def behind_a_reset(**second: int) -> PartitionView:
     log = Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), **second)
     return view([Log("A").data(P1(1), pid=7), log], mirror_kind="exact", promotions=[promoted(1)])
 
 
-def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended():
+def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended() -> None:
     seen = behind_a_reset(pid=7, sequence=1)
     assert anomalies(NAME, seen) == [("producer-id-collision", "B", 2)]
     assert findings(NAME, seen)[0].evidence == {
@@ -131,5 +136,5 @@ def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended():
 
 
 @pytest.mark.parametrize("second", [{"pid": 7, "sequence": 2}, {"pid": 7, "epoch": 1, "sequence": 1}, {"pid": 8, "sequence": 1}])
-def test_an_id_that_begins_elsewhere_behind_a_reset_is_another_one(second):
+def test_an_id_that_begins_elsewhere_behind_a_reset_is_another_one(second: dict[str, int]) -> None:
     assert anomalies(NAME, behind_a_reset(**second)) == []

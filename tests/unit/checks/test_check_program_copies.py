@@ -1,5 +1,7 @@
 """program-copies: the smallest histories. Two topics: what a program reads, A.t, and what it writes, A.out."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Copying
+from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
@@ -19,11 +21,11 @@ NAME = "program-copies"
 PROGRAM = Copying(name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"}))
 
 
-def committed(offset, *, cluster="A", at=300):
+def committed(offset: int, *, cluster: str = "A", at: int = 300) -> GroupOffset:
     return GroupOffset(cluster=cluster, group="g", topic="A.t", partition=0, offset=offset, time=at * SECOND)
 
 
-def run(inputs, outputs, groups, *, promotions=(), **rest):
+def run(inputs: list[Log], outputs, groups, *, promotions=(), **rest):
     """Views of both topics. The payloads of an output are those of the inputs that it was made from."""
     reads = view(inputs, groups=groups, promotions=promotions, **rest)
     writes = view(outputs, topic="A.out", promotions=promotions, **rest)
@@ -45,11 +47,11 @@ class Rejected:
     at: tuple[str, str, int]
 
     @property
-    def view(self):
+    def view(self) -> PartitionView:
         return self.views[0]
 
 
-def found(views):
+def found(views: list[PartitionView]):
     rows = findings(REGISTRY[NAME], views)
     assert disagreement(NAME, rows, views) == ""
     return sorted((row.kind, row.cluster, row.topic, row.offset) for row in rows if row.finding == "found")
@@ -97,28 +99,28 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     assert found(ACCEPTED[case]) == []
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     rejected = REJECTS[kind]
     assert found(rejected.views) == [(kind, *rejected.at)]
 
 
-def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program():
+def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program() -> None:
     views = run(ON_B, [Log("A").data(1), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY)
     assert found(views) == [("input-not-copied", "B", "A.t", 1)]
 
 
-def test_outputs_of_other_partitions_count():
+def test_outputs_of_other_partitions_count() -> None:
     views = run([BOTH], [Log("A").data(1)], [committed(2)])
     other = run([], [Log("A").data(2)], [])[1]
     assert found([*views, replace(other, story=replace(other.story, partition=1))]) == []
 
 
-def test_what_cannot_be_known_is_said():
+def test_what_cannot_be_known_is_said() -> None:
     without = run([BOTH], [Log("A").data(1, 2)], [committed(2)])
     unlabelled = replace(without[1], replicas=[replace(r, made_from=np.array([1, -1])) for r in without[1].replicas])
     assert unjudged([without[0], unlabelled]) == [
@@ -138,12 +140,12 @@ def test_what_cannot_be_known_is_said():
 
 
 @pytest.mark.parametrize("mirror", ["shadow", "mm2", "cluster-mirroring"])
-def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror):
+def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror: str) -> None:
     allowed = {line.kind for line in declared(MirrorSpec(kind=mirror)).guarantee.allowed}
     assert {kind.name for kind in REGISTRY[NAME].anomalies} & allowed == {"copy-repeated-by-failover", "copy-lost-by-failover"}
 
 
-def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when_it_began():
+def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when_it_began() -> None:
     views = REJECTS["copy-repeated-by-failover"].views
     (row,) = [row for row in findings(REGISTRY[NAME], views) if row.finding == "found"]
     assert (row.data["records"], row.data["bound"], row.data["failover"]) == (1, 2, "forced")
@@ -153,7 +155,7 @@ def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when
     ("promotions", "due"),
     [([], {("A", "native"), ("A", "checkpoints")}), ([promoted(1)], {("B", "mirrored"), ("B", "checkpoints")})],
 )
-def test_it_is_due_where_such_a_program_is_in_the_end(promotions, due):
+def test_it_is_due_where_such_a_program_is_in_the_end(promotions: list[Promotion], due: set[tuple[str, str]]) -> None:
     program = WorkloadSpec(kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True)
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), workloads=(program,), schedule=()

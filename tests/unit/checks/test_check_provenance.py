@@ -1,5 +1,7 @@
 """provenance: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
@@ -50,46 +52,46 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_without_any_history_there_is_nothing_to_hold_a_log_against():
+def test_without_any_history_there_is_nothing_to_hold_a_log_against() -> None:
     (unjudged,) = [f for f in REGISTRY[NAME].kernel(view([Log("A").data(1)])) if isinstance(f, Unjudged)]
     assert unjudged.reason == "nothing is written down of what clients sent to A.t-0"
     assert anomalies(NAME, view([Log("A").data(1)])) == []
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", None])
-def test_what_was_refused_is_not_there_however_its_transaction_ended(end):
+def test_what_was_refused_is_not_there_however_its_transaction_ended(end: str | None) -> None:
     sent = commit(1, 2, 3, ending="abort" if end == "abort" else "commit", offsets=[0, -1, -1], refused=(2, 3))
     (found,) = findings(NAME, view([Log("A").txn(1, 2, 3, pid=7, end=end)], sends=[sent]))
     state = {"commit": "committed", "abort": "aborted", None: "open"}[end]
     assert (found.kind, found.offset, found.evidence["records"], found.evidence["state"]) == ("refused-write", 1, 2, state)
 
 
-def test_a_mirrored_copy_of_it_is_the_sources_to_answer_for():
+def test_a_mirrored_copy_of_it_is_the_sources_to_answer_for() -> None:
     sent = [send(1, outcome="fail", refused=(1,))]
     assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [("refused-write", "A", 0)]
 
 
-def test_before_between_and_after_what_was_sent_neighbours_together():
+def test_before_between_and_after_what_was_sent_neighbours_together() -> None:
     seen = view([Log("A").data(1, 2, 3, 4, 5, 6, 7)], sends=[send(3), send(5)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 2), (3, 1), (5, 2)]
 
 
-def test_nobody_sent_a_record_without_a_payload_id():
+def test_nobody_sent_a_record_without_a_payload_id() -> None:
     seen = view([Log("A").data(1, -1, -1).data(2).data(-1)], sends=[send(1), send(2)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2), (4, 1)]
 
 
-def test_a_record_without_a_payload_id_on_a_cluster_that_was_left():
+def test_a_record_without_a_payload_id_on_a_cluster_that_was_left() -> None:
     away, home = promoted(1), promoted(3, source="B", cluster="A", at=700 * SECOND)
     seen = view(
         [Log("A").data(1).data(2, 3), Log("B").data(1).data(2, 3).data(-1)],
@@ -99,11 +101,11 @@ def test_a_record_without_a_payload_id_on_a_cluster_that_was_left():
     assert anomalies(NAME, seen) == [("stranger", "B", 3)]
 
 
-def test_sent_to_another_cluster():
+def test_sent_to_another_cluster() -> None:
     seen = view([Log("B").data(1).data(2, 3)], sends=[send(1, 2, 3)], promotions=[promoted(1)])
     assert [(f.offset, f.evidence["planned_on"]) for f in findings(NAME, seen)] == [(1, ["A"])]
 
 
-def test_a_stranger_above_a_truncation_is_reported_separately():
+def test_a_stranger_above_a_truncation_is_reported_separately() -> None:
     before = Log("A").data(1).data(90).data(91).taken("1-away", at=510)
     assert anomalies(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]

@@ -1,5 +1,7 @@
 """read-committed-visibility: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit.checks.histories import (
@@ -51,7 +53,7 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     if not counted:
         assert anomalies(NAME, seen) == []
@@ -60,38 +62,38 @@ def test_accepts(case):
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_an_aborted_record_that_was_read_is_a_phantom():
+def test_an_aborted_record_that_was_read_is_a_phantom() -> None:
     assert anomalies(NAME, view([A], reads=[poll((2, 9))])) == [("phantom-read", "A", 2)]
 
 
-def test_hidden_between_two_polls_of_one_assignment():
+def test_hidden_between_two_polls_of_one_assignment() -> None:
     seen = view([Log("A").data(1, 2, 3)], reads=[poll((0, 1)), poll((2, 3), at=101 * SECOND)])
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
-def test_what_another_group_got_does_not_count():
+def test_what_another_group_got_does_not_count() -> None:
     seen = view(
         [Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")]
     )
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
-def test_a_torn_log_cannot_show_what_was_read():
+def test_a_torn_log_cannot_show_what_was_read() -> None:
     seen = view([Log("A").data(1).torn()], reads=[poll((0, 1), (1, 2))])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_a_step_back_begins_anew():
+def test_a_step_back_begins_anew() -> None:
     seen = view([Log("A").data(1, 2)], reads=[poll((0, 1), (1, 2)), poll((1, 2), at=101 * SECOND)])
     assert anomalies(NAME, seen) == []
 
 
-def test_readers_of_a_log_that_was_truncated_are_judged_wherever_they_were():
+def test_readers_of_a_log_that_was_truncated_are_judged_wherever_they_were() -> None:
     below, behind = poll((0, 9), at=400 * SECOND), poll((2, 9), at=401 * SECOND)
     found = [f for f in findings(NAME, trip(reads=[below, behind])) if f.kind == "phantom-read"]
     assert [(f.cluster, f.offset, f.evidence.get("capture", "")) for f in found] == [("A", 0, ""), ("A", 2, "1-away")]

@@ -1,11 +1,14 @@
 """record-equality: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
@@ -25,7 +28,7 @@ from tests.unit.checks.round_trip import on_a, on_b, trip
 NAME = "record-equality"
 
 
-def kept(logs, *, options=None, **rest):
+def kept(logs: list[Log], *, options=None, **rest: str) -> PartitionView:
     """A history of a mirror that keeps offsets."""
     return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
@@ -55,45 +58,45 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_what_headers_prove_to_be_the_same_is_not_looked_at():
+def test_what_headers_prove_to_be_the_same_is_not_looked_at() -> None:
     same = kept([Log("A").data(1), Log("B").data(1, digest={1: 5})])
     assert anomalies(NAME, same) == []
     wrong_crc = kept([Log("A").data(1), Log("B").data(1, digest={1: 5}, crc_ok=False)])
     assert anomalies(NAME, wrong_crc) == [("record-divergence", "B", 0)]
 
 
-def test_aborted_records_and_those_that_are_not_ours_count_too():
+def test_aborted_records_and_those_that_are_not_ours_count_too() -> None:
     a, b = Log("A").txn(1, pid=7, end="abort").data(-1), Log("B").txn(1, pid=7, end="abort").data(-1, crc=5, digest={-1: 5})
     assert anomalies(NAME, kept([a, b])) == [("record-divergence", "B", 2)]
     other = Log("B").data(1, pid=7, transactional=True, crc=4, digest={1: 5}).marker("abort", pid=7).data(-1)
     assert anomalies(NAME, kept([a, other])) == [("record-divergence", "B", 0)]
 
 
-def test_records_that_were_swapped():
+def test_records_that_were_swapped() -> None:
     assert anomalies(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [("record-divergence", "B", 0)]
 
 
-def test_neighbours_are_one_anomaly():
+def test_neighbours_are_one_anomaly() -> None:
     b = Log("B").data(1, 2, 3, 4, crc=5, digest={2: 5, 3: 6})
     (found,) = findings(NAME, kept([Log("A").data(1, 2, 3, 4), b]))
     assert (found.offset, found.evidence) == (1, {"records": 2, "uid": 2, "source": "A"})
 
 
-def test_a_mirror_that_moves_offsets_is_not_judged():
+def test_a_mirror_that_moves_offsets_is_not_judged() -> None:
     assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})])) == []
 
 
-def test_what_came_back_is_compared_with_its_owner():
+def test_what_came_back_is_compared_with_its_owner() -> None:
     a = Log("A").data(1).data(2).data(4, crc=9, digest={4: 1}).data(5, crc=55).data(6)
     assert anomalies(NAME, trip(logs=[a, on_b()])) == [("record-divergence", "A", 2)]
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
@@ -101,12 +104,12 @@ def test_what_came_back_is_compared_with_its_owner():
     assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
-def test_the_far_end_of_a_chain_is_held_against_its_owner():
+def test_the_far_end_of_a_chain_is_held_against_its_owner() -> None:
     logs = [Log("A").data(1), Log("B").data(1, crc=5), Log("C").data(1, crc=6, digest={1: 5})]
     assert anomalies(NAME, kept(logs, topology="A->B->C")) == [("record-divergence", "C", 0)] * 2
 
 
-def test_a_log_that_is_torn_or_was_not_captured_is_unjudged():
+def test_a_log_that_is_torn_or_was_not_captured_is_unjudged() -> None:
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
     assert unjudged(NAME, kept([Log("A").data(1), Log("B").torn()]))
     behind = kept([Log("A").data(1), Log("B").torn().data(1, crc=5, digest={1: 5})])
@@ -114,7 +117,7 @@ def test_a_log_that_is_torn_or_was_not_captured_is_unjudged():
     assert unjudged(NAME, behind)
 
 
-def test_what_is_before_the_damage_is_compared():
+def test_what_is_before_the_damage_is_compared() -> None:
     seen = kept([Log("A").data(1).data(2), Log("B").data(1, crc=5, digest={1: 5}).torn()])
     assert anomalies(NAME, seen) == [("record-divergence", "B", 0)]
     assert unjudged(NAME, seen)
@@ -129,7 +132,7 @@ def test_what_is_before_the_damage_is_compared():
     ],
     ids=str,
 )
-def test_it_is_due_where_offsets_and_ids_are_kept(mirror, due):
+def test_it_is_due_where_offsets_and_ids_are_kept(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=mirror, schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
@@ -137,7 +140,7 @@ def test_it_is_due_where_offsets_and_ids_are_kept(mirror, due):
     assert set(REGISTRY[NAME].due_at(scenario, [])) == due
 
 
-def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own():
+def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own() -> None:
     """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that on B, and resets there."""
     reported = {"link": "A->B", "cluster": "B", "time": 900 * SECOND, "truncated": [(2, 1)], "appended": [(1, "reset")]}
     logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]

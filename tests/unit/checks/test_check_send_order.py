@@ -1,5 +1,7 @@
 """send-order: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, uid, view
@@ -26,38 +28,38 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_mirror_that_turned_two_transactions_round():
+def test_a_mirror_that_turned_two_transactions_round() -> None:
     seen = view([Log("A").data(1).data(2), Log("B").data(2).data(1)])
     assert anomalies(NAME, seen) == [("send-inversion", "B", 1)]
 
 
-def test_a_native_order_counts_aborted_records_too():
+def test_a_native_order_counts_aborted_records_too() -> None:
     seen = view([Log("A").txn(2, pid=7, end="abort").txn(1, pid=7)])
     assert anomalies(NAME, seen) == [("send-inversion", "A", 2)]
 
 
-def test_neighbours_are_one_anomaly_and_say_what_they_are_behind():
+def test_neighbours_are_one_anomaly_and_say_what_they_are_behind() -> None:
     (found,) = findings(NAME, view([Log("A").data(4, 5).data(1, 2).data(6)]))
     assert (found.offset, found.evidence["records"], found.evidence["uid"]) == (2, 2, 1)
     assert (found.evidence["after_uid"], found.evidence["after_offset"]) == (5, 1)
 
 
-def test_an_order_that_was_lost_before_the_truncation_is_named_with_its_capture():
+def test_an_order_that_was_lost_before_the_truncation_is_named_with_its_capture() -> None:
     turned = Log("A").data(1).data(2).data(uid(1, 9)).data(uid(1, 8)).taken("1-away", at=510)
     (found,) = findings(NAME, trip(earlier=[turned]))
     assert (found.kind, found.offset, found.evidence["capture"]) == ("send-inversion", 3, "1-away")
 
 
-def test_another_cluster_s_records_have_an_order_of_their_own():
+def test_another_cluster_s_records_have_an_order_of_their_own() -> None:
     seen = view([Log("A").data(5), on_b()], mirror_kind="shadow", promotions=[promoted(2)])
     assert anomalies(NAME, seen) == []

@@ -1,9 +1,12 @@
 """sequence-continuity: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
 from tests.unit.checks.round_trip import AWAY, BACK, home_again
 
@@ -36,92 +39,92 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_new_epoch_that_does_not_begin_at_zero():
+def test_a_new_epoch_that_does_not_begin_at_zero() -> None:
     seen = view([Log("A").data(1, pid=7).data(2, pid=7, epoch=1, sequence=4)])
     assert_rejected(NAME, "sequence-start", Rejected(view=seen, cluster="A", offset=1))
 
 
-def follower(*, first=1, pid=7, epoch=0, crc=55):
+def follower(*, first: int = 1, pid: int = 7, epoch: int = 0, crc: int = 55) -> Log:
     """B has one record of A's producer 7, a reset, and one record of its own producer."""
     return Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=pid, epoch=epoch, sequence=first, crc=crc)
 
 
-def alone(log):
+def alone(log: Log) -> PartitionView:
     """The log of one cluster, without any promotion."""
     return view([log], topology=f"{log.cluster}->Z", topic=f"{log.cluster}.t")
 
 
-def promoted_b(b, **rest):
+def promoted_b(b: Log, **rest: object) -> PartitionView:
     return view([Log("A").data(1, pid=7), b], mirror_kind="exact", promotions=[promoted(1)], **rest)
 
 
 @pytest.mark.parametrize(
     ("first", "pid", "epoch"), [(1, 7, 0), (3, 7, 0), (1, 8, 0), (1, 7, 1)], ids=["goes on", "further", "other id", "other epoch"]
 )
-def test_behind_a_reset_an_id_begins_at_zero(first, pid, epoch):
+def test_behind_a_reset_an_id_begins_at_zero(first: int, pid: int, epoch: int) -> None:
     seen = promoted_b(follower(first=first, pid=pid, epoch=epoch))
     for each in (seen, but(seen, recorded=False)):
         assert_rejected(NAME, "sequence-start", Rejected(view=each, cluster="B", offset=2))
 
 
-def test_behind_a_reset_an_id_may_come_again_from_zero():
+def test_behind_a_reset_an_id_may_come_again_from_zero() -> None:
     assert anomalies(NAME, promoted_b(follower(first=0))) == []
 
 
-def test_the_log_of_one_cluster_alone_shows_it_too():
+def test_the_log_of_one_cluster_alone_shows_it_too() -> None:
     assert anomalies(NAME, alone(follower())) == [("sequence-start", "B", 2)]
 
 
-def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset():
+def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset() -> None:
     b = Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=7, sequence=0, crc=77).data(1, pid=7, sequence=0, crc=1000)
     for each in (promoted_b(b), alone(b)):
         assert ("sequence-repeat", "B", 3) in anomalies(NAME, each)
 
 
-def test_a_deleted_beginning_excuses_only_what_it_may_have_held():
+def test_a_deleted_beginning_excuses_only_what_it_may_have_held() -> None:
     b = Log("B", start=1).data(1, pid=7).marker("reset", pid=-1).data(2, pid=8, sequence=4)
     assert anomalies(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
     assert anomalies(NAME, alone(b)) == []
 
 
-def home(*, first, pid=7, epoch=0):
+def home(*, first: int, pid: int = 7, epoch: int = 0) -> Log:
     """A has two records of its own, what B wrote (producer 7 too), and then one of its own; between them are resets."""
     a = Log("A").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1)
     a.data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     return a.data(6, pid=pid, epoch=epoch, sequence=first, crc=66)
 
 
-def trip(a, **rest):
+def trip(a: Log, **rest: object) -> PartitionView:
     b = Log("B").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44)
     return view([a, b], mirror_kind="exact", promotions=[AWAY, home_again()], windows=[BACK], **rest)
 
 
 @pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was truncated"])
-def test_a_session_that_outlives_a_failback_goes_on(first):
+def test_a_session_that_outlives_a_failback_goes_on(first: int) -> None:
     assert anomalies(NAME, trip(home(first=first))) == []
     assert anomalies(NAME, alone(home(first=first))) == []
 
 
-def test_a_session_that_outlives_a_failback_repeats_nothing():
+def test_a_session_that_outlives_a_failback_repeats_nothing() -> None:
     assert anomalies(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
-def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had():
+def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had() -> None:
     """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0: neither begins at 1."""
     assert anomalies(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
 
 
-def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without():
+def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without() -> None:
     seen = trip(home(first=3, pid=8))
     tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
     other = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=9).taken("1-away", at=510)
@@ -134,14 +137,16 @@ def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_a
     ]
 
 
-def test_a_session_of_another_cluster_that_goes_on_is_no_tail():
+def test_a_session_of_another_cluster_that_goes_on_is_no_tail() -> None:
     a = Log("A").data(1, pid=9).data(2, pid=9).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     seen = trip(a.data(6, pid=7, sequence=1, crc=66))
     assert anomalies(NAME, seen) == [("sequence-start", "A", 5)]
 
 
 @pytest.mark.parametrize(("unclear", "found"), [({}, [("sequence-start", "B", 3)]), ({"B": 3}, [])])
-def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(unclear, found):
+def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(
+    unclear: dict[str, int], found: list[tuple[str, str, int]]
+) -> None:
     """B's log begins at offset 3, in its own era for all that is known, with sequence 5 of a producer of its own."""
     logs = [Log("A").data(1).data(2).data(3), Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7)]
     seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")

@@ -1,10 +1,12 @@
 """share-groups: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.view import Read
+from linkflap.spark_verify.facts.view import PartitionView, Read
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -24,7 +26,16 @@ LOG = Log("A").txn(1, pid=7)
 ABORTED = Log("A").txn(1, pid=7, end="abort")
 
 
-def row(kind, *uids, at, member="m1", position=-1, offset=0, cluster="A", isolation="read_committed"):
+def row(
+    kind: str,
+    *uids: int,
+    at: int,
+    member: str = "m1",
+    position: int = -1,
+    offset: int = 0,
+    cluster: str = "A",
+    isolation: str = "read_committed",
+) -> Read:
     """What a member did a second long, `at` seconds, with records from an offset on."""
     return Read(
         reader=member, process=1, cluster=cluster, isolation=isolation, kind=kind, group="g", time=at * SECOND,
@@ -32,7 +43,7 @@ def row(kind, *uids, at, member="m1", position=-1, offset=0, cluster="A", isolat
     )  # fmt: skip
 
 
-def shared(*rows, log=LOG, sends=()):
+def shared(*rows: Read, log: Log = LOG, sends: tuple[()] = ()) -> PartitionView:
     return replace(view([log], sends=sends), shares=rows)
 
 
@@ -101,39 +112,39 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
     assert unjudged(NAME, seen) == []
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_aborted_by_its_producer_and_no_marker_tells():
+def test_aborted_by_its_producer_and_no_marker_tells() -> None:
     seen = shared(*ACCEPTED_ROWS, DONE, log=Log("A").data(1), sends=[commit(1, acked=0, ending="abort")])
     assert [(f.kind, f.evidence["witness"]) for f in findings(NAME, seen)] == [("aborted-delivery", "client")]
 
 
-def test_what_was_given_again_names_who_had_it_confirmed_first():
+def test_what_was_given_again_names_who_had_it_confirmed_first() -> None:
     again = (row("acquire", 1, at=20, member="m2", position=2), row("released", 1, at=22, member="m2"))
     (found,) = findings(NAME, shared(*ACCEPTED_ROWS, *again, DONE))
     assert (found.kind, found.evidence["reader"], found.evidence["witness"]) == ("delivered-again", "m2", "m1")
 
 
-def test_a_group_that_never_said_how_far_it_is_leaves_its_partition_unjudged():
+def test_a_group_that_never_said_how_far_it_is_leaves_its_partition_unjudged() -> None:
     assert unjudged(NAME, shared(*ACCEPTED_ROWS)) == ["no member of share group g said how far it is done with A.t-0"]
 
 
-def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unknown():
+def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unknown() -> None:
     seen = shared(*ACCEPTED_ROWS, DONE, log=Log("A").txn(1, pid=7).data(2))
     assert unjudged(NAME, seen) == ["share group g was not given all of A.t-0 of A in time: first 2"]
     assert anomalies(NAME, seen) == []
 
 
-def test_where_a_group_begins_on_another_cluster_is_not_promised():
+def test_where_a_group_begins_on_another_cluster_is_not_promised() -> None:
     """It is not asked for what the cluster that it left has."""
     there = [row("acquire", 1, at=60, cluster="B", position=1), row("accept", 1, at=62, cluster="B")]
     seen = replace(

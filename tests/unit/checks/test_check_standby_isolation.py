@@ -1,8 +1,11 @@
 """standby-isolation: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Truncation
+from linkflap.spark_verify.facts.view import Send
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -22,7 +25,7 @@ from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
 NAME = "standby-isolation"
 
 
-def at(second, *uids, acked, cluster="B"):
+def at(second: int, *uids: int, acked: int, cluster: str = "B") -> Send:
     return send(*uids, acked=acked, cluster=cluster, invoked=second * SECOND, returned=second * SECOND + 1)
 
 
@@ -49,67 +52,67 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it():
+def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it() -> None:
     seen = view([A, Log("B").data(1)], sends=[at(7, 9, acked=5)], promotions=[promoted(1)])
     assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(5, "acknowledged while it was mirrored")]
 
 
-def test_a_write_to_the_old_home_while_it_follows():
+def test_a_write_to_the_old_home_while_it_follows() -> None:
     late = at(650, 9, acked=4, cluster="A")
     assert anomalies(NAME, trip(sends=[*ACKED, late])) == [("standby-write", "A", 4)]
 
 
-def test_a_record_of_its_own_in_an_era_that_is_mirrored():
+def test_a_record_of_its_own_in_an_era_that_is_mirrored() -> None:
     own = Log("A").data(1).data(2).data(9, leader_epoch=3).data(5, crc=55, leader_epoch=3)
     seen = trip(logs=[own, on_b()], sends=[*ACKED, at(590, 9, acked=2, cluster="A")])
     assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(2, "in an era that is mirrored")]
 
 
-def test_a_promotion_that_was_not_written_down_proves_nothing():
+def test_a_promotion_that_was_not_written_down_proves_nothing() -> None:
     away = Window(id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND)
     seen = view([A, Log("B").data(9)], sends=[at(7, 9, acked=0)], windows=[away])
     assert anomalies(NAME, seen) == []
     assert set(unjudged(NAME, seen)) == {"B acknowledged writes to A.t but no promotion was recorded"}
 
 
-def followed(link, offset, *, at):
+def followed(link: str, offset: int, *, at: int) -> Truncation:
     cluster = link[-1]
     return Truncation(link=link, cluster=cluster, offset=offset, end=offset + 1, time=at * SECOND)
 
 
-def test_a_cluster_that_was_made_to_follow_one_that_follows_it():
+def test_a_cluster_that_was_made_to_follow_one_that_follows_it() -> None:
     seen = view([A, Log("B").data(1)], mirror_kind="shadow", truncations=[followed("B->A", 1, at=600)])
     assert [(f.kind, f.cluster, f.offset, f.evidence["through"]) for f in findings(NAME, seen)] == [
         ("circular-mirror", "A", 1, ["B", "A"])
     ]
 
 
-def test_a_circle_over_three_clusters():
+def test_a_circle_over_three_clusters() -> None:
     logs = [Log(name).data(1) for name in "ABC"]
     seen = view(logs, topology="A->B->C", mirror_kind="shadow", truncations=[followed("C->A", 1, at=600)])
     assert anomalies(NAME, seen) == [("circular-mirror", "A", 1)]
 
 
-def test_the_second_reversal_without_a_promotion_in_between():
+def test_the_second_reversal_without_a_promotion_in_between() -> None:
     truncations = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
     assert anomalies(NAME, trip(truncations=truncations)) == [("circular-mirror", "B", 3)]
     assert anomalies(NAME, trip(truncations=[truncations[0], followed("A->B", 4, at=800)])) == []
 
 
-def test_what_was_written_before_a_log_was_emptied_comes_back_from_elsewhere():
+def test_what_was_written_before_a_log_was_emptied_comes_back_from_elsewhere() -> None:
     assert anomalies(NAME, emptied(1, 2, 8)) == []
 
 
-def test_a_write_to_a_log_that_was_emptied_to_follow():
+def test_a_write_to_a_log_that_was_emptied_to_follow() -> None:
     late = at(650, 7, cluster="A", acked=2)
     assert ("standby-write", "A", 2) in anomalies(NAME, emptied(1, 2, 7, 8, sends=[send(1, 2, 3, acked=0), late]))

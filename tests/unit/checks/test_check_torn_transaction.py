@@ -1,5 +1,7 @@
 """torn-transaction: the smallest histories, of one partition and of two."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,8 @@ from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import (
     Log,
@@ -56,17 +60,17 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def together(*views, mirror="mm2"):
+def together(*views: PartitionView, mirror: str = "mm2"):
     """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when they are put together."""
     partials = [
         PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
@@ -88,7 +92,9 @@ def allowed(found: Found, mirror: str) -> bool:
     return why_allowed(anomaly, DECLARATIONS[mirror]({}), "A->B", []) is not None
 
 
-def share(uid, log, *others, outcome="info", **rest):
+def share(
+    uid: int, log: Log, *others: Log, outcome: list[Promotion] | str = "info", **rest: list[Promotion] | str
+) -> PartitionView:
     """One partition's share of operation 1."""
     return view([log, *others], sends=[replace(commit(uid, acked=0, outcome=outcome), number=1)], **rest)
 
@@ -99,28 +105,28 @@ WAITING, NOWHERE = Log("A").txn(2, pid=7, end=None), Log("A").data(9)
 
 @pytest.mark.parametrize(("other", "offset"), [(ABORTED, 0), (WAITING, 0), (NOWHERE, 0)])
 @pytest.mark.parametrize("outcome", ["ok", "info", "fail"])
-def test_committed_in_one_partition_and_not_in_the_other(other, offset, outcome):
+def test_committed_in_one_partition_and_not_in_the_other(other: Log, offset: int, outcome: str) -> None:
     found = together(share(1, COMMITTED, outcome=outcome), share(2, other, outcome=outcome))
     assert found == [("torn-transaction", "A", 1, offset, False)]
 
 
-def test_what_was_read_in_one_partition_must_be_in_the_other():
+def test_what_was_read_in_one_partition_must_be_in_the_other() -> None:
     found = together(share(1, NOWHERE, reads=[poll((0, 1))]), share(2, ABORTED))
     assert found == [("torn-transaction", "A", 0, 0, False)]
 
 
-def test_aborted_everywhere_is_whole():
+def test_aborted_everywhere_is_whole() -> None:
     assert together(share(1, Log("A").txn(1, pid=7, end="abort")), share(2, ABORTED)) == []
 
 
-def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up():
+def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up() -> None:
     given_up = {"promotions": [promoted(0)]}
     assert together(share(1, COMMITTED, **given_up), share(2, WAITING, **given_up)) == []
     assert together(share(1, COMMITTED, **given_up), share(2, ABORTED, **given_up)) == [("torn-transaction", "A", 1, 0, False)]
 
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
-def test_a_forced_failover_may_tear_a_transaction(mirror):
+def test_a_forced_failover_may_tear_a_transaction(mirror: str) -> None:
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
     assert together(arrived, behind, mirror=mirror) == [("torn-by-failover", "B", 1, -1, True)]
@@ -128,31 +134,31 @@ def test_a_forced_failover_may_tear_a_transaction(mirror):
     assert together(arrived, waiting, mirror=mirror) == [("torn-by-failover", "B", 1, -1, True)]
 
 
-def test_a_planned_failover_may_not():
+def test_a_planned_failover_may_not() -> None:
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1, kind="planned")])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0, kind="planned")])
     assert together(arrived, behind) == [("torn-transaction", "B", 1, -1, False)]
 
 
-def test_no_other_mirror_is_allowed_it():
+def test_no_other_mirror_is_allowed_it() -> None:
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
     assert together(arrived, behind, mirror="exact") == [("torn-by-failover", "B", 1, -1, False)]
 
 
-def test_a_torn_log_and_an_unknown_leader_prove_no_tear():
+def test_a_torn_log_and_an_unknown_leader_prove_no_tear() -> None:
     whole = share(1, COMMITTED)
     assert together(whole, share(2, Log("A").txn(2, pid=7, end=None).torn())) == []
     assert together(whole, share(2, Log("A", leader=False).data(9), topology="A:3->B:3")) == []
     assert unjudged(NAME, view([], sends=ACKED))
 
 
-def test_a_transaction_is_counted_once_per_partition():
+def test_a_transaction_is_counted_once_per_partition() -> None:
     twice = [replace(commit(1, acked=0), number=1), replace(commit(2, acked=1), number=1)]
     assert examined(NAME, view([A12], sends=twice)) == {"A/native": 1}
 
 
-def test_a_record_that_nobody_acknowledged_is_missing_all_the_same():
+def test_a_record_that_nobody_acknowledged_is_missing_all_the_same() -> None:
     """Only what was acknowledged where the cleaner was may be gone for that."""
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, 2, offsets=[0, -1])])
     assert [f.kind for f in findings(NAME, seen)] == ["torn-transaction"]

@@ -1,10 +1,13 @@
 """truncation-accounting: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.story import Stop, Truncation
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -23,14 +26,14 @@ from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, 
 NAME = "truncation-accounting"
 
 
-def stop(mirrored, at, *appended, truncated=(), epochs=()):
+def stop(mirrored: int, at: int, *appended: tuple[int, str], truncated: tuple[()] = (), epochs: tuple[()] = ()) -> Stop:
     return Stop(
         link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended,
         epochs=epochs,
     )  # fmt: skip
 
 
-def in_epochs(*epochs):
+def in_epochs(*epochs: tuple[int, int]) -> PartitionView:
     """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and says that it did so in these; what comes behind is its own."""
     b = Log("B").data(1).data(2).data(3, leader_epoch=2).data(9, leader_epoch=7)
     return view(
@@ -38,7 +41,14 @@ def in_epochs(*epochs):
     )  # fmt: skip
 
 
-def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=(), reset=False):
+def shortened(
+    *truncated: tuple[int, int],
+    mirrored: int = 3,
+    promoted_at: int = 1,
+    log: Log | None = None,
+    appended: tuple[()] = (),
+    reset: bool = False,
+) -> PartitionView:
     """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
     log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
     return view(
@@ -47,7 +57,7 @@ def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=(), rese
     )  # fmt: skip
 
 
-def ended(reported, *, offset=1):
+def ended(reported: Stop, *, offset: int = 1) -> PartitionView:
     """A has an open transaction, B its ABORT at offset 1."""
     a = Log("A").txn(1, pid=7, end=None)
     b = Log("B").txn(1, pid=7, end="abort")
@@ -59,12 +69,12 @@ LOST = Log("A").data(2, at=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, le
 KEPT = Log("A").data(1).data(2).data(3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
 
 
-def on_b_then(cluster):
+def on_b_then(cluster: str) -> Log:
     """What B had written, on either."""
     return Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
 
 
-def truncated_again():
+def truncated_again() -> Truncation:
     return replace(truncation(offset=4, end=5), time=800 * SECOND + 1)
 
 
@@ -127,17 +137,17 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_leader_epoch_below_the_truncation_that_changed():
+def test_a_leader_epoch_below_the_truncation_that_changed() -> None:
     other = Log("A").data(1).data(2, leader_epoch=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
 
@@ -151,32 +161,32 @@ def test_a_leader_epoch_below_the_truncation_that_changed():
         ([truncation(), replace(truncation(), cluster="B")], [before()]),  # B never followed again
     ],
 )
-def test_a_truncation_that_cannot_have_been(truncations, earlier):
+def test_a_truncation_that_cannot_have_been(truncations: list[Truncation], earlier: list[Log]) -> None:
     kinds = {kind for kind, _, _ in anomalies(NAME, trip(truncations=truncations, earlier=earlier))}
     assert "truncation-impossible" in kinds
 
 
-def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
+def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated() -> None:
     assert anomalies(NAME, trip(truncations=[truncation(end=5)])) == []
 
 
 @pytest.mark.parametrize("log", [Log("A").data(2, at=1).data(3), Log("A").data(1)])
 @pytest.mark.parametrize("moment", ["1-away", "1-reverse-600"])
-def test_a_capture_that_lacks_what_was_there_before_and_after(log, moment):
+def test_a_capture_that_lacks_what_was_there_before_and_after(log: Log, moment: str) -> None:
     at = 510 if moment == "1-away" else 600
     others = [before()] if moment != "1-away" else []
     found = anomalies(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[truncation()]))
     assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
 
 
-def test_what_was_written_after_the_failover_was_lost_by_the_truncation():
+def test_what_was_written_after_the_failover_was_lost_by_the_truncation() -> None:
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
     assert anomalies(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[truncation(end=4)])) == [
         ("truncated-write", "A", 3)
     ]
 
 
-def test_a_marker_of_another_producer():
+def test_a_marker_of_another_producer() -> None:
     seen = ended(stop(1, 2, (1, "ABORT of producer 8, epoch 0")))
     assert anomalies(NAME, seen) == [("marker-not-appended", "B", 1)]
 
@@ -191,11 +201,11 @@ def test_a_marker_of_another_producer():
     ],
     ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
 )
-def test_truncations_that_do_not_lead_to_the_promotion(seen, where):
+def test_truncations_that_do_not_lead_to_the_promotion(seen: PartitionView, where: list[tuple[str, str, int]]) -> None:
     assert anomalies(NAME, seen) == where
 
 
-def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
+def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
     """What A's failover back had appended at 4 was truncated when A followed B again, and B has other things there now."""
     home = Stop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
@@ -212,13 +222,13 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
     assert anomalies(NAME, reported) == []
 
 
-def test_without_a_capture_from_before_the_truncation_it_is_unknown():
+def test_without_a_capture_from_before_the_truncation_it_is_unknown() -> None:
     (reason,) = unjudged(NAME, trip(earlier=[]))
     assert "no log of it from before and after that was captured" in reason
     assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
-def test_what_was_appended_and_deleted_since_was_there():
+def test_what_was_appended_and_deleted_since_was_there() -> None:
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
     reported = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
     assert anomalies(NAME, view([a, b], **reported)) == []

@@ -1,5 +1,7 @@
 """uncommitted-read: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop
@@ -57,32 +59,32 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_the_producer_knows_on_every_cluster():
+def test_the_producer_knows_on_every_cluster() -> None:
     seen = view([A, Log("B").data(1)], sends=[LATE], reads=[poll((0, 1), cluster="B", at=5 * SECOND)])
     assert [(f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [("B", 0, "producer")]
 
 
-def test_a_transaction_left_open():
+def test_a_transaction_left_open() -> None:
     seen = view([A], sends=[commit(1, acked=0, ending="open", asked=0)], reads=[poll((0, 1))])
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
-def test_read_while_the_last_stable_offset_was_still_below():
+def test_read_while_the_last_stable_offset_was_still_below() -> None:
     seen = view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(0, 2)] * 40)})
     assert [(f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [(0, "last stable offset")]
 
 
-def test_a_new_leaders_lower_offset_proves_nothing():
+def test_a_new_leaders_lower_offset_proves_nothing() -> None:
     epochs = [0] * 25 + [1] * 15
     seen = view(
         [A],
@@ -93,22 +95,22 @@ def test_a_new_leaders_lower_offset_proves_nothing():
     assert anomalies(NAME, seen) == []
 
 
-def test_read_before_an_operation_that_never_returned_was_invoked():
+def test_read_before_an_operation_that_never_returned_was_invoked() -> None:
     seen = view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=SECOND - 1)])
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
-def test_an_operation_that_returned_without_asking_for_its_commit():
+def test_an_operation_that_returned_without_asking_for_its_commit() -> None:
     seen = view([A], sends=[commit(1, outcome="info", asked=0)], reads=[poll((0, 1))])
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
-def test_an_operation_that_was_to_stay_open_and_never_returned():
+def test_an_operation_that_was_to_stay_open_and_never_returned() -> None:
     seen = view([A], sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)], reads=[poll((0, 1))])
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
-def test_before_a_truncation_too():
+def test_before_a_truncation_too() -> None:
     early = commit(4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND)
     got = [poll((0, 1), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]
     seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
@@ -121,7 +123,9 @@ def test_before_a_truncation_too():
     [([], []), ([(0, 2)], [("uncommitted-read", "B", 0)])],
     ids=["the LSO went back with a truncation", "the LSO was below before the truncation"],
 )
-def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(later, found):
+def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(
+    later: list[tuple[int, int]], found: list[tuple[str, str, int]]
+) -> None:
     """B had 1 and its marker, a reader got 1; then the mirror truncated B to offset 0, where its transaction began, and ended."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
     marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]

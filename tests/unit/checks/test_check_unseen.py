@@ -1,10 +1,13 @@
 """unseen: the smallest histories."""
 
+from __future__ import annotations
+
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.story import Promotion
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
@@ -29,7 +32,7 @@ A = Log("A").data(1, 2)
 SENT = [send(1, 2, acked=0)]
 
 
-def drained(*pairs, begin=0, end=None, cluster="A", at=100, **rest):
+def drained(*pairs: tuple[int, int], begin: int = 0, end: int | None = None, cluster: str = "A", at: int = 100, **rest: str):
     """A reader that was assigned somewhere, got some records in one poll, and reached the end that was asked for."""
     reached = (pairs[-1][0] + 1 if pairs else begin) if end is None else end
     return [
@@ -85,32 +88,32 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_no_byte_of_a_log_is_asked_for_a_clusters_own_records():
+def test_no_byte_of_a_log_is_asked_for_a_clusters_own_records() -> None:
     (found,) = findings(NAME, view([], sends=[send(1, 2, 3, acked=0)], reads=drained((0, 1), end=3)))
     assert (found.offset, found.evidence["records"], found.evidence["acknowledged_at"]) == (1, 2, 1)
 
 
-def test_mirrored_and_not_seen_there():
+def test_mirrored_and_not_seen_there() -> None:
     seen = view([A, Log("B").data(9, 1, 2)], sends=SENT, reads=drained((1, 1), end=3, cluster="B"))
     assert [(f.cluster, f.offset, f.evidence["acknowledged_by"]) for f in findings(NAME, seen)] == [("B", 2, "A")]
 
 
-def test_a_reader_that_saw_it_on_another_cluster_does_not_count():
+def test_a_reader_that_saw_it_on_another_cluster_does_not_count() -> None:
     seen = view([A, Log("B").data(1, 2)], sends=SENT, reads=by(drained((0, 1), (1, 2)), drained((0, 1), cluster="B", end=2)))
     assert anomalies(NAME, seen) == [("unseen-write", "B", 1)]
 
 
-def test_what_was_seen_before_a_truncation_was_seen():
+def test_what_was_seen_before_a_truncation_was_seen() -> None:
     early, late = poll((0, 1), (1, 2), at=300 * SECOND), drained((2, 4), (3, 5), (4, 6), begin=0, at=800)
     assert anomalies(NAME, trip(reads=[early, *late])) == []
     assert anomalies(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
@@ -118,7 +121,7 @@ def test_what_was_seen_before_a_truncation_was_seen():
     assert len(ACKED) == 4
 
 
-def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself():
+def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself() -> None:
     before = [poll((0, 1), (1, 2), (2, 3), group="g", at=400 * SECOND)]
     kept = [
         poll((4, 6), group="g", at=800 * SECOND),
@@ -130,7 +133,7 @@ def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself():
     assert anomalies(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [("unseen-write", "A", 2)]
 
 
-def test_what_retention_had_deleted_by_a_sample_need_not_be_seen():
+def test_what_retention_had_deleted_by_a_sample_need_not_be_seen() -> None:
     marks = samples((2, 2))
     marks.log_start[:] = 1
     seen = view([], sends=SENT, reads=drained((1, 2), begin=0), watermarks={"A": marks})
@@ -156,7 +159,9 @@ HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
         ([UNCOMMITTED], [promoted(1)], set()),
     ],
 )
-def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
+def test_it_is_due_where_readers_are_in_the_end(
+    readers: list[WorkloadSpec], promotions: list[Promotion], due: set[tuple[str, str]]
+) -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
@@ -164,7 +169,7 @@ def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
     assert REGISTRY[NAME].due_at(scenario, promotions) == due
 
 
-def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them():
+def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them() -> None:
     """A<->B: A's clients have gone to B; who stayed on A reads what comes from B."""
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A<->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),

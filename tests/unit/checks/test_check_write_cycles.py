@@ -1,5 +1,7 @@
 """write-cycles: the smallest histories."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
+from linkflap.spark_verify.facts.view import Send
 from linkflap.topologies import parse
 from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, ints, view
 
@@ -18,7 +21,7 @@ NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that
 A = Log("A").data(1, 2, 3, 4)
 
 
-def made(*uids, of, **rest):
+def made(*uids: int, of, **rest: int | str) -> Send:
     """A transaction that wrote some records, each made from one that it read."""
     return replace(commit(*uids, **rest), input_uids=ints(*of))
 
@@ -36,17 +39,17 @@ REJECTS = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case):
+def test_accepts(case: str) -> None:
     seen, counted = ACCEPTED[case]
     assert_accepted(NAME, seen, counted=counted)
 
 
 @pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind):
+def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_circle_is_reported_step_by_step():
+def test_a_circle_is_reported_step_by_step() -> None:
     chain = [made(1, of=[3], acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2), made(4, of=[3, 3], acked=3)]
     (found,) = findings(NAME, view([A], sends=chain))
     assert found.evidence == {
@@ -60,18 +63,18 @@ def test_a_circle_is_reported_step_by_step():
     }
 
 
-def test_a_transaction_that_read_what_it_wrote_itself():
+def test_a_transaction_that_read_what_it_wrote_itself() -> None:
     (found,) = findings(NAME, view([A], sends=[made(1, 2, of=[9, 1], acked=0)]))
     assert (found.offset, found.evidence["circle"]) == (0, [{"wrote": 1, "uid": 1, "read_by": 1}])
 
 
-def test_one_of_unknown_outcome_counts():
+def test_one_of_unknown_outcome_counts() -> None:
     assert anomalies(NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])) == [
         ("write-cycle", "A", 0)
     ]
 
 
-def test_circles_are_closed_over_partitions_and_clusters():
+def test_circles_are_closed_over_partitions_and_clusters() -> None:
     check = REGISTRY[NAME]
     one = check.kernel(view([A], sends=[made(1, of=[2], acked=5)]))
     other = check.kernel(view([A], topic="A.u", sends=[made(2, of=[1], cluster="B")]))
@@ -84,7 +87,7 @@ def test_circles_are_closed_over_partitions_and_clusters():
     assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(partials)] == [("A.t", 1, "A", 5)]
 
 
-def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one():
+def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one() -> None:
     """Of chains nothing is left to be gone through, but that it would take too long to leave it out."""
     chain = [made(n, of=[n - 1], acked=0) for n in range(1, 200)]
     assert findings(NAME, view([A], sends=chain)) == []
@@ -93,7 +96,7 @@ def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one():
     assert (found.offset, found.evidence["operation"], found.evidence["transactions"]) == (1, 301, 2)
 
 
-def test_components():
+def test_components() -> None:
     edges = {1: {2: 0}, 2: {3: 0, 4: 0}, 3: {1: 0}, 4: {5: 0}, 5: {4: 0, 6: 0}, 6: {}}
     assert sorted(sorted(c) for c in components(edges)) == [[1, 2, 3], [4, 5], [6]]
     long = {n: {n + 1: 0} for n in range(20_000)} | {20_000: {0: 0}}
@@ -101,7 +104,7 @@ def test_components():
 
 
 @pytest.mark.parametrize(("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())])
-def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds, due):
+def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds: list[str], due: set[tuple[str, str]]) -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")), schedule=(),
         workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),

@@ -1,9 +1,12 @@
 """Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing crashes on odd input."""
 
+from __future__ import annotations
+
 import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +14,25 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import Log, anomalies, commit, examined, poll, promoted, samples, view
 
 MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name):
+def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name: str) -> None:
     rejected = getattr(MODULES[name], "REJECTS", {})
     assert set(rejected) == {kind.name for kind in REGISTRY[name].anomalies}
 
 
 @pytest.mark.parametrize("name", [name for name, check in REGISTRY.items() if check.anomalies])
-def test_every_check_has_a_history_that_it_accepts(name):
+def test_every_check_has_a_history_that_it_accepts(name) -> None:
     assert MODULES[name].ACCEPTED
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_no_check_imports_another(name):
+def test_no_check_imports_another(name: str) -> None:
     """What several share is in checks/parts."""
     others = {other.replace("-", "_") for other in REGISTRY if other != name}
     text = Path(REGISTRY[name].kernel.__code__.co_filename).read_text()
@@ -36,14 +40,14 @@ def test_no_check_imports_another(name):
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_kind_that_is_found_was_declared(name):
+def test_a_kind_that_is_found_was_declared(name: str) -> None:
     declared = {kind.name for kind in REGISTRY[name].anomalies}
     for module in MODULES.values():
         for example in getattr(module, "REJECTS", {}).values():
             assert {kind for kind, _, _ in anomalies(name, example.view)} <= declared
 
 
-def odd_views():
+def odd_views() -> Iterator[tuple[str, PartitionView]]:
     nothing = view([])
     yield "nothing at all", nothing
     yield "empty logs", view([Log("A"), Log("B")], watermarks={"A": samples(), "B": samples()})
@@ -67,19 +71,19 @@ def odd_views():
 
 @pytest.mark.parametrize("name", REGISTRY)
 @pytest.mark.parametrize(("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else "")
-def test_odd_input_never_raises(name, what, seen):
+def test_odd_input_never_raises(name: str, what, seen) -> None:
     findings = REGISTRY[name].kernel(seen)
     assert all(isinstance(f, Found | Examined | PartialFinding | Unjudged) for f in findings)
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_an_empty_history_examines_nothing(name):
+def test_an_empty_history_examines_nothing(name: str) -> None:
     seen = view([])
     assert examined(name, seen) == {}
     assert anomalies(name, seen) == []
 
 
-def test_names_are_kebab_case_and_once():
+def test_names_are_kebab_case_and_once() -> None:
     names = [*REGISTRY, *NAMES]
     assert len(set(names)) == len(names)
     kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
@@ -96,7 +100,7 @@ ERAS = (
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_check_that_looks_at_eras_needs_all_events(name):
+def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
     """Eras follow from promotions and reversals: where events are torn, what is found in the wrong era proves nothing."""
     check = REGISTRY[name]
     module = ast.parse(Path(inspect.getfile(check.kernel)).read_text())
@@ -113,7 +117,7 @@ KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
 """What an allowance names; some are called as their check is."""
 
 
-def test_a_check_is_one_file_and_nobody_else_knows_its_name():
+def test_a_check_is_one_file_and_nobody_else_knows_its_name() -> None:
     """What the judge, the Spark job, `linkflap logs` and the report need of a check its declaration says.
 
     Only `follows` names other checks: which anomalies may cause which is said by the consequence.

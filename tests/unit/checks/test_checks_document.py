@@ -1,5 +1,7 @@
 """docs/checks.md is what the declarations say."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from linkflap.harness.guarantees import ALLOWED
@@ -10,11 +12,11 @@ from linkflap.spark_verify.facts.run_guarantees import NAMES
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 
 
-def test_the_page_is_up_to_date():
+def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text() == render(), "write it again: python -m linkflap.spark_verify.checks.document > docs/checks.md"
 
 
-def test_the_page_has_every_check_kind_and_allowance():
+def test_the_page_has_every_check_kind_and_allowance() -> None:
     page = PAGE.read_text()
     for check in REGISTRY.values():
         assert f"## {check.name}\n" in page

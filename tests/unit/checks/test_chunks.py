@@ -25,7 +25,7 @@ def found(seed: int) -> list[object]:
     return [(name, findings(check, seen)) for name, check in REGISTRY.items()]
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [found(seed) for seed in SEEDS]
     assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) >= 2
     for size in (1, 3):
@@ -35,7 +35,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_copies_are_counted_in_the_order_given(seed: int):
+def test_copies_are_counted_in_the_order_given(seed: int) -> None:
     random = Random(seed)
     keys = [random.randrange(1, 8) for _ in range(random.randrange(12))]
     first, number = logs.copies(np.array(keys, np.int64))
@@ -44,7 +44,7 @@ def test_copies_are_counted_in_the_order_given(seed: int):
 
 
 @pytest.mark.parametrize("keys", [[], [3, 3, 5, 9], [5, 3, 9, 3]])
-def test_keys_are_found_where_they_are_first(keys: list[int]):
+def test_keys_are_found_where_they_are_first(keys: list[int]) -> None:
     wanted = [9, 3, 4, 3, 10, 0]
     indexes = [keys.index(key) if key in keys else -1 for key in wanted]
     assert logs.locate(np.array(keys, np.int64), np.array(wanted, np.int64)).tolist() == indexes

@@ -1,25 +1,27 @@
 """replica-agreement where every broker's cleaner was: what each of them may take by itself, and what none of them takes."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.view import NULL
+from linkflap.spark_verify.facts.view import NULL, PartitionView
 from linkflap.spark_verify.read.differing_batches import digested
 from tests.unit.checks.histories import Log, anomalies, findings, unjudged, view
 
 NAME = "replica-agreement"
 
 
-def on(broker):
+def on(broker: int) -> Log:
     return Log("A", broker=broker, canonical=broker == 1, leader=broker == 1)
 
 
-def compacted(*logs, upto=9):
+def compacted(*logs: Log, upto: int = 9) -> PartitionView:
     return view(list(logs), topology="A:3->B", compacted={"A": upto})
 
 
-def found(*logs, upto=9):
+def found(*logs: Log, upto: int = 9) -> list[tuple[str, str, int]]:
     return anomalies(NAME, compacted(*logs, upto=upto))
 
 
@@ -27,7 +29,7 @@ FULL = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}).data(3, keys={3: 5})
 """Keys 5, 6, and 5 again."""
 
 
-def test_null_is_the_digest_of_nothing():
+def test_null_is_the_digest_of_nothing() -> None:
     assert digested(None) == NULL
 
 
@@ -39,13 +41,13 @@ def test_null_is_the_digest_of_nothing():
     ],
     ids=["a later one has its key", "nothing is gone"],
 )
-def test_a_record_may_go_when_a_later_one_has_its_key(other):
+def test_a_record_may_go_when_a_later_one_has_its_key(other: Log) -> None:
     assert found(FULL, other) == []
     assert unjudged(NAME, compacted(FULL, other)) == []
 
 
 @pytest.mark.parametrize("holder", [1, 2])
-def test_the_last_record_of_a_key_is_on_every_replica(holder):
+def test_the_last_record_of_a_key_is_on_every_replica(holder: int) -> None:
     logs = [FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5})]
     if holder == 2:
         logs = [
@@ -58,7 +60,7 @@ def test_the_last_record_of_a_key_is_on_every_replica(holder):
 
 
 @pytest.mark.parametrize(("left", "anomalies"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])])
-def test_also_within_a_batch_that_both_have(left, anomalies):
+def test_also_within_a_batch_that_both_have(left: tuple[int, int], anomalies: list[tuple[str, str, int]]) -> None:
     """Of 1 2 3 with the keys 5, 6 and 5 two are left in the batch: it keeps its offsets."""
     keys = {1: 5, 2: 6, 3: 5}
     thin = on(2).data(*left, keys=keys, last_offset=2, crc=7).skip(1)
@@ -67,24 +69,24 @@ def test_also_within_a_batch_that_both_have(left, anomalies):
     assert unjudged(NAME, compacted(on(1).data(1, 2, 3, keys=keys), thin)) == []
 
 
-def test_at_one_offset_is_one_value():
+def test_at_one_offset_is_one_value() -> None:
     other = on(2).data(1, keys={1: 5}).data(2, keys={2: 6}, crc=7, digest={2: 1}).data(3, keys={3: 5})
     assert found(FULL, other) == [("replica-disagreement", "A", 1)]
 
 
-def test_a_tombstone_goes_when_its_horizon_has_passed_and_takes_no_value_with_it():
+def test_a_tombstone_goes_when_its_horizon_has_passed_and_takes_no_value_with_it() -> None:
     gone = on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5})
     tombstone = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}, digest={2: NULL}).data(3, keys={3: 5})
     assert found(tombstone, gone) == []
     assert found(FULL, gone) == [("replica-missing", "A", 1)]
 
 
-def test_a_record_without_a_key_is_not_kept():
+def test_a_record_without_a_key_is_not_kept() -> None:
     assert found(on(1).data(1, keys={1: NULL}).data(2), on(2).skip(1).data(2)) == []
 
 
 @pytest.mark.parametrize(("end", "anomalies"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])])
-def test_what_was_aborted_goes_and_what_was_committed_stays(end, anomalies):
+def test_what_was_aborted_goes_and_what_was_committed_stays(end: str | None, anomalies: list[tuple[str, str, int]]) -> None:
     one = on(1).txn(1, pid=7, end=end).data(2, keys={2: 6})
     other = on(2).skip(1).data(2, keys={2: 6}) if end is None else on(2).skip(1).marker(end, pid=7).data(2, keys={2: 6})
     assert found(one, other) == anomalies
@@ -94,24 +96,24 @@ def test_what_was_aborted_goes_and_what_was_committed_stays(end, anomalies):
 UNREAD = " between the brokers of A below offset 9, which are compacted, and their records could not be read"
 
 
-def test_a_later_record_that_was_aborted_takes_no_key():
+def test_a_later_record_that_was_aborted_takes_no_key() -> None:
     one = on(1).data(1, keys={1: 5}).txn(2, pid=7, end="abort")
     other = on(2).skip(1).txn(2, pid=7, end="abort")
     one.keys[2] = other.keys[2] = 5
     assert found(one, other) == [("replica-missing", "A", 0)]
 
 
-def test_a_marker_goes_when_its_transaction_is_gone_and_a_reset_is_not_judged():
+def test_a_marker_goes_when_its_transaction_is_gone_and_a_reset_is_not_judged() -> None:
     assert found(on(1).marker("commit", pid=7).data(2), on(2).skip(1).data(2)) == []
     reset = on(1).marker("reset", pid=-1).data(2)
     assert unjudged(NAME, compacted(reset, on(2).skip(1).data(2))) == ["1 batches differ" + UNREAD]
 
 
-def test_above_the_cleaners_all_replicas_have_the_same():
+def test_above_the_cleaners_all_replicas_have_the_same() -> None:
     assert found(FULL, on(2).skip(1).data(2, keys={2: 6}).data(3, keys={3: 5}), upto=0) == [("replica-missing", "A", 0)]
 
 
-def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone():
+def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone() -> None:
     one = compacted(FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5}))
     unread = replace(
         one, replicas=[replace(r, parts=type(r.parts)(**dict.fromkeys(r.parts.__slots__, r.parts.uid[:0]))) for r in one.replicas]
@@ -121,7 +123,9 @@ def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone():
 
 
 @pytest.mark.parametrize(("digest", "wrong"), [({}, []), ({3: 1}, [("replica-disagreement", "A", 2)])])
-def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(digest, wrong):
+def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
+    digest: dict[int, int], wrong: list[tuple[str, str, int]]
+) -> None:
     """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks records."""
     keys = {1: 5, 2: 6, 3: 7}
     logs = [
@@ -135,5 +139,5 @@ def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(digest, wrong)
     assert {("replica-disagreement", "A", 2), ("epoch-reuse", "A", 2)} <= {*findings_of(seen)}
 
 
-def findings_of(seen):
+def findings_of(seen: PartitionView):
     return [*anomalies(NAME, seen), *anomalies("leader-epochs", seen)]

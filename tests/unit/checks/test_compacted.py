@@ -1,6 +1,9 @@
 """Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as ever."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,7 @@ from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
 from tests.unit.checks.histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
@@ -18,11 +22,11 @@ GONE = Log("A").skip(1).data(2).data(3)
 """A, of which the cleaner took 1."""
 
 
-def seen(a, b, **rest):
+def seen(a: Log, b: Log, **rest: dict[str, int]) -> PartitionView:
     return view([a, b], sends=SENT, **rest)
 
 
-def everything(one):
+def everything(one: PartitionView):
     """(check, kind) of all that any check finds."""
     return {(name, f.kind) for name in REGISTRY for f in findings(name, one)}
 
@@ -35,14 +39,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_one_side_compacted_is_no_loss_of_a_mirror_that_moves_offsets(case):
+def test_what_one_side_compacted_is_no_loss_of_a_mirror_that_moves_offsets(case: str) -> None:
     a, b, compacted = CASES[case]
     assert everything(seen(a, b, compacted=compacted)) == set()
     assert everything(seen(a, b)) != set()
 
 
 @pytest.mark.parametrize("who", ["A", "B", "AB"])
-def test_nor_of_one_that_keeps_them(who):
+def test_nor_of_one_that_keeps_them(who: str) -> None:
     logs = [Log(n).skip(1).data(2).data(3) if n in who else Log(n).data(1).data(2).data(3) for n in "AB"]
     one = view(logs, sends=SENT, mirror_kind="shadow", compacted=dict.fromkeys(who, 2))
     assert everything(one) == set()
@@ -52,7 +56,7 @@ def test_nor_of_one_that_keeps_them(who):
 @pytest.mark.parametrize(
     ("check", "kind"), [("lost-write", "lost-write"), ("order-equality", "mirror-hole"), ("record-equality", "record-hole")]
 )
-def test_what_is_missing_above_is_lost_all_the_same(check, kind):
+def test_what_is_missing_above_is_lost_all_the_same(check: str, kind: str) -> None:
     b = Log("B").data(1).data(3, at=2)
     mirror = "shadow" if check == "record-equality" else "mm2"
     one = view([A, b], sends=SENT, mirror_kind=mirror, compacted={"B": 1})
@@ -61,7 +65,9 @@ def test_what_is_missing_above_is_lost_all_the_same(check, kind):
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
 @pytest.mark.parametrize(("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])])
-def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(mirror, compacted, lost):
+def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(
+    mirror: str, compacted: int, lost: list[tuple[str, str, int]]
+) -> None:
     """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of 2 and 3."""
     got = poll((0, 1), (1, 2), (2, 3), cluster="B")
     one = view(
@@ -75,7 +81,7 @@ def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(mirror, compac
     assert anomalies("lost-write", one) == lost
 
 
-def test_a_tail_that_never_arrived_is_none_that_was_compacted():
+def test_a_tail_that_never_arrived_is_none_that_was_compacted() -> None:
     """B was promoted at 1: what a cleaner took there later is its own."""
     b = Log("B").data(1).data(9, at=2)
     sent = [*SENT, send(8, 9, acked=1, cluster="B")]
@@ -85,27 +91,27 @@ def test_a_tail_that_never_arrived_is_none_that_was_compacted():
     assert cost.data["rpo_records"] == 2
 
 
-def test_what_both_sides_have_must_still_be_the_same():
+def test_what_both_sides_have_must_still_be_the_same() -> None:
     b = Log("B").skip(1).data(2, crc=7, digest={2: 5}).data(3)
     one = view([A, b], mirror_kind="shadow", compacted={"B": 2})
     assert anomalies("record-equality", one) == [("record-divergence", "B", 1)]
     assert anomalies("byte-equality", one) == []
 
 
-def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared():
+def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared() -> None:
     one = alone(GONE, Log("B").data(1).data(2).data(3), A=2)
     assert unjudged("byte-equality", one) == ["1 batches differ below offset 2, where a log is compacted: by that, or lost"]
 
 
-def alone(*logs, **compacted):
+def alone(*logs: Log, **compacted: int) -> PartitionView:
     return but(view(list(logs), mirror_kind="exact", compacted=compacted), recorded=False)
 
 
-def test_copied_logs_that_were_compacted_before_they_were_mirrored_are_equal():
+def test_copied_logs_that_were_compacted_before_they_were_mirrored_are_equal() -> None:
     assert unjudged("byte-equality", alone(GONE, Log("B").skip(1).data(2).data(3), A=2)) == []
 
 
-def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_compacted():
+def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_compacted() -> None:
     thin = Log("B").data(2, last_offset=1).data(3, at=2)
     whole = Log("A").data(1, 2).data(3)
     assert anomalies("byte-equality", alone(whole, thin)) == []
@@ -113,44 +119,44 @@ def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_comp
     assert anomalies("byte-equality", but(alone(whole, thin), recorded=True)) == [("byte-divergence", "B", 0)]
 
 
-def missing(*logs, **compacted):
+def missing(*logs: Log, **compacted: int) -> list[str]:
     return unjudged("replica-agreement", alone(*logs, **compacted))
 
 
-def test_offsets_that_are_missing_of_copied_logs_may_be_lost_on_both_sides():
+def test_offsets_that_are_missing_of_copied_logs_may_be_lost_on_both_sides() -> None:
     holed = [Log(name).data(1).skip(2).data(2).skip(1).data(3) for name in "AB"]
     assert missing(*holed) == [f"3 offsets of {name}'s A.t-0 are missing, first 1: compaction, or loss" for name in "AB"]
     assert unjudged("replica-agreement", view(holed, mirror_kind="exact")) == []
     assert missing(*(Log(name, start=5).data(1).marker("commit", pid=7).data(2) for name in "AB")) == []
 
 
-def test_below_what_a_cleaner_noted_nothing_is_said_of_them_and_above_it_is():
+def test_below_what_a_cleaner_noted_nothing_is_said_of_them_and_above_it_is() -> None:
     log = Log("A").skip(1).data(2).skip(2).data(3)
     assert missing(log, A=4) == []
     assert missing(log, A=2) == ["2 offsets of A's A.t-0 are missing, first 2: compaction, or loss"]
     assert missing(Log("A").skip(1).data(2, last_offset=2), Log("B")) == []
 
 
-def test_replicas_that_lack_the_same_say_so_once_and_a_torn_one_does_not():
+def test_replicas_that_lack_the_same_say_so_once_and_a_torn_one_does_not() -> None:
     one, other = (Log("A", broker=n, canonical=n == 1).data(1).skip(1).data(2) for n in (1, 2))
     assert missing(one, other) == ["1 offsets of A's A.t-0 are missing, first 1: compaction, or loss"]
     assert not any("missing" in reason for reason in missing(one.torn()))
 
 
-def test_a_reader_that_had_got_it_before_saw_no_phantom():
+def test_a_reader_that_had_got_it_before_saw_no_phantom() -> None:
     one = view([GONE], sends=SENT, reads=[poll((0, 1), (1, 2), (2, 3))], compacted={"A": 1})
     assert everything(one) == set()
     assert ("read-committed-visibility", "phantom-read") in everything(but(one, compacted={}))
 
 
-def test_one_that_came_after_has_missed_nothing():
+def test_one_that_came_after_has_missed_nothing() -> None:
     rows = [poll(kind="assign", position=0, at=1), poll((1, 2), (2, 3), at=2), poll(kind="drained", position=3, at=3)]
     one = view([GONE], sends=SENT, reads=rows, compacted={"A": 1})
     assert everything(one) == set()
     assert ("unseen", "unseen-write") in everything(but(one, compacted={}))
 
 
-def test_a_transaction_of_which_a_part_was_taken_is_not_torn():
+def test_a_transaction_of_which_a_part_was_taken_is_not_torn() -> None:
     a = Log("A").skip(1).data(2, pid=7, transactional=True, sequence=1).marker("commit", pid=7)
     one = view([a], sends=[commit(1, 2, acked=0)], compacted={"A": 1})
     assert findings("torn-transaction", one) == []
@@ -161,7 +167,7 @@ THINNED = Log("A").data(1, pid=7).skip(1).data(3, pid=7, sequence=2)
 FOLLOWER = Log("A", broker=2, canonical=False, leader=False).skip(2).data(3, pid=7, sequence=2)
 
 
-def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
+def test_sequences_break_where_offsets_are_missing_and_replicas_differ() -> None:
     one = view([THINNED, FOLLOWER], topology="A:3->B", compacted={"A": 2})
     for name in ("sequence-continuity", "replica-agreement"):
         assert anomalies(name, one) == []
@@ -187,11 +193,13 @@ def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
         (Log("A").data(1, pid=7).skip(3).data(3, pid=7, sequence=0), 4, [("sequence-repeat", "A", 4)]),
     ],
 )
-def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_more(log, compacted, found):
+def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_more(
+    log: Log, compacted: int, found: list[tuple[str, str, int]]
+) -> None:
     assert anomalies("sequence-continuity", view([log], compacted={"A": compacted})) == found
 
 
-def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):
+def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", [batch(0, [record(b"v", key=b"k")])])
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
     (bound,) = bounds(folders("A", tmp_path))
@@ -215,7 +223,9 @@ NOTED = Bounds(
         (replace(NOTED, compacted=0, topic="__cluster_metadata"), "compact", None),
     ],
 )
-def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint_where_the_topic_is_compacted(noted, policy, reached):
+def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint_where_the_topic_is_compacted(
+    noted: Bounds, policy: str, reached: int | None
+) -> None:
     """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing how far it was."""
     found = _compacted([noted], TopicSpec(config={"cleanup.policy": policy}))
     assert found.get((noted.topic, 0), {}).get("A") == reached

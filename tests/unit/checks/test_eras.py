@@ -1,14 +1,18 @@
 """Eras: what promotions and reversals make of a log."""
 
+from __future__ import annotations
+
 from linkflap.spark_verify.facts.eras import FOREVER, eras, history
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, view
 
 
-def eras_of(seen, cluster):
+def eras_of(seen: PartitionView, cluster: str):
     return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
 
 
-def kept(*promotions, windows=(), topology="A->B"):
+def kept(*promotions: Promotion, windows: tuple[()] = (), topology: str = "A->B") -> PartitionView:
     return view([], mirror_kind="shadow", promotions=promotions, windows=windows, topology=topology)
 
 
@@ -16,35 +20,35 @@ BACK = [promoted(3), promoted(7, kind="planned", source="B", cluster="A", at=700
 AGAIN = promoted(9, at=900 * SECOND)
 
 
-def test_the_home_cluster_is_native_throughout():
+def test_the_home_cluster_is_native_throughout() -> None:
     seen = view([Log("A")], promotions=[promoted(3)])
     assert eras_of(seen, "A") == [("native", "A", "", 0, FOREVER)]
 
 
-def test_a_destination_is_mirrored_until_it_is_promoted():
+def test_a_destination_is_mirrored_until_it_is_promoted() -> None:
     assert eras_of(view([Log("B")]), "B") == [("mirrored", "A", "A", 0, FOREVER)]
     seen = view([Log("B")], promotions=[promoted(3)])
     assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
 
 
-def test_a_cluster_that_was_given_up_follows_the_promoted_one():
+def test_a_cluster_that_was_given_up_follows_the_promoted_one() -> None:
     seen = kept(promoted(3), windows=[reversed_("A->B", at=600)])
     assert eras_of(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
 
 
-def test_there_and_back():
+def test_there_and_back() -> None:
     seen = kept(*BACK, windows=[reversed_("A->B", at=600)])
     assert eras_of(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, 7), ("native", "A", "", 7, FOREVER)]
     assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
 
 
-def test_there_and_back_and_there_again():
+def test_there_and_back_and_there_again() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     first = [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, 7), ("mirrored", "A", "A", 7, 9)]
     assert eras_of(seen, "B") == [*first, ("native", "B", "", 9, FOREVER)]
 
 
-def test_generations_end_where_a_log_is_truncated():
+def test_generations_end_where_a_log_is_truncated() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     generations = history(seen.story).generations
     assert [
@@ -63,7 +67,7 @@ def test_generations_end_where_a_log_is_truncated():
     ]
 
 
-def test_mirrored_ranges_are_what_each_mirror_copied():
+def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     crossed = [
         (c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in history(seen.story).mirrored_ranges
@@ -71,7 +75,7 @@ def test_mirrored_ranges_are_what_each_mirror_copied():
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
 
-def test_a_chain_goes_on_behind_a_promoted_cluster():
+def test_a_chain_goes_on_behind_a_promoted_cluster() -> None:
     seen = kept(promoted(3), topology="A->B->C")
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
     seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
@@ -79,12 +83,12 @@ def test_a_chain_goes_on_behind_a_promoted_cluster():
     assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [("A", "B", 3), ("B", "C", 5)]
 
 
-def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():
+def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down() -> None:
     seen = view([], promotions=[promoted(3)], topology="A->B->C")
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
 
 
-def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything():
+def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything() -> None:
     turns = [reversed_("A->B", at=600), reversed_("B->A", at=800)]
     seen = view([], promotions=[*BACK, AGAIN], windows=turns)
     assert eras_of(seen, "A") == [("mirrored", "B", "B", 0, 7), ("native", "A", "", 7, FOREVER)]
@@ -96,10 +100,10 @@ def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything():
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 0, 7, 1, 0), ("A", "B", 0, 9, 1, 1)]
 
 
-def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
+def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing() -> None:
     assert eras_of(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
 
 
-def test_only_a_forced_failover_gives_a_cluster_up():
+def test_only_a_forced_failover_gives_a_cluster_up() -> None:
     assert history(kept(promoted(3, kind="planned")).story).generations["A"][0].lost is None
     assert history(kept(promoted(3, at=7)).story).generations["A"][0].lost == 7

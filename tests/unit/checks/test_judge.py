@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -11,19 +13,20 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.shown import EXAMPLES
 from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
 
 
-def test_nothing_found_is_valid(recorded):
+def test_nothing_found_is_valid(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
     assert result(judgement, "duplicate").examined == {"A/native": 3, "B/mirrored": 3}
 
 
-def test_a_violation_is_invalid_whatever_else_is_unknown(recorded):
+def test_a_violation_is_invalid_whatever_else_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close(commits=0)
     found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4)
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate")
@@ -33,7 +36,7 @@ def test_a_violation_is_invalid_whatever_else_is_unknown(recorded):
 
 
 @pytest.mark.parametrize("finding", ["unjudged", "crashed"])
-def test_what_could_not_be_judged_is_unknown(recorded, finding):
+def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: str) -> None:
     folder = recorded.close()
     rows = [*looked(folder, "duplicate"), row(folder, "duplicate", finding, data={"reason": "because"})]
     judgement = verdict_of(folder, rows, "duplicate")
@@ -41,7 +44,7 @@ def test_what_could_not_be_judged_is_unknown(recorded, finding):
     assert "because" in result(judgement, "duplicate").reason
 
 
-def test_nothing_examined_where_something_was_due_is_unknown(recorded):
+def test_nothing_examined_where_something_was_due_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     rows = [r for r in looked(folder, "duplicate") if r.origin == "native"]
     judgement = verdict_of(folder, rows, "duplicate")
@@ -51,7 +54,7 @@ def test_nothing_examined_where_something_was_due_is_unknown(recorded):
     )
 
 
-def test_after_a_promotion_native_records_of_the_destination_are_due(recorded):
+def test_after_a_promotion_native_records_of_the_destination_are_due(recorded: Recorded) -> None:
     recorded.event("failover", LINK, kind="forced", fault_time=now())
     recorded.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     folder = recorded.close()
@@ -59,7 +62,7 @@ def test_after_a_promotion_native_records_of_the_destination_are_due(recorded):
     assert result(judgement, "ghost-ack").reason == "no native acknowledgements of B were there to examine"
 
 
-def test_an_empty_history_is_unknown(recorded):
+def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close(commits=0, aborts=0, reads=0)
     judgement = verdict_of(folder, [], *REGISTRY)
     assert judgement.verdict is Verdict.UNKNOWN
@@ -67,12 +70,12 @@ def test_an_empty_history_is_unknown(recorded):
     assert result(judgement, "lost-write").verdict is Verdict.UNKNOWN
 
 
-def repeated(folder, written_at):
+def repeated(folder, written_at: int) -> FindingRow:
     evidence = {"copy": 1, "first_written": [written_at, written_at], "written": [written_at, written_at + SECOND]}
     return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)
 
 
-def test_a_check_that_had_nothing_to_look_at_says_so(recorded):
+def test_a_check_that_had_nothing_to_look_at_says_so(recorded: Recorded) -> None:
     folder = recorded.close()
     checked = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
     assert (checked.verdict, checked.reason) == (
@@ -95,7 +98,9 @@ OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
         ("transaction", {"ending": "open"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
     ],
 )
-def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_asked_for_some(recorded, kind, rest, due):
+def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_asked_for_some(
+    recorded: Recorded, kind: str, rest: dict[str, int] | dict[str, str], due: tuple[str, ...]
+) -> None:
     for phase in ("invoke", "return"):
         recorded.operations.write(
             Operation(number=9, phase=phase, time=now(), client="client", process=1, cluster="A", kind=kind, **rest)
@@ -109,14 +114,14 @@ def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_as
     assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
-def test_what_was_not_due_counts_neither_way(recorded):
+def test_what_was_not_due_counts_neither_way(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", "group-offsets")
     assert result(judgement, "group-offsets").verdict is Verdict.NOT_DUE
     assert judgement.verdict is Verdict.VALID
 
 
-def test_a_run_in_which_nothing_was_due_is_unknown(recorded):
+def test_a_run_in_which_nothing_was_due_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, [], "group-offsets", "byte-equality")
     assert {c.verdict for c in judgement.checks[:2]} == {Verdict.NOT_DUE}
@@ -124,7 +129,7 @@ def test_a_run_in_which_nothing_was_due_is_unknown(recorded):
     assert judgement.document["reason"] == "nothing was due: no check had anything to examine"
 
 
-def test_the_document_explains_every_era(tmp_path):
+def test_the_document_explains_every_era(tmp_path: Path) -> None:
     run = Recorded(tmp_path / "run")
     run.event("failover", LINK, kind="forced", fault_time=now())
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
@@ -144,7 +149,7 @@ def test_the_document_explains_every_era(tmp_path):
     ]
 
 
-def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
+def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded: Recorded) -> None:
     recorded.fault()
     folder = recorded.close()
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
@@ -155,13 +160,13 @@ def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
     assert "mirror-kill (f)" in shown["evidence"]["why"]
 
 
-def test_the_same_anomaly_without_a_fault_is_invalid(recorded):
+def test_the_same_anomaly_without_a_fault_is_invalid(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
     assert result(judgement, "duplicate").verdict is Verdict.INVALID
 
 
-def test_examples_are_capped_and_counts_are_not(recorded):
+def test_examples_are_capped_and_counts_are_not(recorded: Recorded) -> None:
     folder = recorded.close()
     many = [row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i) for i in range(EXAMPLES + 5)]
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), *many], "duplicate")
@@ -171,7 +176,7 @@ def test_examples_are_capped_and_counts_are_not(recorded):
     assert [a["offset"] for a in judgement.document["anomalies"]] == list(range(EXAMPLES))
 
 
-def failed_over(folder, *, partition_writes, fault_time=100 * SECOND):
+def failed_over(folder, *, partition_writes, fault_time: int = 100 * SECOND):
     return [
         row(
             folder, "failover", "partial", cluster="B", offset=3,
@@ -181,7 +186,7 @@ def failed_over(folder, *, partition_writes, fault_time=100 * SECOND):
     ]  # fmt: skip
 
 
-def test_failovers_are_added_up_over_partitions(recorded):
+def test_failovers_are_added_up_over_partitions(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover")
     (row,) = judgement.document["failovers"]
@@ -190,20 +195,20 @@ def test_failovers_are_added_up_over_partitions(recorded):
     assert result(judgement, "failover").verdict is Verdict.NOT_DUE, "no promotion was recorded in this run"
 
 
-def test_a_failover_after_which_nothing_was_written_is_unknown(recorded):
+def test_a_failover_after_which_nothing_was_written_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, failed_over(folder, partition_writes=[None]), "failover")
     assert judgement.failovers[0].rto_seconds is None
     assert result(judgement, "failover").verdict is Verdict.UNKNOWN
 
 
-def test_a_failover_that_promoted_nothing_is_unknown(recorded):
+def test_a_failover_that_promoted_nothing_is_unknown(recorded: Recorded) -> None:
     recorded.event("failover", LINK, kind="forced", fault_time=1)
     folder = recorded.close()
     assert "promoted no partition" in result(verdict_of(folder, [], "failover"), "failover").reason
 
 
-def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded):
+def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded: Recorded) -> None:
     recorded.event("host-stall", "host", seconds=4.5)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "last-stable-offset", "duplicate"), "last-stable-offset", "duplicate")
@@ -211,7 +216,7 @@ def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded):
     assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
-def test_the_document_is_what_the_design_promises(recorded):
+def test_the_document_is_what_the_design_promises(recorded: Recorded) -> None:
     folder = recorded.close()
     found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7, "first_offset": 2})
     document = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate").document
@@ -229,12 +234,12 @@ def test_the_document_is_what_the_design_promises(recorded):
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
 
 
-def test_the_whole_directory_is_read_once_it_is_closed(recorded):
+def test_the_whole_directory_is_read_once_it_is_closed(recorded: Recorded) -> None:
     folder = recorded.close()
     assert RunReader(folder).damage() == []
 
 
-def followed(tmp_path):
+def followed(tmp_path: Path):
     """A run in which A was made to follow B."""
     reverse = FaultSpec(id="r", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0)
     run = Recorded(tmp_path / "run", mirror=MirrorSpec(kind="shadow"), schedule=(reverse,))
@@ -245,12 +250,12 @@ def followed(tmp_path):
     return run.close()
 
 
-def everywhere(folder, check, *, mirrored_to_a):
+def everywhere(folder, check: str, *, mirrored_to_a: bool):
     where = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
     return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in where]
 
 
-def test_what_came_back_must_have_been_compared(tmp_path):
+def test_what_came_back_must_have_been_compared(tmp_path: Path) -> None:
     folder = followed(tmp_path)
     checked = result(verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"), "duplicate")
     assert checked.verdict is Verdict.UNKNOWN
@@ -261,7 +266,7 @@ def test_what_came_back_must_have_been_compared(tmp_path):
     assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
 
 
-def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path):
+def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path: Path) -> None:
     folder = followed(tmp_path)
     rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
     checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
@@ -12,7 +15,7 @@ from tests.events import event
 from tests.unit.checks.judged_runs import LINK, Recorded, result, row, verdict_of
 
 
-def group_failed_over(tmp_path, *states):
+def group_failed_over(tmp_path: Path, *states: object):
     """A run whose group followed a failover; `states` of its mirror's connectors came before."""
     readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
     run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers))
@@ -38,7 +41,9 @@ NEVER_SYNCED = "no committed offset of a group was seen on B before the failover
         ((("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")), Verdict.VALID, ""),
     ],
 )
-def test_a_group_that_failed_over_and_was_not_sampled_is_unknown(tmp_path, looked_at, verdict, reason):
+def test_a_group_that_failed_over_and_was_not_sampled_is_unknown(
+    tmp_path: Path, looked_at: tuple[tuple[str, str], ...], verdict: Verdict, reason: str
+) -> None:
     folder = group_failed_over(tmp_path)
     rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in looked_at]
     checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
@@ -66,7 +71,9 @@ FAILED = (CHECKPOINTS, -1, "FAILED", TRACE)
     ],
 )
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(tmp_path, states, why, synced):
+def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(
+    tmp_path: Path, states: list[tuple[str, int, str, str]], why: str, synced: bool
+) -> None:
     folder = group_failed_over(tmp_path, *states)
     where = [("B", "mirrored"), ("A", "checkpoints"), *([("B", "checkpoints")] if synced else [])]
     rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in where]
@@ -84,7 +91,9 @@ def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(tmp_pat
         [(SOURCE, 0, "FAILED", TRACE)],  # of partitions, not of groups
     ],
 )
-def test_a_connector_that_runs_again_and_one_of_something_else_say_nothing_of_groups(tmp_path, states):
+def test_a_connector_that_runs_again_and_one_of_something_else_say_nothing_of_groups(
+    tmp_path: Path, states: list[tuple[str, int, str, str]]
+) -> None:
     folder = group_failed_over(tmp_path, *states)
     rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in EVERYWHERE]
     assert result(verdict_of(folder, rows, "group-offsets"), "group-offsets").verdict is Verdict.VALID
@@ -93,7 +102,7 @@ def test_a_connector_that_runs_again_and_one_of_something_else_say_nothing_of_gr
 EVERYWHERE = [("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")]
 
 
-def test_what_failed_is_named_where_nothing_was_mirrored(recorded):
+def test_what_failed_is_named_where_nothing_was_mirrored(recorded: Recorded) -> None:
     recorded.event("mirror-state", LINK, connector=SOURCE, task=0, state="FAILED", trace="RecordTooLargeException: 2 of 1\n\tat")
     recorded.event("mirror-stopped", LINK, drained=False)
     folder = recorded.close()
@@ -104,11 +113,11 @@ def test_what_failed_is_named_where_nothing_was_mirrored(recorded):
     assert result(judgement, "recording").reason == f"the mirror of A->B had not caught up when the run ended; {why}"
 
 
-def test_a_worker_that_was_killed_takes_its_states_with_it_and_a_dead_source_counts_for_nothing():
-    def at(time, kind, **data):
+def test_a_worker_that_was_killed_takes_its_states_with_it_and_a_dead_source_counts_for_nothing() -> None:
+    def at(time: int, kind: str, **data: str | int) -> Event:
         return event(kind, LINK, at=time, **data)
 
-    def failed(time, task):
+    def failed(time: int, task: int) -> Event:
         return at(time, "mirror-state", connector=SOURCE, task=task, state="FAILED", trace="why")
 
     assert [part.task for part in failed_parts([failed(1, 0), failed(2, 1)])] == [0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from linkflap.harness.model.scenario import WorkloadSpec, clients
@@ -14,7 +16,7 @@ FIXED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign"
 RELAY = WorkloadSpec(kind="relay", home="A")
 
 
-def heard(tmp_path, *rows, moved=False, status="finished"):
+def heard(tmp_path: Path, *rows: tuple[str, str, str, str], moved: bool = False, status: str = "finished"):
     """What two members of a group, a reader of B and a relay wrote down; of A and B partition 0 was captured."""
     run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), GROUP, FIXED, RELAY))
     if moved:
@@ -33,7 +35,7 @@ ASSIGNED = [("assign", "readers-1", "A", "g"), ("assign", "readers-2", "A", "g")
 TO_THE_END = [("drained", "readers-1", "A", "g"), ("drained", "readers-3", "B", "")]
 
 
-def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path):
+def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path: Path) -> None:
     assert {r.verdict for r in heard(tmp_path, *ASSIGNED, *TO_THE_END).values()} == {Verdict.VALID}
 
 
@@ -45,7 +47,9 @@ def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path):
         ("relay-1", "relay-1", {"aborted-read", "lost-write", "exactly-once"}),
     ],
 )
-def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(tmp_path, lost, reader, unknown):
+def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(
+    tmp_path: Path, lost: str, reader: str, unknown: set[str]
+) -> None:
     checked = heard(tmp_path, *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost), ("error", lost, "A", ""))
     said = f"missing: run.json names {reader}, and no row says what it read"
     assert {name for name, each in checked.items() if said in each.reason} == {*unknown, "recording"}
@@ -65,18 +69,20 @@ def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(tmp_path, lo
     ],
     ids=["a reader of fixed partitions", "no member of a group", "a group that others left behind"],
 )
-def test_a_reader_that_ends_in_the_middle_is_unknown(tmp_path, rows, moved, said):
+def test_a_reader_that_ends_in_the_middle_is_unknown(
+    tmp_path: Path, rows: tuple[tuple[str, str, str, str], ...], moved: bool, said: str
+) -> None:
     checked = heard(tmp_path, *rows, moved=moved)
     assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {"aborted-read", "recording"}
     assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"aborted-read", "recording"}
 
 
-def test_of_a_run_that_was_broken_off_no_reader_is_asked(tmp_path):
+def test_of_a_run_that_was_broken_off_no_reader_is_asked(tmp_path: Path) -> None:
     checked = heard(tmp_path, *ASSIGNED, status="interrupted")
     assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"recording"}
 
 
-def test_clients_are_called_what_the_scenario_says():
+def test_clients_are_called_what_the_scenario_says() -> None:
     specs = (GROUP, RELAY, FIXED)
     names = Names()
     assert [name for name, _ in clients(specs)] == [names.next(s.kind) for s in specs for _ in range(s.clients)]

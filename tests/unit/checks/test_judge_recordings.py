@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from linkflap.topologies import parse
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
 
 
-def test_less_than_the_scenario_asks_for_is_unknown(tmp_path):
+def test_less_than_the_scenario_asks_for_is_unknown(tmp_path: Path) -> None:
     folder = Recorded(tmp_path / "run", minimums=Minimums(committed=2, aborted=1, reads=5)).close(commits=1, reads=4)
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     reason = result(judgement, "recording").reason
@@ -23,13 +24,13 @@ def test_less_than_the_scenario_asks_for_is_unknown(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
-def test_a_run_that_did_not_finish_is_unknown(recorded, status):
+def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: str) -> None:
     folder = recorded.close(status=status)
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
 
 
-def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded):
+def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Recorded) -> None:
     folder = recorded.close(status="running")
     (folder / "manifest.json").unlink()
     damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
@@ -40,7 +41,7 @@ def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded):
     assert "duplicate: no log of A was captured" in reason
 
 
-def test_a_missing_file_is_unknown(recorded):
+def test_a_missing_file_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     (folder / "polls" / "reader.jsonl").unlink()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
@@ -56,7 +57,7 @@ def test_a_missing_file_is_unknown(recorded):
         (r'"ended": \d+', '"ended": -7', "run.json: ended is -7 ns after 1970, when no run was"),
     ],
 )
-def test_what_no_run_can_have_had_is_unknown(recorded, old, new, said):
+def test_what_no_run_can_have_had_is_unknown(recorded: Recorded, old: str, new: str, said: str) -> None:
     folder = recorded.close()
     path = folder / "run.json"
     text, changed = re.subn(old, new, path.read_text())
@@ -65,7 +66,7 @@ def test_what_no_run_can_have_had_is_unknown(recorded, old, new, said):
     assert said in result(verdict_of(folder, [], "duplicate"), "recording").reason
 
 
-def test_of_missing_files_those_that_are_judged_come_first(recorded):
+def test_of_missing_files_those_that_are_judged_come_first(recorded: Recorded) -> None:
     folder = recorded.close()
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, int])
     segments = [f"captures/1/A/1/{topic}-0/0.log" for topic in ("__consumer_offsets", "__transaction_state", "A.t")]
@@ -76,7 +77,7 @@ def test_of_missing_files_those_that_are_judged_come_first(recorded):
     assert [said.partition(":")[0] for said in reason.split("; ")[:2]] == ["polls/reader.jsonl", segments[2]]
 
 
-def test_damage_that_the_tables_met_is_unknown(recorded):
+def test_damage_that_the_tables_met_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), damage], "duplicate")
@@ -94,7 +95,9 @@ def test_damage_that_the_tables_met_is_unknown(recorded):
         ("polls/reader.jsonl", "order-equality", "mirror-hole", Verdict.INVALID),
     ],
 )
-def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(recorded, gone, check, kind, verdict):
+def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(
+    recorded: Recorded, gone: str, check: str, kind: str, verdict: Verdict
+) -> None:
     folder = recorded.close()
     (folder / gone).unlink()
     rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
@@ -104,7 +107,7 @@ def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(record
     assert (gone in checked.reason) == (verdict is Verdict.UNKNOWN)
 
 
-def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path):
+def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path: Path) -> None:
     planned = FaultSpec(id="f", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
     folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
     checked = result(verdict_of(folder, [], "failover"), "failover")
@@ -115,7 +118,7 @@ def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path)
     ("how", "reason"),
     [({"bit": False}, "did not bite: worker was alive, expected dead"), ({"healed": False}, "was not seen to be healed")],
 )
-def test_a_fault_without_effect_or_heal_is_unknown(recorded, how, reason):
+def test_a_fault_without_effect_or_heal_is_unknown(recorded: Recorded, how: dict[str, bool], reason: str) -> None:
     recorded.fault(**how)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
@@ -123,21 +126,21 @@ def test_a_fault_without_effect_or_heal_is_unknown(recorded, how, reason):
     assert reason in result(judgement, "fault-bite").reason
 
 
-def test_faults_that_bit_are_valid(recorded):
+def test_faults_that_bit_are_valid(recorded: Recorded) -> None:
     recorded.fault()
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert (judgement.verdict, result(judgement, "fault-bite").examined) == (Verdict.VALID, {"run/faults": 1})
 
 
-def test_a_scheduled_fault_that_never_started_is_unknown(tmp_path):
+def test_a_scheduled_fault_that_never_started_is_unknown(tmp_path: Path) -> None:
     planned = FaultSpec(id="f9", fault="link-cut", target=LINK, at=1.0, duration=1.0)
     folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert result(judgement, "fault-bite").reason == "fault f9 was scheduled and never started"
 
 
-def test_nothing_read_after_a_fault_is_unknown(tmp_path):
+def test_nothing_read_after_a_fault_is_unknown(tmp_path: Path) -> None:
     run = Recorded(tmp_path / "run")
     run.event("fault-start", LINK, id="f", fault="link-cut", restores=False)
     run.event("fault-bite", LINK, id="f", bit=True)
@@ -150,7 +153,9 @@ def test_nothing_read_after_a_fault_is_unknown(tmp_path):
     ("drained", "failover", "lagging"),
     [(False, None, True), (True, None, False), (False, ("A->B", "planned"), False), (False, ("C->B", "forced"), True)],
 )
-def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, failover, lagging):
+def test_a_mirror_that_stood_still_to_the_end_is_unknown(
+    recorded: Recorded, drained: bool, failover: tuple[str, str] | None, lagging: bool
+) -> None:
     recorded.event("mirror-stopped", LINK, drained=drained)
     if failover:
         recorded.event("failover", failover[0], kind=failover[1])
@@ -159,7 +164,7 @@ def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, fail
     assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == lagging
 
 
-def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded):
+def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded: Recorded) -> None:
     recorded.event("topic-given-up", LINK, topic="A.t", reason="topic A.t was deleted on the destination of A->B")
     folder = recorded.close()
     checked = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
@@ -167,7 +172,7 @@ def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded):
     assert checked.reason == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
 
 
-def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path):
+def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path / "run", topology=parse("A->B, A->C"))
     recorded.event("promotion", "A->C", cluster="C", topic="A.t", partition=0, offset=3)
     recorded.event("failover", "A->C", kind="forced")

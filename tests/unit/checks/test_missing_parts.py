@@ -1,7 +1,10 @@
 """What the events vouch for and the directory does not have is damage, and what rests on it is not proven."""
 
+from __future__ import annotations
+
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +23,11 @@ BACK = "B->A"
 
 
 @pytest.fixture
-def recorded(tmp_path):
+def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path / "run")
 
 
-def captured(run, *partitions, moment="end"):
+def captured(run, *partitions: str, moment: str = "end") -> None:
     for cluster in partitions:
         folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
         folder.mkdir(parents=True)
@@ -32,12 +35,12 @@ def captured(run, *partitions, moment="end"):
         run.event("captured", cluster, moment=moment, replicas=1)
 
 
-def stopped(run, *partitions, link=LINK):
+def stopped(run, *partitions: tuple[str, int], link: str = LINK) -> None:
     rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in partitions]
     run.event("mirror-stopped", link, drained=True, partitions=rows)
 
 
-def failed_over(run, *partitions, link=LINK, journal=None):
+def failed_over(run, *partitions: int, link: str = LINK, journal=None) -> None:
     if journal is not None:
         stopped(run, *journal, link=link)
     for partition in partitions:
@@ -54,13 +57,13 @@ def promises(folder):
     return [d.reason for d in plan(folder).damage if d.path == "events.jsonl"]
 
 
-def test_what_was_captured_is_there(recorded):
+def test_what_was_captured_is_there(recorded: Recorded) -> None:
     captured(recorded, "A", "B")
     assert plan(recorded.close()).damage == []
 
 
 @pytest.mark.parametrize("bounds", [True, False])
-def test_a_capture_that_was_taken_and_is_not_there(recorded, bounds):
+def test_a_capture_that_was_taken_and_is_not_there(recorded: Recorded, bounds: bool) -> None:
     captured(recorded, "A", moment="1-away")
     captured(recorded, "A", "B")
     if bounds:
@@ -73,7 +76,7 @@ def test_a_capture_that_was_taken_and_is_not_there(recorded, bounds):
     assert {c.bounds.cluster for c in plan(folder).replicas} == {"A", "B"}
 
 
-def test_an_older_capture_does_not_stand_in_for_the_last(recorded):
+def test_an_older_capture_does_not_stand_in_for_the_last(recorded: Recorded) -> None:
     captured(recorded, "A", moment="1-away")
     recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
     captured(recorded, "A", "B")
@@ -92,7 +95,7 @@ def test_an_older_capture_does_not_stand_in_for_the_last(recorded):
         ("replica-agreement", "corrupt-batch", Verdict.INVALID),
     ],
 )
-def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded, check, kind, verdict):
+def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded: Recorded, check: str, kind: str, verdict: Verdict) -> None:
     captured(recorded, "A", "B")
     folder = recorded.close()
     rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
@@ -102,14 +105,14 @@ def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded, check, kin
     assert (shown.verdict, "captures/end/A" in shown.reason) == (verdict, verdict is Verdict.UNKNOWN)
 
 
-def test_every_failover_promoted_what_its_mirror_names(recorded):
+def test_every_failover_promoted_what_its_mirror_names(recorded: Recorded) -> None:
     failed_over(recorded, 0, 1, journal=[("A.linkflap-canary", 0), ("A.t", 0), ("A.t", 1), ("heartbeats", 0)])
     failed_over(recorded, 0, link=BACK)
     stopped(recorded, ("A.t", 2))
     assert promises(recorded.close()) == []
 
 
-def test_a_failover_without_any_promotion(recorded):
+def test_a_failover_without_any_promotion(recorded: Recorded) -> None:
     failed_over(recorded, 0)
     failed_over(recorded)
     failed_over(recorded, link=BACK, journal=[("A.t", 0)])
@@ -119,7 +122,7 @@ def test_a_failover_without_any_promotion(recorded):
     ]
 
 
-def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded):
+def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded: Recorded) -> None:
     failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
     said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
     assert said in promises(recorded.close())
@@ -129,10 +132,10 @@ AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, durati
 HOME = FaultSpec(id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away")
 
 
-def played(run, *, lacks=(), bit=True):
+def played(run, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
     """The failover and the reversal, as a run writes them down, without the events of these kinds."""
 
-    def event(kind, subject, **data):
+    def event(kind: str, subject: str, **data: str) -> None:
         if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
             run.event(kind, subject, **data)
 
@@ -150,22 +153,22 @@ def played(run, *, lacks=(), bit=True):
 
 
 @pytest.fixture
-def scheduled(tmp_path):
+def scheduled(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path / "scheduled", schedule=(AWAY, HOME), mirror=MirrorSpec(kind="shadow"))
 
 
-def test_a_schedule_that_was_played_is_all_there(scheduled):
+def test_a_schedule_that_was_played_is_all_there(scheduled: Recorded) -> None:
     played(scheduled)
     assert promises(scheduled.close()) == []
 
 
-def test_faults_that_were_given_up_promise_nothing(scheduled):
+def test_faults_that_were_given_up_promise_nothing(scheduled: Recorded) -> None:
     for spec in (AWAY, HOME):
         scheduled.event("fault-bite", LINK, id=spec.id, bit=False, observable=spec.when)
     assert promises(scheduled.close()) == []
 
 
-def test_a_run_that_broke_off_promises_no_fault(scheduled):
+def test_a_run_that_broke_off_promises_no_fault(scheduled: Recorded) -> None:
     assert promises(scheduled.close(status="failed")) == []
 
 
@@ -189,7 +192,9 @@ MOVED = "clients were moved along A->B, and no failover over it is there"
         (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
     ],
 )
-def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gone(scheduled, lacks, says):
+def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gone(
+    scheduled: Recorded, lacks: tuple[str, ...], says: list[str]
+) -> None:
     played(scheduled, lacks=lacks)
     found = promises(scheduled.close())
     assert all(any(sentence in reason for reason in found) for sentence in says), found
@@ -203,13 +208,13 @@ def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gon
         ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
     ],
 )
-def test_a_fault_has_a_beginning_and_an_end(scheduled, lacks, says, status):
+def test_a_fault_has_a_beginning_and_an_end(scheduled: Recorded, lacks: str, says: str, status: str) -> None:
     played(scheduled, lacks=(lacks,))
     # A run that failed may have given up waiting for a fault.
     assert (says in promises(scheduled.close(status=status))) == (status == "finished" or "began" in says.partition("says")[2])
 
 
-def test_events_outside_of_the_run(recorded):
+def test_events_outside_of_the_run(recorded: Recorded) -> None:
     recorded.event("phase", "work")
     folder = recorded.close()
     assert promises(folder) == []
@@ -229,7 +234,7 @@ def test_events_outside_of_the_run(recorded):
     ]
 
 
-def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded):
+def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded: Recorded) -> None:
     captured(recorded, "A", moment="1-away")
     captured(recorded, "A", "B")
     recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
@@ -240,7 +245,7 @@ def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded):
     assert "A was captured as 1-away, and no event says when" in promises(folder)
 
 
-def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled):
+def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled: Recorded) -> None:
     played(scheduled, lacks=ALL_OF_AWAY)
     folder = scheduled.close()
     name, (kind, *_) = "standby-isolation", REGISTRY["standby-isolation"].anomalies
@@ -249,7 +254,7 @@ def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(s
     assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
 
 
-def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
+def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded: Recorded) -> None:
     failed_over(recorded)
     folder = recorded.close()
     rows = [*looked(folder, "provenance"), row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4)]
@@ -258,7 +263,9 @@ def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
 
 
 @pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])
-def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end(recorded, alive, dead):
+def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end(
+    recorded: Recorded, alive: bool, dead: set[str]
+) -> None:
     recorded.event("broker-died", "A/1", by="itself")
     captured(recorded, "A", "B")
     folder = recorded.close(status="failed")

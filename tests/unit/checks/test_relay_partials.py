@@ -66,19 +66,19 @@ def size(rows: list[FindingRow]) -> int:
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
-def test_what_relays_did_is_passed_on_in_few_bytes(histories, name):
+def test_what_relays_did_is_passed_on_in_few_bytes(histories: tuple[list[PartitionView], list[PartitionView]], name: str) -> None:
     few, many = (size(partials(name, seen)) for seen in histories)
     assert (many - few) / MORE < PASSED_ON
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
-def test_combining_holds_columns(histories, name):
+def test_combining_holds_columns(histories: tuple[list[PartitionView], list[PartitionView]], name: str) -> None:
     few, many = (partials(name, seen) for seen in histories)
     assert combined(REGISTRY[name], "run", many) == []
     peaks = [peak(lambda rows=rows: combined(REGISTRY[name], "run", rows)) for rows in (few, many)]
     assert (peaks[1] - peaks[0]) / MORE < WHILE_COMBINED
 
 
-def test_what_is_combined_together_is_of_one_input_partition(histories):
+def test_what_is_combined_together_is_of_one_input_partition(histories: tuple[list[PartitionView], list[PartitionView]]) -> None:
     assert {row.together for row in partials("exactly-once", histories[0])} == {"A.t-0 g"}
     assert {row.together for row in partials("write-cycles", histories[0])} == {""}

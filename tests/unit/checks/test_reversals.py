@@ -1,11 +1,13 @@
 """While a reversal onto a cluster lasts its log is truncated: what clients see then is of one log generation or the other."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
-from linkflap.spark_verify.facts.view import Watermarks
+from linkflap.spark_verify.facts.view import PartitionView, Read, Watermarks
 from tests.unit.checks.histories import SECOND, Log, anomalies, ints, poll, reversed_, view
 from tests.unit.checks.round_trip import before, on_a, on_b, trip, truncation
 
@@ -15,11 +17,11 @@ OLD, NEW = poll((2, 3), at=610 * SECOND), poll((2, 4), (3, 5), at=630 * SECOND)
 EMPTY = poll(at=625 * SECOND, position=3)
 
 
-def during(*reads, **rest):
+def during(*reads: Read, **rest) -> PartitionView:
     return trip(windows=[LASTS], truncations=[TRUNCATED], reads=reads, **rest)
 
 
-def of_a(seen):
+def of_a(seen: PartitionView):
     """(offset, payload) of what was got in each log generation of A."""
     generations = [generation for generation in every(seen) if generation.cluster == "A"]
     got = [
@@ -28,7 +30,7 @@ def of_a(seen):
     return [[tuple(map(int, pair)) for pair in each] for each in got]
 
 
-def spanning(*pairs):
+def spanning(*pairs: tuple[int, int]) -> Read:
     return replace(poll(*pairs), time=615 * SECOND, returned=625 * SECOND)
 
 
@@ -52,16 +54,18 @@ def spanning(*pairs):
         ([poll((2, 9), at=630 * SECOND)], [], [(2, 9)]),
     ],
 )
-def test_a_record_that_a_reader_got_is_of_one_log_generation(reads, old, new):
+def test_a_record_that_a_reader_got_is_of_one_log_generation(
+    reads: list[Read], old: list[tuple[int, int]], new: list[tuple[int, int]]
+) -> None:
     assert of_a(during(*reads)) == [old, new]
 
 
-def test_each_consumer_sees_the_truncation_by_itself():
+def test_each_consumer_sees_the_truncation_by_itself() -> None:
     late = [poll((1, 2), at=622 * SECOND, reader="s"), poll((2, 3), at=623 * SECOND, reader="s")]
     assert of_a(during(poll((2, 4), at=621 * SECOND), *late)) == [[(1, 2), (2, 3)], [(2, 4)]]
 
 
-def test_a_transaction_may_end_otherwise_in_either():
+def test_a_transaction_may_end_otherwise_in_either() -> None:
     """What was committed in the tail was open where the logs part, and the new owner has aborted it."""
     a, b = (log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7) for log in (Log("A"), Log("B")))
     old = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
@@ -73,35 +77,35 @@ def test_a_transaction_may_end_otherwise_in_either():
 
 
 @pytest.mark.parametrize("at", [610, 630])
-def test_another_payload_is_seen_whenever_it_was_got(at):
+def test_another_payload_is_seen_whenever_it_was_got(at: int) -> None:
     seen = during(poll((2, 9), at=at * SECOND))
     assert anomalies("read-committed-visibility", seen) == [("phantom-read", "A", 2)]
     assert anomalies("inconsistent-offset", seen) == [("inconsistent-offset", "A", 2)]
 
 
 @pytest.mark.parametrize(("at", "pairs"), [(610, ((1, 2), (0, 1))), (630, ((3, 5), (2, 4)))])
-def test_a_reader_that_went_back_while_it_lasted(at, pairs):
+def test_a_reader_that_went_back_while_it_lasted(at: int, pairs: tuple[tuple[int, int], tuple[int, int]]) -> None:
     one, two = (poll(pair, at=(at + n) * SECOND) for n, pair in enumerate(pairs))
     assert anomalies("poll-continuity", during(one, two)) == [("poll-regression", "A", pairs[1][0])]
 
 
-def test_a_record_of_the_tail_that_came_back_is_none_that_was_left_over():
+def test_a_record_of_the_tail_that_came_back_is_none_that_was_left_over() -> None:
     assert anomalies("read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))) == [("phantom-read", "A", 2)]
 
 
-def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end():
+def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end() -> None:
     seen = trip(windows=[LASTS], truncations=[], reads=[OLD, NEW])
     assert of_a(seen) == [[(2, 3)], [(2, 4), (3, 5)]]
     assert anomalies("read-committed-visibility", seen) == []
 
 
-def test_what_was_seen_of_b_meanwhile_is_of_b_alone():
+def test_what_was_seen_of_b_meanwhile_is_of_b_alone() -> None:
     seen = during(poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND))
     assert of_a(seen) == [[], []]
     assert anomalies("read-committed-visibility", seen) == []
 
 
-def marks(*rows):
+def marks(*rows: tuple[int, int, int, int]) -> Watermarks:
     """(second, LSO, high watermark, leader epoch) of samples of A that took a second."""
     time, lso, high, epoch = (ints(*column) for column in zip(*rows, strict=True))
     ones = ints(*[1] * len(rows))
@@ -111,7 +115,7 @@ def marks(*rows):
     )  # fmt: skip
 
 
-def sampled(*rows, **rest):
+def sampled(*rows: tuple[int, int, int, int], **rest) -> PartitionView:
     return during(watermarks={"A": marks(*rows)}, **rest)
 
 
@@ -132,11 +136,11 @@ def highs(seen):
         ([(605, 3, 3, 0), (607, 2, 2, 0), (618, 3, 3, 3), (622, 2, 2, 3)], [3, 2, 3], [2]),
     ],
 )
-def test_a_sample_is_of_one_log_generation(rows, old, new):
+def test_a_sample_is_of_one_log_generation(rows: list[tuple[int, int, int, int]], old: list[int], new: list[int]) -> None:
     assert highs(sampled(*rows)) == [old, new]
 
 
-def test_samples_are_judged_while_it_lasts():
+def test_samples_are_judged_while_it_lasts() -> None:
     name = "last-stable-offset"
     assert anomalies(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3))) == []
     for rows, kind, at in (
@@ -149,7 +153,7 @@ def test_samples_are_judged_while_it_lasts():
         assert (kind, "A", at) in anomalies(name, sampled(*rows)), rows
 
 
-def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows():
+def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> None:
     """A transaction was open when A died; A was started, and its coordinator appended an ABORT after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
     rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
@@ -158,7 +162,7 @@ def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows():
     assert ("lso-mismatch", "A", 3) in anomalies("last-stable-offset", sampled(*wrong, earlier=[old]))
 
 
-def test_a_log_that_was_never_truncated_has_one_generation():
+def test_a_log_that_was_never_truncated_has_one_generation() -> None:
     seen = view([on_a(), on_b()], reads=[OLD, NEW])
     assert of_a(seen) == [[(2, 3), (2, 4), (3, 5)]]
     assert before().end == 3

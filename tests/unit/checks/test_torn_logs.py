@@ -1,5 +1,7 @@
 """A torn log proves little: what any check finds in it is reported as a reason, unless the rest of the log proves it."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -17,7 +19,7 @@ def torn(seen):
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name, kind):
+def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name: str, kind) -> None:
     seen = torn(MODULES[name].REJECTS[kind].view)
     rows = examine(REGISTRY[name], seen)
     sound = {k.name for k in REGISTRY[name].anomalies if k.despite_torn}
@@ -25,7 +27,7 @@ def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name, kind):
     assert any(row.finding == "unjudged" for row in rows), "no check can be valid over it"
 
 
-def test_the_reason_names_what_was_found_and_where():
+def test_the_reason_names_what_was_found_and_where() -> None:
     seen = torn(MODULES["duplicate"].REJECTS["duplicate"].view)
     reasons = [row.data["reason"] for row in examine(REGISTRY["duplicate"], seen) if row.finding == "unjudged"]
     assert reasons == [
@@ -34,8 +36,8 @@ def test_the_reason_names_what_was_found_and_where():
     ]
 
 
-def test_a_kernel_that_raises_is_a_finding():
-    def kernel(view):
+def test_a_kernel_that_raises_is_a_finding() -> None:
+    def kernel(view) -> None:
         raise ValueError("an odd log")
 
     check = Check(name="odd", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
@@ -43,7 +45,7 @@ def test_a_kernel_that_raises_is_a_finding():
     assert (row.finding, row.data["reason"]) == ("crashed", "ValueError: an odd log")
 
 
-def test_counts_are_kept():
+def test_counts_are_kept() -> None:
     seen = MODULES["duplicate"].REJECTS["duplicate"].view
     found = REGISTRY["duplicate"].kernel(seen)
     assert any(isinstance(f, Found) for f in found)

@@ -1,7 +1,12 @@
 """verify: run directories in, verdicts out, in one Spark job."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import msgspec
 import pytest
+from pyspark.sql import SparkSession
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
@@ -12,7 +17,7 @@ from linkflap.spark_verify.verify import VERDICT_FILE, checks_of, verify
 from tests.synthetic import Shape, write_run
 
 
-def asking_for(folder, *checks):
+def asking_for(folder: Path, *checks: str) -> Path:
     """Makes a run ask for these checks only."""
     run = msgspec.json.decode((folder / "run.json").read_bytes())
     run["scenario"]["checks"] = list(checks)
@@ -20,29 +25,29 @@ def asking_for(folder, *checks):
     return folder
 
 
-def test_a_run_that_names_no_checks_gets_all(tmp_path):
+def test_a_run_that_names_no_checks_gets_all(tmp_path: Path) -> None:
     assert checks_of(write_run(tmp_path / "run")) == list(REGISTRY.values())
 
 
-def test_a_run_gets_the_checks_that_it_names(tmp_path):
+def test_a_run_gets_the_checks_that_it_names(tmp_path: Path) -> None:
     folder = asking_for(write_run(tmp_path / "run"), "duplicate", "recording")
     assert [check.name for check in checks_of(folder)] == ["duplicate"]
 
 
-def test_a_check_that_there_is_not_is_named(tmp_path):
+def test_a_check_that_there_is_not_is_named(tmp_path: Path) -> None:
     folder = asking_for(write_run(tmp_path / "run"), "dublicate")
     with pytest.raises(InputError, match="asks for a check 'dublicate' that there is not; known are order-equality"):
         verify([folder])
 
 
-def test_what_is_no_run_directory_is_wrong_input(tmp_path):
+def test_what_is_no_run_directory_is_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run directory"):
         verify([tmp_path])
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_two_runs_in_one_job_get_a_verdict_each(spark, tmp_path):
+def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: Path) -> None:
     large = write_run(tmp_path / "large", Shape(partitions=3, transactions=20))
     small = asking_for(write_run(tmp_path / "small", Shape(partitions=1)), "duplicate")
     first, second = verify([large, small], spark=spark)

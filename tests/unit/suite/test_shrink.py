@@ -61,7 +61,7 @@ def with_faults(*wanted: str) -> Scenario:
     "needed",
     [("mirror-kill",), ("link-cut", "broker-kill"), ("failover-forced", "client-kill"), ("mirror-kill", "mirror-reverse")],
 )
-def test_what_is_left_is_what_the_failure_needs(needed):
+def test_what_is_left_is_what_the_failure_needs(needed: tuple[str, ...]) -> None:
     found = with_faults(*needed)
     shrunk = Shrinker(fails=Predicate(lambda made: set(needed) <= set(kinds(made)))).shrink(found)
     # A reversal needs its failover.
@@ -74,8 +74,8 @@ def test_what_is_left_is_what_the_failure_needs(needed):
     assert shrunk.rate.share == 1.0
 
 
-def test_the_order_of_faults_is_kept():
-    def holds(made):
+def test_the_order_of_faults_is_kept() -> None:
+    def holds(made: Scenario) -> bool:
         names = kinds(made)
         return "broker-kill" in names and "link-cut" in names[names.index("broker-kill") :]
 
@@ -87,7 +87,7 @@ def test_the_order_of_faults_is_kept():
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_step_can_be_played_and_is_smaller(seed):
+def test_every_step_can_be_played_and_is_smaller(seed) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     for reduce in PASSES:
         for smaller in reduce(made):
@@ -99,7 +99,7 @@ def test_every_step_can_be_played_and_is_smaller(seed):
         schedule_checks.check(step.schedule, step.topology)
 
 
-def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often():
+def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often() -> None:
     found = with_faults("mirror-kill", "link-cut")
     oracle = Predicate(lambda made: "mirror-kill" in kinds(made), share=0.8)
     shrunk = Shrinker(fails=oracle).shrink(found)
@@ -108,7 +108,7 @@ def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often():
     assert shrunk.rate.share >= 0.5
 
 
-def test_a_step_that_fails_too_seldom_is_taken_back():
+def test_a_step_that_fails_too_seldom_is_taken_back() -> None:
     """The first tries of the smaller ones fail by chance; measured again, only the original does."""
     found = with_faults("mirror-kill", "link-cut")
     seen: dict[int, int] = {}
@@ -120,7 +120,7 @@ def test_a_step_that_fails_too_seldom_is_taken_back():
     assert Shrinker(fails=Predicate(holds)).shrink(found).scenario == found
 
 
-def test_the_budget_ends_it_with_what_was_found_so_far():
+def test_the_budget_ends_it_with_what_was_found_so_far() -> None:
     found = with_faults("mirror-kill", "link-cut")
     oracle = Predicate(lambda made: "mirror-kill" in kinds(made), budget=4)
     shrunk = Shrinker(fails=oracle).shrink(found)
@@ -128,18 +128,18 @@ def test_the_budget_ends_it_with_what_was_found_so_far():
     assert oracle.asked <= 4 + 2 + 4 * 3  # a group that was begun, and the measuring of few steps
 
 
-def test_the_rate_without_the_last_fault_is_known():
+def test_the_rate_without_the_last_fault_is_known() -> None:
     found = with_faults("mirror-kill", "link-cut")
     shrunk = Shrinker(fails=Predicate(lambda made: {"mirror-kill", "link-cut"} <= set(kinds(made)))).shrink(found)
     assert len(shrunk.scenario.schedule) == 2
     assert shrunk.without_last == Rate(failed=0, tries=2)
 
 
-def fault(id_, when="always"):
+def fault(id_: str, when: str = "always") -> FaultSpec:
     return FaultSpec(id=id_, fault="link-cut", target="A->B", at=1.0, duration=1.0, when=when)
 
 
-def test_what_waited_for_a_fault_that_is_gone_waits_for_what_that_waited_for():
+def test_what_waited_for_a_fault_that_is_gone_waits_for_what_that_waited_for() -> None:
     chain = [fault("a"), fault("b", "after:a"), fault("c", "after:b and open-transactions:2"), fault("d", "during:b and after:c")]
     assert [(f.id, f.when) for f in without(chain, ["b"])] == [
         ("a", "always"),
@@ -151,7 +151,7 @@ def test_what_waited_for_a_fault_that_is_gone_waits_for_what_that_waited_for():
     assert condition(without(chain, ["c"])[2].when).during == ("b",)
 
 
-def test_rates_have_an_interval():
+def test_rates_have_an_interval() -> None:
     assert str(Rate(failed=3, tries=4)) == "3 of 4 (30 to 95 %)"
     assert Rate(failed=0, tries=0).interval == (0.0, 1.0)
     low, high = Rate(failed=50, tries=100).interval

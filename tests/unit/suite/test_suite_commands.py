@@ -15,7 +15,7 @@ FILES = (EXAMPLES / "application" / "failover.toml", EXAMPLES / "replicator" / "
 
 
 @pytest.mark.parametrize("path", FILES, ids=["application", "mirror"])
-def test_programs_are_started_only_where_that_is_allowed(tmp_path, path):
+def test_programs_are_started_only_where_that_is_allowed(tmp_path: Path, path: Path) -> None:
     with pytest.raises(InputError, match=r"starts programs of yours \(python3 .*; let the suite do so with --allow-commands"):
         command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
     assert not (tmp_path / "suite").exists()
@@ -24,12 +24,12 @@ def test_programs_are_started_only_where_that_is_allowed(tmp_path, path):
 @pytest.mark.parametrize(
     ("path", "program"), list(zip(FILES, ("payments.py", "copier.py"), strict=True)), ids=["application", "mirror"]
 )
-def test_a_dry_run_shows_them(capsys, path, program):
+def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path, program) -> None:
     assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
     assert f"python3 {program}" in capsys.readouterr().out
 
 
-def test_what_is_allowed_is_kept_with_full_paths():
+def test_what_is_allowed_is_kept_with_full_paths() -> None:
     kind, given = _kind(str(FILES[1]), allow_commands=True)
     assert kind == "own"
     assert str(EXAMPLES / "replicator" / "mirror.toml") in given

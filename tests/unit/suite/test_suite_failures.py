@@ -6,24 +6,26 @@ from linkflap.harness.suite.failures import by_kind, kinds_of, name_of
 from linkflap.harness.suite.folder import Result
 
 
-def document(*checks, causes=(), verdict="invalid"):
+def document(
+    *checks: tuple[str, str, dict[str, int], str], causes: list[dict[str, str]] | tuple[()] = (), verdict: str = "invalid"
+):
     rows = [{"name": name, "verdict": said, "kinds": kinds, "reason": reason} for name, said, kinds, reason in checks]
     return {"verdict": verdict, "reason": "12 of 30 things", "checks": rows, "causes": [dict(c) for c in causes]}
 
 
-def test_what_others_follow_from_comes_first():
+def test_what_others_follow_from_comes_first() -> None:
     checks = [("lost-write", "invalid", {"lost-write": 3}, ""), ("byte-equality", "invalid", {"byte-hole": 1}, "")]
     causes = [{"check": "byte-equality", "kind": "byte-hole"}]
     assert kinds_of(document(*checks, causes=causes)) == ("byte-equality:byte-hole", "lost-write:lost-write")
     assert kinds_of(document(*reversed(checks))) == ("lost-write:lost-write", "byte-equality:byte-hole")
 
 
-def test_what_is_unknown_beside_an_anomaly_is_left_out():
+def test_what_is_unknown_beside_an_anomaly_is_left_out() -> None:
     checks = [("lost-write", "invalid", {"lost-write": 3}, ""), ("unseen", "unknown", {}, "why")]
     assert kinds_of(document(*checks)) == ("lost-write:lost-write",)
 
 
-def test_unknowns_are_alike_but_for_their_numbers():
+def test_unknowns_are_alike_but_for_their_numbers() -> None:
     one = document(("unseen", "unknown", {}, "17 of 20 readers; and more"), verdict="unknown")
     other = document(("unseen", "unknown", {}, "3 of 1,020 readers"), verdict="unknown")
     assert kinds_of(one) == kinds_of(other) == ("unknown:unseen:N of N readers",)
@@ -31,7 +33,7 @@ def test_unknowns_are_alike_but_for_their_numbers():
     assert kinds_of(document(verdict="valid")) == ()
 
 
-def test_runs_with_a_kind_that_led_another_are_that_kinds():
+def test_runs_with_a_kind_that_led_another_are_that_kinds() -> None:
     a = Result(number=1, verdict="invalid", kinds=("x:one", "y:two"))
     b = Result(number=2, verdict="invalid", kinds=("z:three", "x:one"))
     c = Result(number=3, verdict="invalid", kinds=("z:three",))
@@ -39,5 +41,5 @@ def test_runs_with_a_kind_that_led_another_are_that_kinds():
     assert by_kind([Result(number=4, verdict="valid")]) == {}
 
 
-def test_kinds_are_names_of_folders():
+def test_kinds_are_names_of_folders() -> None:
     assert name_of("unknown:unseen:N of N readers, of A->B") == "unknown-unseen-n-of-n-readers-of-a-b"

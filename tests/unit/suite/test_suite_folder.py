@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -24,11 +25,11 @@ PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> SuiteFolder:
     return SuiteFolder.create(tmp_path / "suite", PLAN)
 
 
-def test_what_is_written_is_read_back(folder):
+def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
     one = Result(number=3, verdict="invalid", kinds=("lost-write:lost",), cells=("on/shadow/A->B",), outcomes={"x: y": 2})
     folder.append(one)
     folder.append(replace(one, number=4, verdict="valid", kinds=()))
@@ -39,7 +40,7 @@ def test_what_is_written_is_read_back(folder):
 
 
 @pytest.mark.parametrize("length", [1, 20, -1])
-def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(folder, length):
+def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(folder: SuiteFolder, length: int) -> None:
     folder.append(Result(number=0, verdict="valid"))
     size = (folder.root / "results.jsonl").stat().st_size
     folder.append(Result(number=1, verdict="invalid"))
@@ -50,14 +51,14 @@ def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(f
     assert [(r.number, r.verdict) for r in SuiteFolder.open(folder.root).results] == [(0, "valid"), (1, "valid")]
 
 
-def test_two_suites_do_not_work_on_one_directory(folder):
+def test_two_suites_do_not_work_on_one_directory(folder: SuiteFolder) -> None:
     with folder.held(), pytest.raises(InputError, match="another linkflap suite works on"), SuiteFolder.open(folder.root).held():
         pass
     with SuiteFolder.open(folder.root).held():
         pass
 
 
-def of_format(root, number):
+def of_format(root, number: int) -> None:
     plan = json.loads((root / "suite.json").read_text())
     (root / "suite.json").write_text(json.dumps({**plan, "format": number}))
 
@@ -71,13 +72,13 @@ def of_format(root, number):
         (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'), "has a line that cannot be read"),
     ],
 )  # fmt: skip
-def test_directories_that_cannot_be_gone_on_with(folder, change, sentence):
+def test_directories_that_cannot_be_gone_on_with(folder: SuiteFolder, change, sentence: str) -> None:
     change(folder.root)
     with pytest.raises(InputError, match=sentence):
         SuiteFolder.open(folder.root)
 
 
-def test_a_directory_that_exists_is_not_taken(folder):
+def test_a_directory_that_exists_is_not_taken(folder: SuiteFolder) -> None:
     with pytest.raises(InputError, match="exists already"):
         SuiteFolder.create(folder.root, PLAN)
 
@@ -100,25 +101,25 @@ class Scripted:
     _queue: list = field(default_factory=list)
 
     @property
-    def idle(self):
+    def idle(self) -> bool:
         return not self._queue
 
     @property
-    def room(self):
+    def room(self) -> bool:
         return len(self._queue) < self.jobs
 
-    def start(self, task):
+    def start(self, task) -> None:
         self._die()
         assert task.scenario.exists()
         self.started.append(task.number)
         task.folder.mkdir(exist_ok=True)
         self._queue.append(task)
 
-    def recorded(self, task):
+    def recorded(self, task) -> None:
         self.judged_only.append(task.number)
         self._queue.append(task)
 
-    def step(self, *, more, done):
+    def step(self, *, more, done) -> None:
         self._die()
         if self._queue:
             task = self._queue.pop(0)
@@ -128,18 +129,18 @@ class Scripted:
             document = {"verdict": "invalid" if bad else "valid", "reason": "", "checks": checks, "cause": "", "causes": []}
             done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
 
-    def _die(self):
+    def _die(self) -> None:
         if self.dies == 0:
             raise Killed
         self.dies -= 1
 
 
 @pytest.fixture(autouse=True)
-def _nothing_observed(monkeypatch):
+def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={}))
 
 
-def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder):
+def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFolder) -> None:
     said: list[str] = []
     Suite(folder=folder, works=Scripted(), say=said.append).run()
     assert sorted(r.number for r in folder.results) == [0, 1, 2, 3, 4, 5]
@@ -152,7 +153,7 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder):
 
 
 @pytest.mark.parametrize("dies", range(0, 14, 2))
-def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder, dies):
+def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder: SuiteFolder, dies: int) -> None:
     died, killed = False, Scripted(dies=dies)
     try:
         Suite(folder=folder, works=killed, say=lambda text: None).run()
@@ -169,7 +170,7 @@ def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder, di
     assert {n: again.scenario_path(n).read_text() for n in texts} == texts  # a run that was decided on stays what it is
 
 
-def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder, monkeypatch):
+def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Killed):
         Suite(folder=folder, works=Scripted(dies=1), say=lambda text: None).run()
     monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
@@ -192,7 +193,7 @@ target = "A->B"
 """
 
 
-def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path):
+def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "own", replace(PLAN, name="own", given=OWN, seed=2**32 - 2))
     Suite(folder=own, works=Scripted(), say=lambda text: None).run()
     made = [own.scenario(number) for number in own.numbers()]
@@ -202,7 +203,7 @@ def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_pat
     assert "valid in 4 of 6" in summary(own)
 
 
-def test_junit_has_a_case_for_each_run_failures_first(folder):
+def test_junit_has_a_case_for_each_run_failures_first(folder: SuiteFolder) -> None:
     Suite(folder=folder, works=Scripted(), say=lambda text: None).run()
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("6", "2", "0")
@@ -210,7 +211,7 @@ def test_junit_has_a_case_for_each_run_failures_first(folder):
     assert found[0][0].get("message") == "lost-write:lost-write"
 
 
-def test_shards_share_out_the_numbers(tmp_path):
+def test_shards_share_out_the_numbers(tmp_path: Path) -> None:
     made = []
     for part in range(3):
         own = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
@@ -219,7 +220,7 @@ def test_shards_share_out_the_numbers(tmp_path):
     assert sorted(made) == list(range(18))
 
 
-def test_failed_runs_are_kept_in_full_only_so_many(tmp_path):
+def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "few", replace(PLAN, runs=20, keep=2))
     Suite(folder=own, works=Scripted(), say=lambda text: None).run()
     assert len(own.kept) == 2
@@ -227,29 +228,29 @@ def test_failed_runs_are_kept_in_full_only_so_many(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90), ("30s", 30), ("20m", 1200), ("8h", 28800), ("1.5h", 5400)])
-def test_times(text, value):
+def test_times(text: str, value: int) -> None:
     assert seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "h", "8d", "-3m", "nan", "0", "400h", "3 m s"])
-def test_what_is_no_time(text):
+def test_what_is_no_time(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
         seconds(text)
 
 
-def test_shards():
+def test_shards() -> None:
     assert shard("2/4") == (1, 4)
     for text in ("0/4", "5/4", "2", "a/b", "2/"):
         with pytest.raises(InputError, match="--shard"):
             shard(text)
 
 
-def test_the_disk_bound_grows_with_what_may_lie_there():
+def test_the_disk_bound_grows_with_what_may_lie_there() -> None:
     assert replace(PLAN, jobs=4).disk > PLAN.disk
     assert replace(PLAN, keep=100).disk > PLAN.disk
 
 
-def test_every_kind_of_suite_has_a_time():
+def test_every_kind_of_suite_has_a_time() -> None:
     assert all(seconds(lasts) > 0 for lasts in LASTS.values())
 
 
@@ -263,7 +264,9 @@ def test_every_kind_of_suite_has_a_time():
     ],
     ids=["nothing is asked for", "a cell", "a state", "not a part of a name"],
 )
-def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(tmp_path, monkeypatch, reach, missing):
+def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: tuple[str, ...], missing: list[str]
+) -> None:
     cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")
     monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={}))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from linkflap.harness.suite.triage import REPORT, Report
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
 
 
-def shard(root, part, of=2, plan=PLAN, bad=()):
+def shard(root: Path, part: int, of: int = 2, plan: Plan = PLAN, bad: tuple[int, ...] = ()) -> SuiteFolder:
     """A shard with three runs."""
     made = SuiteFolder.create(root / f"{part}-{of}", replace(plan, shard=(part, of)))
     for number in range(part, part + 3 * of, of):
@@ -34,7 +35,7 @@ def shard(root, part, of=2, plan=PLAN, bad=()):
     return made
 
 
-def report(folder, faults):
+def report(folder: SuiteFolder, faults: int) -> None:
     own = folder.root / "failures" / "lost-write-lost-write"
     own.mkdir()
     made = Report(
@@ -50,7 +51,7 @@ def report(folder, faults):
     (own / REPORT).write_bytes(msgspec.json.encode(made))
 
 
-def test_everything_of_every_shard_is_there_once(tmp_path):
+def test_everything_of_every_shard_is_there_once(tmp_path: Path) -> None:
     parts = [shard(tmp_path, 0), shard(tmp_path, 1, bad=(3,))]
     before = [(part.root / "results.jsonl").read_bytes() for part in parts]
     made = merge(parts, tmp_path / "all")
@@ -62,7 +63,7 @@ def test_everything_of_every_shard_is_there_once(tmp_path):
     assert [(part.root / "results.jsonl").read_bytes() for part in parts] == before
 
 
-def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path):
+def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path: Path) -> None:
     parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
     report(parts[0], 3)
     report(parts[1], 1)
@@ -72,7 +73,7 @@ def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path):
         assert len(kept["faults"]) == 1
 
 
-def test_a_shard_that_is_missing_is_said(tmp_path):
+def test_a_shard_that_is_missing_is_said(tmp_path: Path) -> None:
     made = merge([shard(tmp_path, 0, 3), shard(tmp_path, 2, 3)], tmp_path / "all")
     assert missing(made.plan) == ["2/3"]
 
@@ -87,14 +88,14 @@ def test_a_shard_that_is_missing_is_said(tmp_path):
         (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)), "is merged already"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused(tmp_path, other, sentence):
+def test_what_does_not_belong_together_is_refused(tmp_path: Path, other, sentence: str) -> None:
     (tmp_path / "x").mkdir()
     with pytest.raises(InputError, match=sentence):
         merge([shard(tmp_path, 0), other(tmp_path)], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
-def test_regression_shards_have_their_cases(tmp_path):
+def test_regression_shards_have_their_cases(tmp_path: Path) -> None:
     parts = []
     for part in range(2):
         made = SuiteFolder.create(tmp_path / str(part), replace(PLAN, name="regression", shard=(part, 2)))
@@ -107,7 +108,7 @@ def test_regression_shards_have_their_cases(tmp_path):
     assert regression.verdict_of(made) == "valid"
 
 
-def test_the_command_says_what_all_found(tmp_path, capsys):
+def test_the_command_says_what_all_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parts = [str(shard(tmp_path, 0).root), str(shard(tmp_path, 1, bad=(3,)).root)]
     out, junit = tmp_path / "all", tmp_path / "junit.xml"
     status = command.main(["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)], standalone_mode=False)
@@ -121,7 +122,7 @@ def test_the_command_says_what_all_found(tmp_path, capsys):
         command.main(["suite", "--resume", str(out)], standalone_mode=False)
 
 
-def test_the_command_knows_not_all_without_a_shard(tmp_path, capsys):
+def test_the_command_knows_not_all_without_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parts = [str(shard(tmp_path, part, 3).root) for part in (0, 2)]
     assert command.main(["suite", "merge", *parts, "--out", str(tmp_path / "all")], standalone_mode=False) == 2
     assert "Not merged, so that not all is known: shard 2/3." in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from linkflap.harness.suite.plan import Plan
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=Bounds(), linkflap="1.0")
 
 
-def worked(root, plan, results):
+def worked(root: Path, plan: Plan, results) -> SuiteFolder:
     """A suite with runs that had these verdicts and hit these cells."""
     made = SuiteFolder.create(root, plan)
     for number, (verdict, cells) in enumerate(results, start=1):
@@ -26,7 +27,7 @@ def worked(root, plan, results):
     return made
 
 
-def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path):
+def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path: Path) -> None:
     first = worked(tmp_path / "first", PLAN, [("valid", ("a", "b")), ("valid", ("a",))])
     second = worked(tmp_path / "second", following(PLAN, first), [("invalid", ("b", "c"))])
     third = SuiteFolder.create(tmp_path / "third", following(PLAN, second))
@@ -36,7 +37,7 @@ def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path):
     assert (night(third).cells, night(third).verdicts) == (0, {})
 
 
-def test_what_was_hit_before_is_not_preferred_again(tmp_path):
+def test_what_was_hit_before_is_not_preferred_again(tmp_path: Path) -> None:
     drawn = generate(7, 1, Coverage(), PLAN.bounds)
     first = worked(tmp_path / "first", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
     coverage = SuiteFolder.create(tmp_path / "second", following(PLAN, first)).coverage
@@ -45,7 +46,7 @@ def test_what_was_hit_before_is_not_preferred_again(tmp_path):
     assert not cells_of(again) <= cells_of(drawn)
 
 
-def test_the_page_has_a_row_for_each_night(tmp_path):
+def test_the_page_has_a_row_for_each_night(tmp_path: Path) -> None:
     first = worked(tmp_path / "first", PLAN, [("valid", ("a",)), ("unknown", ("b",))])
     alone = page.write(first).read_text()
     second = worked(tmp_path / "second", following(PLAN, first), [("invalid", ("b", "c"))])
@@ -56,18 +57,18 @@ def test_the_page_has_a_row_for_each_night(tmp_path):
 
 
 @pytest.mark.parametrize("last", [replace(PLAN, name="regression"), replace(PLAN, name="own", given="name = 'x'")])
-def test_a_suite_that_generated_nothing_is_not_gone_on_from(tmp_path, last):
+def test_a_suite_that_generated_nothing_is_not_gone_on_from(tmp_path: Path, last: Plan) -> None:
     with pytest.raises(InputError, match="has no coverage to go on from"):
         following(PLAN, SuiteFolder.create(tmp_path / "last", last))
 
 
-def test_a_suite_that_generates_nothing_goes_on_from_none(tmp_path):
+def test_a_suite_that_generates_nothing_goes_on_from_none(tmp_path: Path) -> None:
     first = SuiteFolder.create(tmp_path / "first", PLAN)
     with pytest.raises(InputError, match="regression does not"):
         following(replace(PLAN, name="regression"), first)
 
 
-def test_the_command_draws_other_scenarios_after_a_suite(tmp_path, capsys):
+def test_the_command_draws_other_scenarios_after_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = generate(7, 1, Coverage(), Bounds())
     worked(tmp_path / "last", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
     outputs = []

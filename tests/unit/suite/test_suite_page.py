@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.generator import Bounds, baseline, generate
@@ -16,7 +17,7 @@ PLAN = Plan(name="smoke", seed=7, seconds=60, jobs=2, bounds=Bounds(faults=("lin
 CELLS = ("strike/link-cut/mirror-behind/link-1/shadow", "after/broker-pause/link-cut", "on/shadow/A->B")
 
 
-def suite(root):
+def suite(root: Path) -> SuiteFolder:
     made = SuiteFolder.create(root / "suite", PLAN)
     for number in range(3):
         made.write_scenario(number, generate(7, number, Coverage(), PLAN.bounds) if number else baseline(7, PLAN.bounds))
@@ -28,7 +29,7 @@ def suite(root):
     return made
 
 
-def test_failures_come_first_with_their_command(tmp_path):
+def test_failures_come_first_with_their_command(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     assert text.index("lost-write:lost-write") < text.index('<h2 id="runs">')
     assert re.search(r"linkflap run \S*scenarios/0002.toml --runtime process", text)
@@ -37,7 +38,7 @@ def test_failures_come_first_with_their_command(tmp_path):
     assert "The baseline, the same clients with nothing broken, is valid." in text
 
 
-def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path):
+def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -47,7 +48,7 @@ def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path):
     assert all(link == "data:," or (tmp_path / "suite" / link).exists() for link in links)
 
 
-def test_what_was_hit_and_what_never_was(tmp_path):
+def test_what_was_hit_and_what_never_was(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     row = re.search(r'<td class="code nowrap">link-cut</td>(.*?)</tr>', text)
     assert row
@@ -57,13 +58,13 @@ def test_what_was_hit_and_what_never_was(tmp_path):
     assert "Options of shadow" in text
 
 
-def test_of_one_scenario_run_again_there_is_no_coverage(tmp_path):
+def test_of_one_scenario_run_again_there_is_no_coverage(tmp_path: Path) -> None:
     made = suite(tmp_path)
     made.plan = replace(made.plan, given="x")
     assert '<h2 id="coverage">' not in page.write(made).read_text()
 
 
-def test_a_regression_suite_has_a_page(tmp_path):
+def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
     made = SuiteFolder.create(tmp_path / "suite", replace(PLAN, name="regression"))
     regression.write_entries(made, reproduced()[:3])
     gone = ("regression:x",)
@@ -74,7 +75,7 @@ def test_a_regression_suite_has_a_page(tmp_path):
     assert f"linkflap case run {reproduced()[1].case.name} " in text
 
 
-def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path):
+def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Path) -> None:
     own = Bounds(clients=("librdkafka", "java"))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, bounds=own))
     hit = [(), ("clients/shadow/java",), ("clients/shadow/java",), ("clients/shadow/librdkafka,java",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.cases.results import load
+from linkflap.chaos.cases.runner import Result
 from linkflap.chaos.cases.runner import Result as Played
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.suite import regression
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
+from linkflap.harness.suite.regression import Entry
 from linkflap.harness.suite.summary import junit
 
 PLAN = Plan(name="regression", seed=1, seconds=3600, jobs=1)
@@ -22,24 +25,24 @@ KNOWN = reproduced()[:5]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> SuiteFolder:
     made = SuiteFolder.create(tmp_path / "suite", PLAN)
     regression.write_entries(made, KNOWN)
     return made
 
 
-def played(entry, outcome=Outcome.REPRODUCED, *, runs=1, why=""):
+def played(entry: Entry, outcome: Outcome = Outcome.REPRODUCED, *, runs: int = 1, why: str = "") -> Result:
     shown = runs if outcome is Outcome.REPRODUCED else 0
     version = entry.variant.kafka
     numbers = {"shown": shown, "runs": runs, "needed": 3, "controls": runs}
     return Played(case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why, seconds=2.0, **numbers)
 
 
-def say(text):
+def say(text) -> None:
     pass
 
 
-def test_what_is_reproduced_again_is_valid(folder):
+def test_what_is_reproduced_again_is_valid(folder: SuiteFolder) -> None:
     regression.run(folder, say, lambda entry, benches: played(entry))
     assert regression.verdict_of(folder) is Verdict.VALID
     assert sorted(result.number for result in folder.results) == [0, 1, 2, 3, 4]
@@ -47,10 +50,10 @@ def test_what_is_reproduced_again_is_valid(folder):
     assert "5 of 5 cases were played, 5 reproduced again" in regression.summary(folder)
 
 
-def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder):
+def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFolder) -> None:
     gone = KNOWN[3].case.name
 
-    def play(entry, benches):
+    def play(entry, benches) -> Result:
         return played(entry, Outcome.NOT_REPRODUCED, runs=3) if entry.case == gone else played(entry)
 
     regression.run(folder, say, play)
@@ -70,16 +73,16 @@ def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder):
 @pytest.mark.parametrize(
     ("outcome", "runs"), [(Outcome.NOT_REPRODUCED, 2), (Outcome.UNKNOWN, 0), (Outcome.NEEDS, 0)]
 )  # fmt: skip
-def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder, outcome, runs):
+def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder: SuiteFolder, outcome: Outcome, runs: int) -> None:
     regression.run(folder, say, lambda entry, benches: played(entry, outcome, runs=runs, why="why"))
     assert regression.verdict_of(folder) is Verdict.UNKNOWN
     assert all(result.kinds[0].startswith("unknown:") for result in folder.results)
 
 
-def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder, monkeypatch):
+def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def play(entry, benches):
+    def play(entry, benches) -> Result:
         if len(asked) == 2:
             raise KeyboardInterrupt
         asked.append(entry.number)
@@ -96,14 +99,14 @@ def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder, monkey
     assert regression.verdict_of(again) is Verdict.VALID
 
 
-def test_no_more_is_played_than_there_is_time_for(tmp_path):
+def test_no_more_is_played_than_there_is_time_for(tmp_path: Path) -> None:
     made = SuiteFolder.create(tmp_path / "suite", replace(PLAN, seconds=1e-9))
     regression.write_entries(made, KNOWN)
     regression.run(made, say, lambda entry, benches: pytest.fail("it has no time"))
     assert regression.verdict_of(made) is Verdict.UNKNOWN
 
 
-def test_shards_share_out_the_cases(tmp_path):
+def test_shards_share_out_the_cases(tmp_path: Path) -> None:
     numbers = []
     for part in range(3):
         made = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
@@ -112,7 +115,7 @@ def test_shards_share_out_the_cases(tmp_path):
     assert sorted(numbers) == [0, 1, 2, 3, 4]
 
 
-def test_a_case_is_played_until_it_shows(folder, monkeypatch):
+def test_a_case_is_played_until_it_shows(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = regression.entries(folder)[0]
     outcomes = iter([Outcome.NOT_REPRODUCED, Outcome.REPRODUCED])
     monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, next(outcomes)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -18,13 +20,13 @@ PLAN = Plan(name="soak", seed=7, seconds=3600, jobs=1, bounds=Bounds(faults=roun
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> SuiteFolder:
     folder = SuiteFolder.create(tmp_path / "suite", PLAN)
     (folder.root / rounds.ROUNDS).mkdir()
     return folder
 
 
-def measured(folder, number, **values):
+def measured(folder, number: int, **values: int) -> None:
     size = Size(**{"round": number + 1, "age": 60.0 * number, "disk": 100 << 20, "memory": 700 << 20, **values})
     (folder.root / rounds.ROUNDS / f"{number:04d}.json").write_bytes(msgspec.json.encode(size))
 
@@ -39,13 +41,13 @@ def measured(folder, number, **values):
         (("--shard", "1/2"), "a soak is one run and has no shards"),
     ],
 )
-def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(tmp_path, given, why):
+def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(tmp_path: Path, given: tuple[str, ...], why: str) -> None:
     with pytest.raises(InputError, match=why):
         command.main(["suite", "soak", "--out", str(tmp_path / "suite"), *given], standalone_mode=False)
     assert not (tmp_path / "suite").exists()
 
 
-def test_no_round_ends_with_other_clusters_than_it_began_with():
+def test_no_round_ends_with_other_clusters_than_it_began_with() -> None:
     made = [generate(seed, number, Coverage(), PLAN.bounds) for seed in range(3) for number in range(1, 9)]
     drawn = {fault.fault for scenario in made for fault in scenario.schedule}
     assert drawn
@@ -53,7 +55,7 @@ def test_no_round_ends_with_other_clusters_than_it_began_with():
     assert all(scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds)))
 
 
-def test_the_summary_shows_how_clusters_have_grown(folder):
+def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
     for number in range(9):
         measured(folder, number, disk=(100 + number) << 20)
     text = summary(folder)
@@ -65,12 +67,12 @@ def test_the_summary_shows_how_clusters_have_grown(folder):
 @pytest.mark.parametrize(
     ("values", "why"), [({"disk": 1501 << 20}, "1501 MiB of disk"), ({"memory": 2 << 30}, "2048 MiB of memory")]
 )
-def test_clusters_that_outgrow_their_bounds_end_the_soak(folder, values, why):
+def test_clusters_that_outgrow_their_bounds_end_the_soak(folder: SuiteFolder, values: dict[str, int], why: str) -> None:
     measured(folder, 0)
     measured(folder, 1, **values)
     with pytest.raises(EnvironmentFailure, match=f"took {why} after 2 rounds"):
         rounds.Rounds(folder).start(2, folder.scenario_path(2), folder.run_path(2), runtime="process")
 
 
-def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path):
+def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path: Path) -> None:
     assert rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60))) == []
