@@ -15,7 +15,14 @@ from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.kraft.installation import Installation
 
 LOGGING: Final = Path(__file__).parent / "logging"
-_QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
+_QUICK: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    # A broker lives for seconds: to compile sooner costs less than to interpret (600 transactions: 4.3 CPU seconds, not 5.0).
+    "-XX:CompileThresholdScaling=0.2",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+)
 BROKER_MEMORY: Final = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
 SERVICE_MEMORY: Final = ("-Xms64m", "-Xmx512m", "-XX:MaxDirectMemorySize=128m")
 
