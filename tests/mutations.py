@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from linkflap.harness.log import reference
 from linkflap.harness.rundir import inventory
 from tests.kafka_log import ABORT, COMMIT, batches_in, changed, field_of, recrc, rewrite, with_marker_kind
+
+Row = dict[str, Any]
+"""A line of a run directory's JSON, which mutations change as they like."""
 
 TOPIC = "A.orders"
 
@@ -48,30 +52,27 @@ class Copy:
         )
         return sorted(found, key=lambda path: path.parts[-3] != str(leader))
 
-    def bounds(self) -> list[dict]:
+    def bounds(self) -> list[Row]:
         rows = [row for path in self.root.glob("captures/*/bounds.json") for row in json.loads(path.read_bytes())]
         return [row for row in rows if row["topic"] == TOPIC]
 
     def promotion(self, partition: int) -> int:
-        return next(
-            e["data"]["offset"]
-            for e in self.rows("events.jsonl")
-            if e["kind"] == "promotion" and e["data"]["partition"] == partition
-        )
+        promotions = [e["data"] for e in self.rows("events.jsonl") if e["kind"] == "promotion"]
+        return next(int(data["offset"]) for data in promotions if data["partition"] == partition)
 
     def written_at(self) -> int:
         """When the first write of B's own to partition 0 was asked for."""
         rows = (row for path in self.root.glob("operations/*.jsonl") for row in self.rows(path))
         return min(
-            row["time"]
+            int(row["time"])
             for row in rows
             if row["cluster"] == "B" and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
         )
 
-    def rows(self, path: str | Path) -> list[dict]:
+    def rows(self, path: str | Path) -> list[Row]:
         return [json.loads(line) for line in (self.root / path).read_bytes().splitlines()]
 
-    def write(self, path: str | Path, rows: Iterable[dict]) -> None:
+    def write(self, path: str | Path, rows: Iterable[Row]) -> None:
         (self.root / path).write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
     def seal(self) -> None:
@@ -127,7 +128,7 @@ def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, i
     return {uid: where[uid] for uid in sorted(among & must, key=where.__getitem__)}
 
 
-def _got(poll: dict, cluster: str, partition: int) -> Iterable[int]:
+def _got(poll: Row, cluster: str, partition: int) -> Iterable[int]:
     """What a read_committed poll on a cluster returned of a partition."""
     if (poll["cluster"], poll["kind"], poll["isolation"]) == (cluster, "poll", "read_committed"):
         for fetched in poll["fetched"]:
@@ -156,8 +157,10 @@ def one_byte(run: Copy) -> Site:
         for data in mirrored(run, 0)
         for batch in reference.batches(data)
         for record in reference.records(batch)[1:-1]
-        if data.count(record.value) == 1  # values are taken from a pool: two of one batch may be the same
+        if record.value is not None
+        and data.count(record.value) == 1  # values are taken from a pool: two of one batch may be the same
     )
+    assert record.value is not None
     flipped = bytearray(target)
     flipped[target.index(record.value) + len(record.value) // 2] ^= 1
     path = run.replicas("B", 0)[1]
@@ -264,13 +267,13 @@ def unseen_tail(run: Copy) -> Site:
     return shown
 
 
-def _commits(poll: dict, first: int, end: int) -> bool:
+def _commits(poll: Row, first: int, end: int) -> bool:
     """Whether a group committed an offset in (first, end] on B."""
     ours = [f for f in poll["fetched"] if f["partition"] == 0 and f["topic"] == TOPIC]
     return poll["kind"] == "commit" and poll["cluster"] == "B" and any(first < f["position"] <= end for f in ours)
 
 
-def _forget(poll: dict, first: int, end: int) -> None:
+def _forget(poll: Row, first: int, end: int) -> None:
     """Takes what a poll returned of [first, end) out of it."""
     for fetched in poll["fetched"]:
         if fetched["partition"] != 0 or fetched["topic"] != TOPIC:

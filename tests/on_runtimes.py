@@ -7,11 +7,11 @@ import uuid
 from functools import cache
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.events import Event, stamped
+from linkflap.harness.model.events import Event, Kind, stamped
 from linkflap.harness.model.protocols.clusters import Cluster
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
@@ -55,11 +55,12 @@ class Events:
     def __init__(self) -> None:
         self.all: list[Event] = []
 
-    def write(self, event) -> Event:
-        self.all.append(stamped(event))
-        return self.all[-1]
+    def write(self, event: Kind, /) -> Kind:
+        written = stamped(event)
+        self.all.append(written)
+        return written
 
-    def of(self, kind) -> set[str]:
+    def of(self, kind: str) -> set[str]:
         return {event.subject for event in self.all if event.kind == kind}
 
 
@@ -76,7 +77,7 @@ def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
 
 def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
     """The offset at which `value` was acknowledged by all."""
-    reports = []
+    reports: list[tuple[KafkaError | None, int | None]] = []
     producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(within * 1000)})
     producer.produce(topic, value, on_delivery=lambda error, message: reports.append((error, message.offset())))
     producer.flush(within + 5)
@@ -84,6 +85,7 @@ def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> 
     assert not rest
     if error is not None:
         raise KafkaException(error)
+    assert offset is not None
     return offset
 
 
@@ -103,7 +105,9 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     def enough() -> bool:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            found.append(message.value())
+            value = message.value()
+            assert value is not None
+            found.append(value)
         return len(found) >= count
 
     try:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
@@ -67,7 +68,7 @@ def certificates(folder: Path) -> Certificates:
     return found
 
 
-def secure(deployment, name: str, made: Certificates) -> str:
+def secure(deployment: Deployment, name: str, made: Certificates) -> str:
     """Gives the brokers of a cluster such a listener, with ACLs in force, by a restart; its bootstrap servers.
 
     Who comes in by another listener is anonymous there, and may do everything.

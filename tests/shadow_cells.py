@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
-from confluent_kafka import KafkaException, Producer
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors.shadow import control
@@ -21,15 +23,24 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror, make
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import Bound, quiet
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Events, answered, headers
 
 BEFORE = ("mirroring", "settling", "ending")
 """Phases in which no real broker may be in an ISR."""
 FAILING_OVER: tuple[Step, ...] = STEPS[STEPS.index("settling") :]
+
+
+class Settings(TypedDict):
+    """What a shadow is configured with otherwise, so that it goes through proxies."""
+
+    controllers: tuple[str, ...]
+    real: Mapping[str, Mapping[int, str]]
+    behind: Mapping[str, int]
+    listeners: Mapping[str, int]
 
 
 class Sides:
@@ -44,7 +55,7 @@ class Sides:
             return f"127.0.0.1:{port}"
 
         behind = {name: deployment.free_port() for name in plain.listeners}
-        self.settings = {
+        self.settings: Settings = {
             "controllers": tuple(map(through, plain.controllers)),
             "real": {name: {b: through(a) for b, a in brokers.items()} for name, brokers in plain.real.items()},
             "behind": behind,
@@ -93,7 +104,7 @@ class Shadowed(ShadowMirror):
         control.ask(self._port, "go-on", within=2)
 
 
-def shadow(deployment: Deployment, sides: Sides | None = None, **options: object) -> Shadowed:
+def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option) -> Shadowed:
     """A shadow that is not started; whatever an earlier one left on both sides is removed."""
     mirror = make(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, Events())
     mirror.__class__ = Shadowed  # the factory's, with another configuration
@@ -126,7 +137,8 @@ class Traffic:
     """Transactions on A: some that end, one that stays open on both partitions, one on the second alone."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap, self._open = bootstrap, []
+        self._bootstrap = bootstrap
+        self._open: list[Producer] = []
 
     def write(self) -> None:
         producer = Producer(quiet(self._bootstrap) | {"transactional.id": "ends", "linger.ms": 0})
@@ -161,7 +173,7 @@ class Watch:
         self._stop = threading.Event()
         self.seen: list[object] = []
         self.refused = self.looks = 0
-        self.written: list[tuple[int, int]] = []
+        self.written: list[tuple[int | None, int | None]] = []
 
     @contextmanager
     def watching(self) -> Iterator[Watch]:
@@ -179,7 +191,7 @@ class Watch:
         settings = {"message.timeout.ms": 1500, "linger.ms": 0, "acks": 1, "enable.idempotence": False}
         producer = Producer(quiet(self._bootstrap) | settings)
 
-        def delivered(error, message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error:
                 self.refused += 1
                 return
@@ -221,11 +233,13 @@ def whole(cluster: Cluster) -> bool:
     )
 
 
-def ends(cluster: Cluster, which: str = "high") -> dict:
+def ends(cluster: Cluster, which: Bound = "high") -> dict[tuple[str, int], int]:
     return answered(cluster.bootstrap, which, TOPIC_PARTITIONS)
 
 
-def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int, mirrored: dict) -> None:
+def assert_failed_over(
+    deployment: Deployment, mirror: Shadowed, *, markers: int, mirrored: Mapping[tuple[str, int], int]
+) -> None:
     """Everything that must be true of a failover that is done, whatever came between; `mirrored`: what B had of A."""
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     assert not mirror.alive
@@ -313,7 +327,7 @@ def disconnect(deployment: Deployment, mirror: Shadowed, forget: Callable[[], No
 BREAKS: dict[str, Break] = {"kill": kill, "stall": stall, "disconnect": disconnect}
 
 
-def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch) -> None:
+def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mirrors and fails over, disturbed at `step`."""
     mirror = shadow(deployment, sides)
     try:
@@ -323,7 +337,7 @@ def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeyp
             mirror.crash()
 
 
-def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkeypatch) -> None:
+def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     traffic = Traffic(a.bootstrap)
     traffic.write()

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 from confluent_kafka import Producer
@@ -16,7 +18,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, Options
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols.clusters import Broker
+from linkflap.harness.model.protocols.clusters import Broker, Cluster
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
@@ -31,23 +33,31 @@ SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 """What bytes that are equal have in common; leader epochs are each cluster's own."""
 
 
-def config(**changed: dict[str, dict[int, str]] | tuple[str]) -> Config:
+class Changed(TypedDict, total=False):
+    """What tests configure otherwise."""
+
+    controllers: tuple[str, ...]
+    real: Mapping[str, Mapping[int, str]]
+    listeners: Mapping[str, int]
+
+
+def config(**changed: Unpack[Changed]) -> Config:
     """The arguments of a shadow's process of A at B, where B has one broker and nobody answers."""
-    values = {
-        "link": "A->B",
-        "source": ("127.0.0.1:1",),
-        "source_cluster_id": "a",
-        "homes": ("A",),
-        "cluster_id": "b",
-        "real": {"INTERNAL": {1: "127.0.0.1:1"}},
-        "controllers": ("127.0.0.1:1",),
-        "broker_id": 1000,
-        "followers": "INTERNAL",
-        "listeners": {},
-        "control_port": 1,
-        "options": Options(),
-    }
-    return Config(**values | changed)
+    plain = Config(
+        link="A->B",
+        source=("127.0.0.1:1",),
+        source_cluster_id="a",
+        homes=("A",),
+        cluster_id="b",
+        real={"INTERNAL": {1: "127.0.0.1:1"}},
+        controllers=("127.0.0.1:1",),
+        broker_id=1000,
+        followers="INTERNAL",
+        listeners={},
+        control_port=1,
+        options=Options(),
+    )
+    return replace(plain, **changed)
 
 
 Events = Rows
@@ -111,10 +121,12 @@ def make_topic(deployment: Deployment, cluster: str, topic: str = TOPIC, partiti
 def shadow(deployment: Deployment, link: str, **options: Option) -> ShadowMirror:
     """A shadow on this link, not started."""
     spec = MirrorSpec(kind="shadow", options=options)
-    return make_mirror(spec, deployment.topology.link(link), deployment, Events())
+    mirror = make_mirror(spec, deployment.topology.link(link), deployment, Events())
+    assert isinstance(mirror, ShadowMirror)
+    return mirror
 
 
-def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
+def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list[int]]:
     """The batches of one replica on disk: those that begin at `above` or later and end before `below`."""
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
@@ -149,7 +161,11 @@ def assert_equal(
 def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
     """Returns when none is behind; asked from the first to the last, so that a chain is empty."""
     for mirror in mirrors:
-        until(lambda m=mirror: m.lag() == 0, within=within, every=0.1, what=f"{mirror.link.name} to drain", state=mirror.lag)
+        _drained(mirror, within)
+
+
+def _drained(mirror: ShadowMirror, within: float) -> None:
+    until(lambda: mirror.lag() == 0, within=within, every=0.1, what=f"{mirror.link.name} to drain", state=mirror.lag)
 
 
 def ends(
@@ -173,7 +189,7 @@ def answered(
     return until(ends, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end")
 
 
-def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
+def all_end(deployment: Deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
     """Returns when the high watermarks of a cluster are these."""
     state: object = None
 
@@ -197,7 +213,7 @@ def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings
     return answers[0]
 
 
-def active_controller(cluster) -> int:
+def active_controller(cluster: Cluster) -> int:
     """Asked from the quorum (KIP-595); metadata names any broker."""
     m = messages.request("describe_quorum", 2)
     body = m.DescribeQuorumRequest(
@@ -214,7 +230,7 @@ def active_controller(cluster) -> int:
     return asyncio.run(ask())
 
 
-def stray(deployment, cluster: str) -> list[str]:
+def stray(deployment: Deployment, cluster: str) -> list[str]:
     """Partitions of topics that no mirror made, and that a shadow leads or replicates all the same."""
     found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=60).topics
     into = [link for link in deployment.topology.links if link.destination == cluster]

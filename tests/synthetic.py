@@ -98,9 +98,10 @@ def _partition(partition: int, shape: Shape) -> tuple[list[bytes], list[Operatio
         first = ((partition + 1) << 40) + number * shape.records
         ends = COMMIT if number % 5 else ABORT
         values = [ours(first + i, operation, number * shape.records + i) for i in range(shape.records)]
-        fields = {"pid": partition, "epoch": 0, "leader_epoch": 1}
-        log.append(batch(offset, values, seq=number * shape.records, transactional=True, codec=shape.codec, **fields))
-        log.append(marker(offset + shape.records, ends, **fields))
+        sequence = number * shape.records
+        made = batch(offset, values, pid=partition, epoch=0, seq=sequence, transactional=True, codec=shape.codec, leader_epoch=1)
+        log.append(made)
+        log.append(marker(offset + shape.records, ends, pid=partition, epoch=0, leader_epoch=1))
         sends += _operation(operation, partition, first, shape.records, offset, "commit" if ends == COMMIT else "abort")
         if ends == COMMIT:
             fetched = Fetched(

@@ -250,8 +250,9 @@ def test_a_worker_that_was_dead_before_is_no_bite() -> None:
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_broken(name: str, options: dict[str, Option], said: str) -> None:
+    wrong = FaultSpec(id="f", fault=name, target="A->B", at=0, duration=1, options=options)
     with pytest.raises(InputError, match=said):
-        FAULTS[name](spec(name, **options), world(IdleLink()))
+        FAULTS[name](wrong, world(IdleLink()))
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))

@@ -348,6 +348,7 @@ def _hand_over(made: World, reader: Row, partition: int, fresh: list[tuple[int, 
 def _relay(made: World, cluster: str) -> None:
     """Makes records of partition 1 from those of partition 0, with its group's offset in the transaction."""
     random, relay = made.random, made.relays
+    assert relay is not None
     if cluster not in relay:
         made.processes += 1
         pid = made.processes + 1000 * (cluster != "A")
@@ -462,6 +463,6 @@ def _synced(made: World, cluster: str, partition: int) -> int:
         before = [g["offset"] for g in made.groups if (g["cluster"], g["partition"], g["group"]) == (cluster, partition, "g")]
         offset = max([offset, *before])
         made.sync(cluster, "g", partition, offset)
-        return offset
+        return int(offset)
     made.commit(cluster, "g", partition, 0)
     return 0

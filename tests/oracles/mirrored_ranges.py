@@ -63,8 +63,8 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
             doubted.add(record.uid)
     everything = [r.uid for r in sent]
     if since > mirrored_range.start:
-        gone = {r.uid for r in source.records if r.visible and r.offset < since}
-        came = [r for r in came if r.uid not in gone]
+        earlier = {r.uid for r in source.records if r.visible and r.offset < since}
+        came = [r for r in came if r.uid not in earlier]
     sent = [r for r in sent if r.offset >= since]
     arrived: dict[int, Any] = {}
     for record in came:

@@ -95,7 +95,7 @@ class Plain:
         """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as thin batches tell."""
         thin = [b for b in log.batches if b.data and b.crc_ok and b.count < b.last_offset - b.base_offset + 1]
         above = [b.last_offset + 1 for b in thin if not self.view.recorded]
-        return max([self.compacted.get(log.cluster, 0), *above])
+        return int(max([self.compacted.get(log.cluster, 0), *above]))
 
     def anomaly(self, kind: str, cluster: str, offset: int) -> Anomaly:
         return kind, cluster, self.topic, self.partition, offset
@@ -138,8 +138,8 @@ def _log(replica: Replica) -> PlainLog:
     batches, records = list(_rows(replica.batches)), list(_rows(replica.records))
     for record in records:
         record.batch = batches[record.batch]
-    names = ("cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured", "torn_from")
-    names += ("last_stable", "stable_above")
+    names = ["cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured", "torn_from"]
+    names += ["last_stable", "stable_above"]
     log = PlainLog(
         **{name: getattr(replica, name) for name in names},
         torn=bool(replica.damage), batches=batches, records=records, parts=list(_rows(replica.parts)),

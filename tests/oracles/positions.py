@@ -33,7 +33,7 @@ class Span:
 
 def stood(row: Any) -> int:
     """The offset behind all that a row says to have passed."""
-    return max([row.position, *(offset + 1 for offset in row.offsets)])
+    return int(max([row.position, *(offset + 1 for offset in row.offsets)]))
 
 
 def limit(row: Any, truncations: Sequence[tuple[int, int]]) -> int:

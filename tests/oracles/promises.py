@@ -73,7 +73,8 @@ def marker_at(record: Any) -> int:
 
 def never_committed(send: Any) -> bool:
     """Aborted by its producer, or its commit refused for certain."""
-    return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))
+    refused_for_certain = send.ending == "commit" and send.outcome == "fail"
+    return bool(send.kind == "transaction" and (send.ending == "abort" or refused_for_certain))
 
 
 def refused(plain: Plain, cluster: str = "") -> set[int]:

@@ -67,7 +67,7 @@ def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[An
         return [row] if some else []
     if len(some) == len(row.offsets) and sure:
         return [row]
-    offsets, uids = ([values[i] for i in some] for values in (row.offsets, row.uids))  # type: ignore[index]
+    offsets, uids = ([values[i] for i in some] for values in (row.offsets, row.uids))
     position = row.position if sure and some[-1] == len(row.offsets) - 1 else offsets[-1] + 1
     return [SimpleNamespace(**vars(row) | {"offsets": offsets, "uids": uids, "position": position})]
 

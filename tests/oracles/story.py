@@ -215,7 +215,7 @@ class Story:
             for log in (self.log(generation), None if generation.last else self.before_truncation(generation))
             if log is not None
         ]
-        return max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)])
+        return int(max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)]))
 
     def truncations(self, generation: PlainGeneration) -> list[Any]:
         """What is written down of the one with which it ended."""

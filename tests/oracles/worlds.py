@@ -112,7 +112,13 @@ class World:
         """A batch of a cluster's own, with bytes of its own; its first offset."""
         self.crc += 1
         base = self.end(cluster, partition)
-        row = {"base": base, "crc": self.crc, "crc_ok": True, "epoch": self.epochs[cluster], "written": self.time // 1_000_000}
+        row: Row = {
+            "base": base,
+            "crc": self.crc,
+            "crc_ok": True,
+            "epoch": self.epochs[cluster],
+            "written": self.time // 1_000_000,
+        }
         row |= {"pid": -1, "pepoch": -1, "seq": -1, "txn": False, "control": DATA, "records": [], "length": 70} | batch
         row.setdefault("coordinator", self.coordinators[cluster] if row["control"] in (COMMIT, ABORT) else -1)
         row["size"] = len(row["records"]) if row["control"] == DATA else 1
@@ -123,14 +129,23 @@ class World:
         """A coordinator writes something down."""
         log = self.own.setdefault((cluster, topic), [])
         self.crc += 1
-        row = {"base": len(log), "size": 1, "crc": self.crc, "crc_ok": True, "epoch": 0, "written": 0, "pid": -1, "pepoch": -1}
+        row: Row = {
+            "base": len(log),
+            "size": 1,
+            "crc": self.crc,
+            "crc_ok": True,
+            "epoch": 0,
+            "written": 0,
+            "pid": -1,
+            "pepoch": -1,
+        }
         row |= {"seq": -1, "txn": False, "control": DATA, "records": [], "count": 1, "length": 70, "coordinator": -1}
         log.append(row | {"entry": replace(entry, offset=len(log))})
 
     def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
         """A transaction coordinator ends a transaction; its markers are the caller's to write."""
         state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
-        common = {"offset": 0, "transactional_id": f"t{pid}", "producer_id": pid, "producer_epoch": 0}
+        common: Row = {"offset": 0, "transactional_id": f"t{pid}", "producer_id": pid, "producer_epoch": 0}
         topic_partitions = tuple((TOPIC, partition) for partition in partitions)
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=topic_partitions))
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))

@@ -65,10 +65,10 @@ def _history(made: World, writer: RunWriter) -> None:
         polls.write(Poll(**{name: read[name] for name in names}, fetched=(fetched,)))
     marks, groups = writer.watermarks("all"), writer.groups("all")
     for (cluster, partition), rows in made.marks.items():
-        for row in rows:
-            marks.write(Watermark(cluster=cluster, topic=TOPIC, partition=partition, **row))
-    for row in made.groups:
-        groups.write(GroupOffset(topic=TOPIC, **row))
+        for mark in rows:
+            marks.write(Watermark(cluster=cluster, topic=TOPIC, partition=partition, **mark))
+    for group in made.groups:
+        groups.write(GroupOffset(topic=TOPIC, **group))
 
 
 def _operation(parts: list[Row]) -> Iterator[Operation]:

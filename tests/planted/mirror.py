@@ -18,8 +18,11 @@ from crc32c import crc32c
 from linkflap.harness.log import layout
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow import group_offsets, shadow
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture
 from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
 from linkflap.harness.mirrors.shadow.failover import open_transactions
+from linkflap.harness.mirrors.shadow.failover.markers import Open
+from linkflap.harness.mirrors.shadow.failover.open_transactions import Settling
 from linkflap.harness.mirrors.shadow.log.batches import Stamped
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
@@ -220,7 +223,7 @@ def _change(change: Change) -> None:
         # What proves the path is nobody's data.
         return made if partition.topic == self.config.canary else change(self, partition, made)
 
-    MirroredLog.stamped = stamped
+    MirroredLog.stamped = stamped  # type: ignore[method-assign] # here the bug is planted
 
 
 def _look() -> None:
@@ -257,7 +260,10 @@ def _look() -> None:
         count.write_text(str(STATE.starts))
         begin(self, config, folder)
 
-    Source._poll_once, Connection._once, MirroredLog.add, shadow.Shadow.__init__ = noted, asked, added, begun
+    Source._poll_once = noted  # type: ignore[method-assign] # outages are counted here
+    Connection._once = asked  # type: ignore[method-assign] # and here
+    MirroredLog.add = added  # type: ignore[method-assign] # and partitions here
+    shadow.Shadow.__init__ = begun  # type: ignore[method-assign] # and starts here
 
 
 def _rewinds_groups() -> None:
@@ -276,13 +282,14 @@ def _rewinds_groups() -> None:
 def _leaves_one_open() -> None:
     right = open_transactions._open
 
-    async def opened(*given: Any) -> dict[Partition, list[Any]]:
-        return {partition: list(_all_but_one(found)) for partition, found in (await right(*given)).items()}
+    async def opened(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[Open]]:
+        found = await right(failover, mirrored, destination)
+        return {partition: list(_all_but_one(transactions)) for partition, transactions in found.items()}
 
     open_transactions._open = opened
 
 
-def _all_but_one(found: list[Any]) -> Iterator[Any]:
+def _all_but_one(found: list[Open]) -> Iterator[Open]:
     """Of several the first stays open; it is not known again when the others are ended."""
     if len(found) > 1:
         LEFT.add(found[0])
@@ -290,21 +297,21 @@ def _all_but_one(found: list[Any]) -> Iterator[Any]:
     yield from (one for one in found if one not in LEFT)
 
 
-LEFT: set[Any] = set()
+LEFT: set[Open] = set()
 
 
 def _truncates_short() -> None:
     right = Takeover._truncate
 
-    async def truncate(self: Takeover, here: Any) -> list[str]:
+    async def truncate(self: Takeover, _: Picture) -> list[str]:
         for partition in self._partitions():
             ends = [follower.offset for follower in partition.live().values()]
             if partition.note.truncated_from < 0 and ends and max(ends) > partition.note.truncated_to:
                 partition.note.truncated_to = min(max(ends), partition.note.truncated_to + 10)
                 struck(f"{partition.name} at {partition.note.truncated_to}")
-        return await right(self, here)
+        return await right(self, _)
 
-    Takeover._truncate = truncate
+    Takeover._truncate = truncate  # type: ignore[method-assign] # here the bug is planted
 
 
 PLANTED: dict[str, Callable[[], None]] = {

@@ -26,6 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             log = story.log(generation)
             found_at: dict[tuple[str, int], Anomaly] = {}
             for promise in promises(plain, story, generation) if log else ():
+                assert log is not None
                 record = log.of(promise.uid)
                 if record is None or promise.refused or promise.send.outcome == "info":
                     continue

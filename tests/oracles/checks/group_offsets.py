@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from linkflap.harness.log.coordinators import GroupMembers, TransactionState
 from tests.oracles.checks.internal_topics import _disturbed
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain
@@ -61,8 +62,10 @@ def _written(cluster: str, offsets: Sequence[Plain], plain: Plain) -> tuple[list
         inside: dict[str, set[str]] = {}
         emptied: dict[str, int] = {}
         for entry in replica.entries if log and replica else ():
+            assert log is not None
+            assert not isinstance(entry, TransactionState)
             now = inside.setdefault(entry.group, set())
-            if hasattr(entry, "present"):
+            if isinstance(entry, GroupMembers):
                 left = now == {entry.member} and not entry.present
                 emptied[entry.group] = emptied.get(entry.group, 0) + left
                 if entry.present:
@@ -182,8 +185,10 @@ def _again(plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, off
     for each, log in logs:
         replica = next(r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical)
         for entry in replica.entries if log else ():
+            assert log is not None
+            assert not isinstance(entry, TransactionState)
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1:]
-            if hasattr(entry, "present"):
+            if isinstance(entry, GroupMembers):
                 continue
             there = batch and (not batch[0].inside or (batch[0].marker is not None and batch[0].marker.control == 1))
             if there and (entry.group, entry.topic, entry.partition) == (group, plain.topic, plain.partition):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+from linkflap.harness.log.coordinators import GroupMembers, TransactionState
 from tests.oracles.checks.leader_epochs import _falls
 from tests.oracles.checks.replica_agreement import _alone, _between
 from tests.oracles.plain import Anomaly, Plain, PlainLog
@@ -137,6 +138,7 @@ def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
     replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
     found: list[dict[str, Any]] = []
     for entry in replica.entries:
+        assert isinstance(entry, TransactionState)
         mine = [row for row in found if row["id"] == entry.transactional_id and not row["closed"]]
         producer = entry.producer_id, entry.producer_epoch
         if entry.state in (PREPARE_COMMIT, PREPARE_ABORT):
@@ -211,7 +213,8 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
         replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
         last = max(replica.batches.leader_epoch.tolist(), default=-1)
         for entry in replica.entries:
-            if hasattr(entry, "present"):
+            assert not isinstance(entry, TransactionState)
+            if isinstance(entry, GroupMembers):
                 continue
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
             key = entry.group, entry.topic, entry.partition

@@ -103,8 +103,8 @@ def _recomputed(
     for index, mark in enumerate(marks):
         before = marks[index - 1] if index else None
         after = marks[index + 1] if index + 1 < len(marks) else None
-        lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
-        highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
+        lowest = min(before.high_watermark, mark.high_watermark) if before and _same(before, mark) else 0
+        highest = max(mark.high_watermark, after.high_watermark if after and _same(mark, after) else log.end)
         truncated = [generation.began, *(t.time for t in plain.view.truncations if t.cluster == generation.cluster)]
         if highest > _truncated_since(plain, generation, mark) or any(mark.time <= time <= mark.returned for time in truncated):
             continue
@@ -132,7 +132,7 @@ def _same(before: Any, after: Any) -> bool:
 
 def _lso(every: Sequence[Any], high: int) -> int:
     open_ones = [t.first for t in every if t.first < high and (t.marker is None or t.marker.base_offset >= high)]
-    return min([high, *open_ones])
+    return int(min([high, *open_ones]))
 
 
 def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterator[tuple[str, int]]:

@@ -30,15 +30,16 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             for same in _by_log(plain, story, cluster, logs):
                 found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(same, cleaned)]
         for generation in story.every():
-            log = story.log(generation)
-            if log is not None and plain.mirror == "shadow":
+            written = story.log(generation)
+            if written is not None and plain.mirror == "shadow":
                 found += [
                     plain.anomaly("epoch-not-raised", generation.cluster, o)
-                    for o in _not_raised(generation, log)
+                    for o in _not_raised(generation, written)
                     if kept(generation, o)
                 ]
-            if log is not None and log.batches:
-                found += [plain.anomaly("epoch-behind", generation.cluster, o) for o in _behind(plain, story, generation, log)]
+            if written is not None and written.batches:
+                behind = _behind(plain, story, generation, written)
+                found += [plain.anomaly("epoch-behind", generation.cluster, o) for o in behind]
         found += [
             plain.anomaly("sampled-epoch-regression", cluster, o)
             for cluster in plain.marks
@@ -128,4 +129,4 @@ def _untruncated(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
     for stop in plain.view.stops:
         if stop.cluster == generation.cluster and mark.time <= stop.time:
             ends += [at for _, at in stop.truncated]
-    return min(ends)
+    return int(min(ends))

@@ -21,6 +21,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             log = story.log(generation)
             for promise in promises(plain, story, generation) if log else ():
+                assert log is not None
                 record = log.of(promise.uid)
                 deleted = 0 <= promise.acked < log.log_start
                 deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0))

@@ -33,10 +33,11 @@ def _judge(program: Any, inputs: Sequence[Plain], outputs: Sequence[Plain]) -> l
             (log is not None and log.torn) or (generation is not None and log is None) for _, generation, log in (*shown, *others)
         ):
             return []
-        ins = [(p, g, log) for p, g, log in shown if p in inputs and g is not None]
-        outs = [(p, g, log) for p, g, log in shown if p in outputs and g is not None]
+        ins = [(p, g, log) for p, g, log in shown if p in inputs and g is not None and log is not None]
+        outs = [(p, g, log) for p, g, log in shown if p in outputs and g is not None and log is not None]
         made = [(p, g, r, uid) for p, g, log in outs for r, uid in _made(p, log) if r.visible]
-        left = [uid for p, g, log in others if g is not None for r, uid in _made(p, log) if r.visible or r.state == "open"]
+        logs = [(p, log) for p, g, log in others if g is not None and log is not None]
+        left = [uid for p, log in logs for r, uid in _made(p, log) if r.visible or r.state == "open"]
         found += _missing(program, at, ins, outs, [uid for *_, uid in made], left)
         found += _repeated(at, made)
         there = [r.uid for _, _, log in ins for r in log.records if r.visible]

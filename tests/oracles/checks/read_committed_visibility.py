@@ -20,6 +20,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             log = story.log(generation)
             reads = [r for r in story.reads(generation) if r.isolation == "read_committed"]
             for name in {r.group or r.reader for r in reads} if log else ():
+                assert log is not None
                 mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
                 cleaned = plain.compacted.get(generation.cluster, 0)
                 phantoms = [(kind, at) for kind, at in _phantoms(log, mine) if at >= cleaned or log.at(at) is not None]

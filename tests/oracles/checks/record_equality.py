@@ -42,4 +42,4 @@ def _proven(batch: Any, other: PlainLog) -> bool:
     """Whether the other log has a batch with the same header and CRC, both right: then its records are the same."""
     twin = next((b for b in other.batches if b.base_offset == batch.base_offset), None)
     alike = twin is not None and all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
-    return bool(alike and batch.crc_ok and twin.crc_ok)
+    return bool(twin is not None and alike and batch.crc_ok and twin.crc_ok)

@@ -49,6 +49,7 @@ def _cleaned(
             return [(kind, base)]
         missed = _missed(replicas, *((model, one) if two is None else (other, two)), set())
         return [(kind, o) for o in missed[:1]]
+    assert one is not None
     if any(getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")):
         return [(kind, offset)]
     if one.control != -1 or not (_readable(model, one) and _readable(other, two)):

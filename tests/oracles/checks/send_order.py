@@ -22,6 +22,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             seen: set[int] = set()
             firsts: dict[int, int] = {}
             for record in log.records if log else ():
+                assert log is not None
                 native = generation.native(record.offset)
                 if record.uid < 0 or record.uid in seen or not (native or record.visible):
                     continue

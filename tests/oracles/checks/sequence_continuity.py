@@ -22,6 +22,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             log = story.log(generation)
             for batch in log.batches if log else ():
+                assert log is not None
                 for kind in _kinds(plain, story, generation, log, batch) if kept(generation, batch.base_offset) else ():
                     found.append(plain.anomaly(kind, generation.cluster, batch.base_offset))
     return found
@@ -90,7 +91,7 @@ def _compacted(plain: Plain, generation: PlainGeneration, log: PlainLog, before:
     there = {o for b in log.batches for o in range(b.base_offset, b.last_offset + 1)}
     resets = [b.last_offset + 1 for b in log.batches[: batch.row] if b.reset]
     since = before.last_offset + 1 if before is not None else max(resets, default=log.log_start)
-    return len([o for o in below if since <= o < batch.base_offset and o not in there]) >= lacking
+    return len([o for o in below if since <= o < batch.base_offset and o not in there]) >= int(lacking)
 
 
 def _missing(log: PlainLog, before: Any, batch: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.story import Promotion, Truncation
 from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
 from tests.oracles.story import Story, kept
 
@@ -42,7 +42,8 @@ def _circles(plain: Plain) -> list[Any]:
     """Truncations of a cluster that was made to follow one that, over however many links, followed it."""
     follows = {destination: source for source, destination in plain.hops}
     found = []
-    for step in sorted([*plain.view.promotions, *plain.view.truncations], key=lambda s: s.time):
+    steps: list[Promotion | Truncation] = [*plain.view.promotions, *plain.view.truncations]
+    for step in sorted(steps, key=lambda s: s.time):
         if isinstance(step, Promotion):
             follows.pop(step.cluster, None)
             continue

@@ -54,6 +54,7 @@ def _native(plain: Plain, story: Story, generation: PlainGeneration, what: list[
     log = story.log(generation)
     read = read_uids(story, generation, "read_committed")
     for promise in what if log and not log.torn else ():
+        assert log is not None
         if promise.refused or 0 <= promise.acked < log.log_start:
             continue
         record = log.of(promise.uid)

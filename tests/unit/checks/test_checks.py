@@ -17,7 +17,7 @@ from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import Log, anomalies, commit, examined, poll, promoted, samples, view
 
-MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
+MODULES = {name: importlib.import_module(f"tests.unit.checks.test_check_{name.replace('-', '_')}") for name in REGISTRY}
 
 
 @pytest.mark.parametrize("name", REGISTRY)
