@@ -8,8 +8,9 @@ Payload ids are small numbers; `uid(process, n)` makes one that belongs to a pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.story import Copying, Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -149,8 +150,10 @@ class Log:
         return self
 
     def replica(self) -> Replica:
-        columns = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
-        flags = {name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")}
+        columns: dict[str, Any] = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
+        flags: dict[str, Any] = {
+            name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")
+        }
         offsets, uids, digests, batch, operations = np.array(self.records, np.int64).reshape(-1, 5).T
         return Replica(
             cluster=self.cluster,
@@ -180,6 +183,95 @@ class Log:
                 key=np.array([self.keys.get(u, 0) for u in uids.tolist()], np.int64), headers=np.zeros_like(offsets),
             ),
         )  # fmt: skip
+
+
+class Header(TypedDict, total=False):
+    """Fields of a batch, as `Log.data` and `Log.marker` take them."""
+
+    leader_epoch: int
+    crc: int
+    crc_ok: bool
+    length: int
+    last_offset: int
+    count: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    coordinator_epoch: int
+
+
+class History(TypedDict, total=False):
+    """What a history has besides its logs: the arguments of `view`."""
+
+    topology: str
+    mirror: Mapping[str, str] | None
+    mirror_kind: str
+    topic: str
+    promotions: Sequence[Promotion]
+    sends: Sequence[Send]
+    reads: Sequence[Read]
+    watermarks: Mapping[str, Watermarks] | None
+    windows: Sequence[Window]
+    groups: Sequence[GroupOffset]
+    ended: int
+    earlier: Sequence[Log]
+    truncations: Sequence[Truncation]
+    stops: Sequence[Stop]
+    budgets: Budgets | None
+    compacted: Mapping[str, int] | None
+    deaths: Mapping[str, int] | None
+    refusals: Sequence[Refusal]
+    descriptions: Sequence[Description]
+
+
+class WholeHistory(History, total=False):
+    """With its logs."""
+
+    logs: Sequence[Log]
+
+
+class OtherStory(TypedDict, total=False):
+    """What `but` changes: of the run, or of the partition."""
+
+    mirror: MirrorSpec
+    recorded: bool
+    programs: frozenset[str]
+    copying: tuple[Copying, ...]
+    promotions: Sequence[Promotion]
+    compacted: Mapping[str, int]
+
+
+class Sent(TypedDict, total=False):
+    """What may be said of a `send`."""
+
+    cluster: str
+    outcome: str
+    process: int
+    producer_id: int
+    producer_epoch: int
+    returned: int
+    invoked: int
+    offsets: Sequence[int] | None
+    refused: Sequence[int]
+
+
+class Committed(Sent, total=False):
+    """What may be said of a `commit`."""
+
+    acked: int
+    ending: str
+    transactional_id: str
+    asked: int
+    kind: str
+
+
+class Polled(TypedDict, total=False):
+    """What may be said of a `poll` beside what it returned, when and how far it got."""
+
+    cluster: str
+    reader: str
+    group: str
+    isolation: str
 
 
 def view(
@@ -237,11 +329,12 @@ def view(
     )
 
 
-def but(seen: PartitionView, **changes: object) -> PartitionView:
+def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
     """The same rows with another story: `changes` are of the run or of the partition."""
     names = {f.name for f in fields(RunFacts)}
-    facts = replace(seen.story.facts, **{name: value for name, value in changes.items() if name in names})
-    return replace(seen, story=replace(seen.story, facts=facts, **{n: value for n, value in changes.items() if n not in names}))
+    of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
+    of_partition: dict[str, Any] = {name: value for name, value in changes.items() if name not in names}
+    return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition))
 
 
 def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: str = "B", at: int = 500 * SECOND) -> Promotion:
@@ -300,7 +393,7 @@ def commit(
     )
 
 
-def send(*uids: int, acked: int = -1, **rest: object) -> Send:
+def send(*uids: int, acked: int = -1, **rest: Unpack[Sent]) -> Send:
     """Records sent without a transaction."""
     return commit(*uids, acked=acked, kind="send", ending="none", transactional_id="", asked=0, **rest)
 
@@ -375,6 +468,12 @@ def findings(name: str, *views: PartitionView) -> list[Found]:
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 
+def found_in(combined: Combined) -> Found:
+    """What was found once partitions were put together, where that is all that may have come of it."""
+    assert isinstance(combined.found, Found)
+    return combined.found
+
+
 def anomalies(name: str, *views: PartitionView) -> list[tuple[str, str, int]]:
     return [(f.kind, f.cluster, f.offset) for f in findings(name, *views)]
 
@@ -386,6 +485,13 @@ def examined(name: str, seen: PartitionView) -> dict[str, int]:
             key = f"{f.cluster}/{f.origin}"
             counts[key] = counts.get(key, 0) + f.count
     return counts
+
+
+def due_at(name: str, scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, str]]:
+    """Where a check that says so itself is due."""
+    due = REGISTRY[name].due_at
+    assert due is not None
+    return due(scenario, promotions)
 
 
 def unjudged(name: str, seen: PartitionView) -> list[str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events.base import Event
-from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
+from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import CheckResult
 from linkflap.harness.rundir import Run, RunWriter
+from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.topologies import parse
 from tests.events import event
@@ -19,19 +24,33 @@ from tests.events import event
 LINK = "A->B"
 
 
-def scenario(**rest) -> Scenario:
-    given = {
-        "name": "test", "about": "", "seed": 5, "topology": parse(LINK),
-        "mirror": MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
-        "workloads": (WorkloadSpec(kind="transactional", home="A"),), "schedule": (),
-    }  # fmt: skip
-    return Scenario(**given | rest)
+class Given(TypedDict, total=False):
+    """What a test has otherwise in its scenario."""
+
+    topology: Topology
+    mirror: MirrorSpec
+    workloads: tuple[WorkloadSpec, ...]
+    schedule: tuple[FaultSpec, ...]
+    checks: tuple[str, ...]
+    minimums: Minimums
+    budgets: Budgets
+    topics: TopicSpec
+    duration: float
+
+
+def scenario(**rest: Unpack[Given]) -> Scenario:
+    plain = Scenario(
+        name="test", about="", seed=5, topology=parse(LINK),
+        mirror=MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
+        workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
+    )  # fmt: skip
+    return replace(plain, **rest)
 
 
 class Recorded:
     """A complete run directory: a commit, an abort, a read; and whatever a test adds."""
 
-    def __init__(self, folder: Path, **rest) -> None:
+    def __init__(self, folder: Path, **rest: Unpack[Given]) -> None:
         self.folder = folder
         self.writer = RunWriter(
             folder,
@@ -55,15 +74,20 @@ class Recorded:
             )
         )
 
-    def event(self, kind: str, subject: str, /, **data: str | int | float) -> Event:
+    def event(self, kind: str, subject: str, /, **data: object) -> Event:
         """An event, of which a test says what it cares about."""
-        return self.writer.write(event(kind, subject, **data))
+        return self.writer.write(event(kind, subject, at=0, **data))
 
-    def read(self, kind: str, reader: str, *, cluster: str = "A", group: str = "", partition: int = 0) -> None:
+    def read(self, kind: PollKind, reader: str, *, cluster: str = "A", group: str = "", partition: int = 0) -> None:
         """A row of a reader, who is at offset 3."""
         here = (Fetched(topic="A.t", partition=partition, position=3),)
-        row = {"reader": reader, "process": 3, "cluster": cluster, "isolation": "read_committed", "group": group}
-        self.polls.write(Poll(time=now(), returned=now(), kind=kind, fetched=here if kind != "error" else (), **row))
+        fetched = here if kind != "error" else ()
+        self.polls.write(
+            Poll(
+                time=now(), returned=now(), kind=kind, fetched=fetched, reader=reader, process=3, cluster=cluster,
+                isolation="read_committed", group=group,
+            )
+        )  # fmt: skip
 
     def fault(
         self, name: str = "f", *, bit: bool = True, healed: bool = True, fault: str = "mirror-kill", target: str = LINK
@@ -73,7 +97,7 @@ class Recorded:
         self.event("fault-heal", target, id=name, healed=healed, checked=[])
         self.event("fault-end", target, id=name)
 
-    def close(self, *, commits: int = 1, aborts: int = 1, reads: int = 1, status: str = "finished"):
+    def close(self, *, commits: int = 1, aborts: int = 1, reads: int = 1, status: Status = "finished") -> Path:
         for number in range(commits + aborts):
             for phase in ("invoke", "return"):
                 self.operations.write(
@@ -115,14 +139,24 @@ class Recorded:
         )  # fmt: skip
 
 
-def row(folder, check: str, finding: str, **rest) -> FindingRow:
-    data = rest.pop("data", {})
-    return FindingRow(
-        run=str(folder), topic=rest.pop("topic", "A.t"), partition=0, check=check, finding=finding, data=data, **rest
-    )
+class Rest(TypedDict, total=False):
+    """What kinds of findings have."""
+
+    topic: str
+    cluster: str
+    origin: str
+    kind: str
+    offset: int
+    count: int
+    data: Mapping[str, object]
 
 
-def looked(folder, *checks: str):
+def row(folder: Path, check: str, finding: FindingName, **rest: Unpack[Rest]) -> FindingRow:
+    plain = FindingRow(run=str(folder), topic="A.t", partition=0, check=check, finding=finding, data={})
+    return replace(plain, **rest)
+
+
+def looked(folder: Path, *checks: str) -> list[FindingRow]:
     """Findings of checks that looked everywhere and found nothing."""
     where = (("A", "native"), ("B", "mirrored"))
     return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in where]
@@ -132,5 +166,5 @@ def result(judgement: Judgement, name: str) -> CheckResult:
     return next(c for c in judgement.checks if c.name == name)
 
 
-def verdict_of(folder, rows: list[FindingRow] | tuple[tuple[str, str, str, str], ...], *names: str) -> Judgement:
+def verdict_of(folder: Path, rows: Sequence[FindingRow], *names: str) -> Judgement:
     return judge(folder, rows, [REGISTRY[name] for name in names])

@@ -6,9 +6,11 @@ then A  0 1 2   4 5   6
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, send, view
+from tests.unit.checks.histories import SECOND, Log, WholeHistory, promoted, reversed_, send, view
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)
@@ -44,9 +46,9 @@ ACKED = [
 ]
 
 
-def trip(**rest: object) -> PartitionView:
+def trip(**rest: Unpack[WholeHistory]) -> PartitionView:
     """The faithful round trip, but for what is given."""
-    given = {
+    given: WholeHistory = {
         "logs": [on_a(), on_b()],
         "promotions": [AWAY, home_again()],
         "windows": [BACK],
@@ -55,13 +57,13 @@ def trip(**rest: object) -> PartitionView:
         "sends": ACKED,
         "mirror_kind": "shadow",
     }
-    return view(**(given | rest))  # type: ignore[arg-type]
+    return view(**(given | rest))
 
 
-def emptied(*on_a: int, **rest: object) -> PartitionView:
+def emptied(*on_a: int, **rest: Unpack[WholeHistory]) -> PartitionView:
     """With a mirror that moves offsets: A dies with 3, which B never got; B goes on with 8; A is emptied, gets `on_a` from B, and
     goes on with 9."""
-    given = {
+    given: WholeHistory = {
         "logs": [Log("A").data(*on_a).data(9, pid=4), Log("B").data(1, 2).data(8, pid=3)],
         "promotions": [AWAY, home_again(len(on_a))],
         "windows": [BACK],
@@ -69,4 +71,4 @@ def emptied(*on_a: int, **rest: object) -> PartitionView:
         "truncations": [truncation(0)],
         "sends": [send(1, 2, 3, acked=0)],
     }
-    return view(**(given | rest))  # type: ignore[arg-type]
+    return view(**(given | rest))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Unpack
+
 import pytest
 
 from linkflap.harness.guarantees import declared
@@ -10,6 +13,8 @@ from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
+    Header,
+    History,
     Log,
     Rejected,
     anomalies,
@@ -25,7 +30,7 @@ from tests.unit.checks.histories import (
 NAME = "byte-equality"
 
 
-def kept(logs: list[Log], *, options=None, **rest: str | list[Stop]) -> PartitionView:
+def kept(logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]) -> PartitionView:
     """A history of a mirror that keeps offsets."""
     return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
@@ -60,7 +65,7 @@ REJECTS = {
 
 @pytest.mark.parametrize(("theirs", "ours"), [("abort", "commit"), ("commit", "abort")])
 def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(theirs: str, ours: str) -> None:
-    def log(cluster: str, end: str, **header: int) -> Log:
+    def log(cluster: str, end: str, **header: Unpack[Header]) -> Log:
         return Log(cluster).txn(1, 2, pid=7, end=None).data(9).marker(end, pid=7, **header).txn(3, pid=7)
 
     (found,) = findings(NAME, kept([log("A", theirs), log("B", ours, crc=5)]))
@@ -102,7 +107,7 @@ def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal() -> None:
     assert unjudged(NAME, but(kept([Log("A"), Log("B")]), recorded=False)) == []
 
 
-def mapped(how: str, source: int, *pids: object) -> PartitionView:
+def mapped(how: str, source: int, *pids: int) -> PartitionView:
     """One batch of producer `source` per id that it has on B."""
     a, b = Log("A"), Log("B")
     for n, pid in enumerate(pids):

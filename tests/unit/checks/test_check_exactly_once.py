@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import pytest
@@ -22,11 +24,13 @@ from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
+    Sent,
     assert_accepted,
     assert_rejected,
     commit,
     examined,
     findings,
+    found_in,
     ints,
     poll,
     promoted,
@@ -40,7 +44,13 @@ INPUTS = 4
 """Offsets 0 to 3 are inputs here, with payload ids 1 to 4."""
 
 
-def made(uid: int, *inputs: int, position: int = -1, **rest: int | str) -> Send:
+class Output(Sent, total=False):
+    """What may be said of a transaction with outputs."""
+
+    ending: str
+
+
+def made(uid: int, *inputs: int, position: int = -1, **rest: Unpack[Output]) -> Send:
     """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with them."""
     outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
     return replace(
@@ -178,17 +188,24 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def apart(inputs: list[Log], outputs: list[Log], sends: list[Send], reads: list[Read], **rest: list[Promotion]):
+def apart(
+    inputs: list[Log], outputs: list[Log], sends: list[Send], reads: list[Read], promotions: Sequence[Promotion] = ()
+) -> list[tuple[str, str, str, int, bool]]:
     """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and outputs in another."""
-    seen = [view(inputs, reads=reads, **rest), view(outputs, topic="A.u", sends=sends, **rest)]
+    seen = [
+        view(inputs, reads=reads, promotions=promotions),
+        view(outputs, topic="A.u", sends=sends, promotions=promotions),
+    ]
     partials = [
         PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0)
         for each in seen
         for f in REGISTRY[NAME].kernel(each)
         if isinstance(f, PartialFinding)
     ]
-    assert REGISTRY[NAME].combine is not None
-    return [(c.found.kind, c.found.cluster, c.topic, c.found.offset, allowed(c.found)) for c in REGISTRY[NAME].combine(partials)]
+    combine = REGISTRY[NAME].combine
+    assert combine is not None
+    combined = [(c.topic, found_in(c)) for c in combine(partials)]
+    return [(f.kind, f.cluster, topic, f.offset, allowed(f)) for topic, f in combined]
 
 
 def allowed(found: Found) -> bool:

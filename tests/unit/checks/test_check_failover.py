@@ -31,7 +31,7 @@ from tests.unit.checks.round_trip import trip
 DIED = 500 * SECOND
 
 
-def costs(seen: PartitionView):
+def costs(seen: PartitionView) -> list[tuple[object, object]]:
     return [
         (f.data["rpo_records"], f.data["first_write"]) for f in REGISTRY["failover"].kernel(seen) if isinstance(f, PartialFinding)
     ]

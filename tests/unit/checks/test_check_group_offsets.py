@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Truncation, Window
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.view import PartitionView, Read
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
@@ -21,6 +22,7 @@ from tests.unit.checks.histories import (
     Rejected,
     assert_accepted,
     assert_rejected,
+    due_at,
     examined,
     findings,
     poll,
@@ -34,7 +36,9 @@ NAME = "group-offsets"
 AFTER = 600 * SECOND
 
 
-def moved(committed: int, *got: tuple[int, int], before: tuple[tuple[int, int], ...] = ((0, 1),), cluster_at: int = AFTER):
+def moved(
+    committed: int, *got: tuple[int, int], before: tuple[tuple[int, int], ...] = ((0, 1),), cluster_at: int = AFTER
+) -> list[Read]:
     return [
         poll(*before, group="g"),
         poll(kind="commit", group="g", position=committed, at=200 * SECOND),
@@ -59,7 +63,7 @@ ACCEPTED = {
 }
 
 
-def synced(*offsets: int, group: str = "g", every: int = SECOND):
+def synced(*offsets: int, group: str = "g", every: int = SECOND) -> list[GroupOffset]:
     """What the mirror committed for the group on B, sampled at seconds 300, 301, …"""
     return [
         GroupOffset(time=300 * SECOND + i * every, cluster="B", group=group, topic="A.t", partition=0, offset=offset)
@@ -115,7 +119,7 @@ BYTES = view([Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4)], r
 
 
 def beside(
-    *mirror: int | str, source: tuple[int | str, ...] = ("members", 1, 3), disturbed: str = "", start: int = 0
+    *mirror: int | str | tuple[int, int], source: tuple[int | str, ...] = ("members", 1, 3), disturbed: str = "", start: int = 0
 ) -> PartitionView:
     """What the group committed on A, and what there is of it on B."""
     return coordinators(coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed)
@@ -157,12 +161,12 @@ def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint() -
 
 
 def test_it_is_due_where_a_group_follows_a_failover() -> None:
-    def due(*workloads: WorkloadSpec, **mirror: str):
+    def due(*workloads: WorkloadSpec, **mirror: str) -> Collection[tuple[str, str]]:
         scenario = Scenario(
             name="", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
             workloads=workloads, schedule=(),
         )  # fmt: skip
-        return REGISTRY[NAME].due_at(scenario, FAILED_OVER)
+        return due_at(NAME, scenario, FAILED_OVER)
 
     def readers(**options: str | bool) -> WorkloadSpec:
         return WorkloadSpec(kind="readers", home="A", options=options)
@@ -212,7 +216,7 @@ def killed(seen: PartitionView, second: int = 299) -> PartitionView:
     return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window])))
 
 
-def committed(*offsets: int, start: int = 0, group: str = "g", end: str | None = None):
+def committed(*offsets: int, start: int = 0, group: str = "g", end: str | None = None) -> PartitionView:
     """B's group coordinator, one commit after the other, in a run in which a broker of B was killed; `end`: in a transaction."""
     log = Log("B", start=start)
     for _ in offsets if end is None else ():
@@ -229,7 +233,9 @@ def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
     """What is found in partitions of one run, (kind, offset), and why something could not be judged."""
     raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
     partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
-    every = [*(f for _, f in raw), *(c.found for c in REGISTRY[NAME].combine(partials))]
+    combine = REGISTRY[NAME].combine
+    assert combine is not None
+    every = [*(f for _, f in raw), *(c.found for c in combine(partials))]
     return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [f.reason for f in every if isinstance(f, Unjudged)]
 
 
@@ -241,7 +247,7 @@ BACK = checkpointed(2, 1)
     [committed(1, 2), committed(1, 2, 3), committed(1, 2, end="commit"), committed(2, 1, 2)],
     ids=["in order", "and on", "in a transaction", "back and on again, before the samples"],
 )
-def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log) -> None:
+def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log: PartitionView) -> None:
     assert together(killed(BACK), log) == ([], [])
 
 
@@ -257,12 +263,12 @@ def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commi
     ],
     ids=["the log went back", "never there", "of another group", "aborted", "before the fault", "without a fault"],
 )
-def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen) -> None:
+def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen: tuple[PartitionView, PartitionView]) -> None:
     assert together(*seen) == ([("checkpoint-regression", 1)], [])
 
 
 @pytest.mark.parametrize("logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"])
-def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs: tuple[()]) -> None:
+def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs: tuple[PartitionView, ...]) -> None:
     why = "the offset of group g in A.t-0 on B stepped back after a fault on its brokers, and not all of __consumer_offsets is "
     assert together(killed(BACK), *logs) == ([], [why + "there to say why"])
 
@@ -342,7 +348,7 @@ def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: Par
         "translated too far",
     ],
 )
-def test_what_a_mirror_may_not_commit_for_a_group(seen: PartitionView, internal, found: tuple[str, int]) -> None:
+def test_what_a_mirror_may_not_commit_for_a_group(seen: PartitionView, internal: PartitionView, found: tuple[str, int]) -> None:
     assert together(seen, internal) == ([found], [])
 
 

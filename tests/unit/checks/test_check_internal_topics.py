@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -14,6 +16,7 @@ from linkflap.harness.log.coordinators import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     TRANSACTIONS,
+    CoordinatorEntry,
     GroupCommit,
     TransactionState,
 )
@@ -24,23 +27,28 @@ from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, U
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
-from tests.unit.checks.histories import Log, Rejected, but, poll, promoted, view
+from tests.unit.checks.histories import Header, History, Log, Rejected, but, found_in, poll, promoted, view
 
 CHECK = REGISTRY["internal-topics"]
 TOPIC_PARTITION = ("A.t", 0)
 END = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}
 
 
-def own(log: Log, topic: str = TRANSACTIONS, entries: list[GroupCommit] | tuple[()] = (), **rest) -> PartitionView:
+def own(
+    log: Log | Sequence[Log],
+    topic: str = TRANSACTIONS,
+    entries: Sequence[CoordinatorEntry] = (),
+    compacted: Mapping[str, int] | None = None,
+) -> PartitionView:
     """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
-    logs = log if isinstance(log, list) else [log]
-    seen = view(logs, topic=topic, **rest)
+    logs = [log] if isinstance(log, Log) else log
+    seen = view(logs, topic=topic, compacted=compacted)
     return replace(seen, replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas])
 
 
-def written(count: int, **header: bool) -> Log:
+def written(records: int, **header: Unpack[Header]) -> Log:
     log = Log("A")
-    for _ in range(count):
+    for _ in range(records):
         log.data(-1, **header)
     return log
 
@@ -51,8 +59,22 @@ def state(kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch:
     )
 
 
+class Windows(TypedDict):
+    """When something was broken."""
+
+    windows: Sequence[Window]
+
+
+class Producer(TypedDict, total=False):
+    """Whose transactions they are."""
+
+    pid: int
+    epoch: int
+    name: str
+
+
 def coordinator(
-    *kinds: int, partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,), log: Log | None = None, **rest: int
+    *kinds: int, partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,), log: Log | None = None, **rest: Unpack[Producer]
 ) -> PartitionView:
     """A's coordinator, one state after the other; those that prepare an end name the partitions."""
     entries = [state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
@@ -65,7 +87,7 @@ def groups(*committed: int, log: Log | None = None) -> PartitionView:
     return own(log or written(len(committed)), GROUPS, entries)
 
 
-def data(*ends: str | None, **rest: object) -> PartitionView:
+def data(*ends: str | None, **rest: Unpack[History]) -> PartitionView:
     """A's partition with a transaction for each end; None: it has none yet."""
     log = Log("A")
     for number, end in enumerate(ends, start=1):
@@ -86,9 +108,9 @@ def cleaned(last: str) -> PartitionView:
     return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
 
 
-def sampled(*offsets: int, **rest: object) -> PartitionView:
+def sampled(*offsets: int, windows: Sequence[Window] = ()) -> PartitionView:
     rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
-    return view([Log("A").data(1)], groups=rows, **rest)
+    return view([Log("A").data(1)], groups=rows, windows=windows)
 
 
 def led_again(*epochs: int) -> Log:
@@ -99,7 +121,7 @@ def led_again(*epochs: int) -> Log:
     return log
 
 
-def fault(name: str, target: str, at: int):
+def fault(name: str, target: str, at: int) -> Windows:
     return {"windows": [Window(id="f", fault=name, target=target, start=at, end=at)]}
 
 
@@ -123,22 +145,23 @@ def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[
     partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
     found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
     assert CHECK.combine is not None
-    found += [(c.found.kind, c.found.cluster, c.topic, c.found.offset) for c in CHECK.combine(partials)]
+    combined = [(c.topic, found_in(c)) for c in CHECK.combine(partials)]
+    found += [(f.kind, f.cluster, topic, f.offset) for topic, f in combined]
     return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
 
 
-def second(*ids: int, **header: int) -> Log:
+def second(*ids: int, **header: Unpack[Header]) -> Log:
     log = Log("A", broker=2, canonical=False, leader=False)
     for _ in ids:
         log.data(-1, **header)
     return log
 
 
-def torn(log: Log):
+def torn(log: Log) -> Log:
     return log.torn("half a batch")
 
 
-def above(log: Log, high_watermark: int):
+def above(log: Log, high_watermark: int) -> Log:
     log.high_watermark = high_watermark
     return log
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -91,7 +92,7 @@ ACCEPTED = {
 }
 
 
-def begins(*starts: int, epochs=None, last_stable: int = 2) -> PartitionView:
+def begins(*starts: int, epochs: Sequence[int] | None = None, last_stable: int = 2) -> PartitionView:
     """A log of two records, and samples of its start, one a second."""
     marks = samples(*[(last_stable, 2)] * len(starts), epochs=epochs)
     return view([Log("A").data(1, 2)], watermarks={"A": replace(marks, log_start=ints(*starts))})
@@ -205,7 +206,7 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at: in
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))
-def test_the_closed_form_is_the_search(steps) -> None:
+def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
     """For every value: the interval of high watermarks that `attained` gives is exactly where `recompute` gives that value."""
     log = Log("A")
     for n, (pid, step) in enumerate(steps):

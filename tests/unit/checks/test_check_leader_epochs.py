@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Unpack
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
+    Header,
+    History,
     Log,
     Rejected,
     anomalies,
@@ -27,16 +32,18 @@ KEEP = {"leader_epochs": "keep"}
 REWRITE = {"leader_epochs": "rewrite"}
 
 
-def sampled(*epochs: int, options: dict[str, str] = KEEP, high_watermark: int = 1, **rest: str) -> PartitionView:
+def sampled(*epochs: int, options: dict[str, str] = KEEP, high_watermark: int = 1, **rest: Unpack[History]) -> PartitionView:
     log = Log("B").data(1, leader_epoch=5)
     marks = samples(*((high_watermark, high_watermark) for _ in epochs), epochs=epochs)
-    return view([log], **({"mirror_kind": "shadow", "mirror": options, "watermarks": {"B": marks}} | rest))
+    given: History = {"mirror_kind": "shadow", "mirror": options, "watermarks": {"B": marks}}
+    return view([log], **(given | rest))
 
 
-def promoted_in(epoch: int, **rest: str) -> PartitionView:
+def promoted_in(epoch: int, **rest: Unpack[History]) -> PartitionView:
     """1 was mirrored in epoch 2; 2 was written to B once it was promoted."""
     log = Log("B").data(1, leader_epoch=2).data(2, leader_epoch=epoch)
-    return view([log], **({"mirror_kind": "shadow", "promotions": [promoted(1)]} | rest))
+    given: History = {"mirror_kind": "shadow", "promotions": [promoted(1)]}
+    return view([log], **(given | rest))
 
 
 def truncated_off(*, reported: bool) -> PartitionView:
@@ -47,20 +54,22 @@ def truncated_off(*, reported: bool) -> PartitionView:
     return sampled(3, stops=[stop])
 
 
-def mirrored_in(epoch: int, *, options: dict[str, str] = KEEP, **rest: str) -> PartitionView:
+def mirrored_in(epoch: int, *, options: dict[str, str] = KEEP, **rest: Unpack[History]) -> PartitionView:
     """A has 1 in epoch 2; B got it in `epoch`."""
     logs = [Log("A").data(1, leader_epoch=2), Log("B").data(1, leader_epoch=epoch)]
-    return view(logs, **({"mirror_kind": "shadow", "mirror": options} | rest))
+    given: History = {"mirror_kind": "shadow", "mirror": options}
+    return view(logs, **(given | rest))
 
 
-def cleaned_twice(*, below: int = 2, **header: int) -> PartitionView:
+def cleaned_twice(*, below: int = 2, **header: Unpack[Header]) -> PartitionView:
     """A's second broker has a marker that its cleaner has given a delete horizon, or of which something else is different."""
     one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True) for n in (1, 2))
-    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **{"length": 80, "crc": 9} | header)]
+    horizon: Header = {"length": 80, "crc": 9}
+    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **horizon | header)]
     return view(logs, topology="A:3->B", compacted={"A": below})
 
 
-def reported(*epochs: int, windows: tuple[()] = ()) -> PartitionView:
+def reported(*epochs: int, windows: Sequence[Window] = ()) -> PartitionView:
     """A has 1 in epoch 0, and its leaders reported these epochs, a second apart."""
     return view([Log("A").data(1)], watermarks={"A": samples(*((1, 1) for _ in epochs), epochs=epochs)}, windows=windows)
 

@@ -10,6 +10,7 @@ from linkflap.spark_verify.facts.story import Stop, Window
 from linkflap.spark_verify.facts.view import Send
 from tests.unit.checks.histories import (
     SECOND,
+    History,
     Log,
     Rejected,
     anomalies,
@@ -214,10 +215,11 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
     """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3 there."""
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
     logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
-    story = {"sends": sends, "promotions": [promoted(4)], "reads": [poll((2, 3), cluster="B")]}
-    assert anomalies(NAME, view(logs, windows=[flap], **story)) == []
+    story: History = {"sends": sends, "promotions": [promoted(4)], "reads": [poll((2, 3), cluster="B")]}
+    flapped: History = {**story, "windows": [flap]}
+    assert anomalies(NAME, view(logs, **flapped)) == []
     assert anomalies(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
-    assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], **flapped)) == [("lost-write", "A", 2)]
 
 
 def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
@@ -229,12 +231,13 @@ def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(
     mirrored: int, found: list[tuple[str, str, int]]
 ) -> None:
     """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and truncated B to 0."""
-    reported = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
+    truncated = [(mirrored, 0)]
+    stop = Stop(link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=0, truncated=truncated, appended=())
     seen = view(
         [Log("A").txn(1, pid=7), Log("B").data(9)],
         mirror_kind="shadow",
         promotions=[promoted(0)],
-        stops=[Stop(link="A->B", cluster="B", time=500 * SECOND, **reported)],
+        stops=[stop],
         sends=[commit(1, acked=0)],
         reads=[poll((0, 1), cluster="B", isolation="read_uncommitted")],
     )

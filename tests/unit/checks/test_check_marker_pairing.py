@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
+    Header,
+    History,
     Log,
     Rejected,
     anomalies,
@@ -107,8 +110,9 @@ ACCEPTED = {
 }
 
 
-def pair(a: Log, b: Log, **rest) -> PartitionView:
-    return view([a, b], **({"mirror_kind": "exact", "promotions": [promoted(1)]} | rest))
+def pair(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
+    given: History = {"mirror_kind": "exact", "promotions": [promoted(1)]}
+    return view([a, b], **(given | rest))
 
 
 LEFT = pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1))
@@ -250,7 +254,7 @@ def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
 
 
 def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known() -> None:
-    def log(**header: int) -> Log:
+    def log(**header: Unpack[Header]) -> Log:
         log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
         return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
 

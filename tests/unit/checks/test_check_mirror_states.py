@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Description, Truncation
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.story import Description, Promotion, Truncation, Window
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -32,17 +34,39 @@ def said(lag: int, at: int, *, state: str = "MIRRORING", link: str = "A->B") -> 
     )
 
 
-def marks(a, b):
+def marks(a: Sequence[int], b: Sequence[int]) -> dict[str, Watermarks]:
     """High watermarks of A and B, one each second from second 1 on."""
     return {name: samples(*[(high, high) for high in highs]) for name, highs in (("A", a), ("B", b))}
 
 
-def seen(*descriptions: Description, a=(2,) * 9, b=(1,) * 9, logs=(A2, B1), **rest) -> PartitionView:
+class Rest(TypedDict, total=False):
+    """What else is known."""
+
+    promotions: Sequence[Promotion]
+    windows: Sequence[Window]
+    truncations: Sequence[Truncation]
+    topology: str
+
+
+class Failover(TypedDict):
+    """The logs after one, and its promotion."""
+
+    logs: Sequence[Log]
+    promotions: Sequence[Promotion]
+
+
+def seen(
+    *descriptions: Description,
+    a: Sequence[int] = (2,) * 9,
+    b: Sequence[int] = (1,) * 9,
+    logs: Sequence[Log] = (A2, B1),
+    **rest: Unpack[Rest],
+) -> PartitionView:
     return view(list(logs), descriptions=descriptions, watermarks=marks(a, b), **rest)
 
 
 GONE = Truncation(link="A->B", cluster="B", offset=1, end=2, time=4 * SECOND)
-OVER = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promoted(1)]}
+OVER: Failover = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promoted(1)]}
 ACCEPTED = {
     "as far behind as it says": (seen(said(1, 8)), {"B/mirrored": 1}),
     "further behind than it is": (seen(said(5, 8)), {"B/mirrored": 1}),

@@ -120,7 +120,7 @@ REPEATED = (1, 2, 3, 2, 3, 4)
 """What a mirror made of 1 2 3 4 that had to begin again at 2."""
 
 
-def chain(b: tuple[int, int, int], c: tuple[int, int, int, int, int, int], *windows: Window, **mirror: str) -> PartitionView:
+def chain(b: tuple[int, ...], c: tuple[int, ...], *windows: Window, **mirror: str) -> PartitionView:
     """A->B->C of which B lost its beginning."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=6 - len(b)).data(*b), Log("C").data(*c)]
     return view(logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror)

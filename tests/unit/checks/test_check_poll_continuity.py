@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 
@@ -11,6 +12,7 @@ from linkflap.spark_verify.facts.view import Read
 from tests.unit.checks.histories import (
     SECOND,
     Log,
+    Polled,
     Rejected,
     anomalies,
     assert_accepted,
@@ -32,11 +34,18 @@ GAPS = Log("A").txn(1, pid=7).txn(2, pid=7, end="abort").txn(3, pid=7)
 """1 at offset 0, its marker, 2 aborted at 2, its marker, 3 at 4."""
 
 
-def later(*pairs: tuple[int, int], at: int = 200, **rest: int | str) -> Read:
+class Got(Polled, total=False):
+    """And how far it got, or what it did instead."""
+
+    position: int | None
+    kind: str
+
+
+def later(*pairs: tuple[int, int], at: int = 200, **rest: Unpack[Got]) -> Read:
     return poll(*pairs, at=at * SECOND, **rest)
 
 
-def assigned(position: int, at: int = 50, **rest: str) -> Read:
+def assigned(position: int, at: int = 50, **rest: Unpack[Polled]) -> Read:
     return poll(kind="assign", position=position, at=at * SECOND, **rest)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TypedDict, Unpack
+
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
@@ -20,7 +23,7 @@ from tests.unit.checks.histories import (
 )
 
 NAME = "producer-id-uniqueness"
-P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))
+P1, P2, P3 = (partial(uid, process) for process in (1, 2, 3))
 ACCEPTED = {
     "one each": (view([Log("A").data(P1(1), pid=7).data(P2(1), pid=8)]), {"A/native": 2}),
     "fenced by a higher epoch": (view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1)]), {"A/native": 2}),
@@ -122,7 +125,15 @@ def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away
     assert anomalies(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
 
 
-def behind_a_reset(**second: int) -> PartitionView:
+class Batch(TypedDict, total=False):
+    """Whose batch it is."""
+
+    pid: int
+    epoch: int
+    sequence: int
+
+
+def behind_a_reset(**second: Unpack[Batch]) -> PartitionView:
     log = Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), **second)
     return view([Log("A").data(P1(1), pid=7), log], mirror_kind="exact", promotions=[promoted(1)])
 

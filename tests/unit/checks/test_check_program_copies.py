@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
-from tests.unit.checks.histories import SECOND, Log, but, promoted, view
+from tests.unit.checks.histories import SECOND, Log, but, due_at, promoted, view
 
 NAME = "program-copies"
 PROGRAM = Copying(name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"}))
@@ -25,10 +27,24 @@ def committed(offset: int, *, cluster: str = "A", at: int = 300) -> GroupOffset:
     return GroupOffset(cluster=cluster, group="g", topic="A.t", partition=0, offset=offset, time=at * SECOND)
 
 
-def run(inputs: list[Log], outputs, groups, *, promotions=(), **rest):
+class Away(TypedDict):
+    """A failover of a mirror."""
+
+    promotions: Sequence[Promotion]
+    mirror_kind: str
+
+
+def run(
+    inputs: list[Log],
+    outputs: list[Log],
+    groups: list[GroupOffset],
+    *,
+    promotions: Sequence[Promotion] = (),
+    mirror_kind: str = "mm2",
+) -> list[PartitionView]:
     """Views of both topics. The payloads of an output are those of the inputs that it was made from."""
-    reads = view(inputs, groups=groups, promotions=promotions, **rest)
-    writes = view(outputs, topic="A.out", promotions=promotions, **rest)
+    reads = view(inputs, groups=groups, promotions=promotions, mirror_kind=mirror_kind)
+    writes = view(outputs, topic="A.out", promotions=promotions, mirror_kind=mirror_kind)
     writes = replace(
         writes,
         replicas=[
@@ -51,19 +67,19 @@ class Rejected:
         return self.views[0]
 
 
-def found(views: list[PartitionView]):
+def found(views: list[PartitionView]) -> list[tuple[str, str, str, int]]:
     rows = findings(REGISTRY[NAME], views)
     assert disagreement(NAME, rows, views) == ""
     return sorted((row.kind, row.cluster, row.topic, row.offset) for row in rows if row.finding == "found")
 
 
-def unjudged(views):
+def unjudged(views: list[PartitionView]) -> list[object]:
     return [row.data["reason"] for row in findings(REGISTRY[NAME], views) if row.finding == "unjudged"]
 
 
 BOTH = Log("A").data(1, 2)
 ON_B = [Log("A").data(1, 2), Log("B").data(1, 2)]
-AWAY = {"promotions": [promoted(2)], "mirror_kind": "shadow"}
+AWAY: Away = {"promotions": [promoted(2)], "mirror_kind": "shadow"}
 BEGAN, GOT_ON = committed(0, cluster="B"), committed(2, cluster="B", at=600)
 ACCEPTED = {
     "each once": run([BOTH], [Log("A").data(2, 1)], [committed(2)]),
@@ -160,5 +176,5 @@ def test_it_is_due_where_such_a_program_is_in_the_end(promotions: list[Promotion
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), workloads=(program,), schedule=()
     )
-    assert REGISTRY[NAME].due_at(scenario, promotions) == due
-    assert REGISTRY[NAME].due_at(replace(scenario, workloads=(replace(program, exactly_once=False),)), promotions) == set()
+    assert due_at(NAME, scenario, promotions) == due
+    assert due_at(NAME, replace(scenario, workloads=(replace(program, exactly_once=False),)), promotions) == set()

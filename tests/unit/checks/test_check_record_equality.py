@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Unpack
+
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
+    History,
     Log,
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     but,
+    due_at,
     findings,
     promoted,
     unjudged,
@@ -28,7 +32,7 @@ from tests.unit.checks.round_trip import on_a, on_b, trip
 NAME = "record-equality"
 
 
-def kept(logs: list[Log], *, options=None, **rest: str) -> PartitionView:
+def kept(logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]) -> PartitionView:
     """A history of a mirror that keeps offsets."""
     return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
@@ -137,12 +141,15 @@ def test_it_is_due_where_offsets_and_ids_are_kept(mirror: MirrorSpec, due: set[t
         name="s", about="", seed=1, topology=parse("A->B"), mirror=mirror, schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
     )  # fmt: skip
-    assert set(REGISTRY[NAME].due_at(scenario, [])) == due
+    assert set(due_at(NAME, scenario, [])) == due
 
 
 def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own() -> None:
     """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that on B, and resets there."""
-    reported = {"link": "A->B", "cluster": "B", "time": 900 * SECOND, "truncated": [(2, 1)], "appended": [(1, "reset")]}
+    truncated, appended = [(2, 1)], [(1, "reset")]
+    stop = Stop(
+        link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated, appended=appended
+    )  # fmt: skip
     logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]
-    assert anomalies(NAME, kept(logs, stops=[Stop(mirrored=2, promoted=2, **reported)])) == []
+    assert anomalies(NAME, kept(logs, stops=[stop])) == []
     assert anomalies(NAME, kept(logs)) == [("record-hole", "B", 1)]

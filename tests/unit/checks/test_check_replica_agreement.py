@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, unjudged, view
+from tests.unit.checks.histories import (
+    Header,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    unjudged,
+    view,
+)
 
 NAME = "replica-agreement"
 NEEDS_NO_EVENTS = "it only counts by era what it compared; copies of one log are equal whoever wrote it"
@@ -108,20 +120,21 @@ def test_leader_epochs_count() -> None:
     assert [f.evidence["leader_epoch"] for f in found] == [[0, 4]]
 
 
-def cleaned(*, below: int = 9, **header: int | bool) -> PartitionView:
+def cleaned(*, below: int = 9, **header: Unpack[Header]) -> PartitionView:
     """Broker 2's cleaner gave a marker its own delete horizon, or something no cleaner does happened to it."""
     one, other = (replica(n).data(1, pid=7, transactional=True) for n in (1, 2))
-    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **{"length": 80, "crc": 9} | header)]
+    horizon: Header = {"length": 80, "crc": 9}
+    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **horizon | header)]
     return view(logs, compacted={"A": below})
 
 
 def test_a_delete_horizon_of_one_brokers_cleaner_is_no_difference() -> None:
-    assert anomalies(NAME, cleaned()) == unjudged(NAME, cleaned()) == []
+    assert (anomalies(NAME, cleaned()), unjudged(NAME, cleaned())) == ([], [])
     assert anomalies(NAME, cleaned(below=1)) == [("replica-disagreement", "A", 1)]
 
 
 @pytest.mark.parametrize("kept", [{"producer_epoch": 1}, {"leader_epoch": 4}, {"producer_id": 8}])
-def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept: dict[str, int]) -> None:
+def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept: Header) -> None:
     assert anomalies(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
 
 

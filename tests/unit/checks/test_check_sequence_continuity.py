@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
+from tests.unit.checks.histories import (
+    History,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    but,
+    promoted,
+    unjudged,
+    view,
+)
 from tests.unit.checks.round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
@@ -64,8 +76,9 @@ def alone(log: Log) -> PartitionView:
     return view([log], topology=f"{log.cluster}->Z", topic=f"{log.cluster}.t")
 
 
-def promoted_b(b: Log, **rest: object) -> PartitionView:
-    return view([Log("A").data(1, pid=7), b], mirror_kind="exact", promotions=[promoted(1)], **rest)
+def promoted_b(b: Log, **rest: Unpack[History]) -> PartitionView:
+    given: History = {"mirror_kind": "exact", "promotions": [promoted(1)]}
+    return view([Log("A").data(1, pid=7), b], **(given | rest))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +117,10 @@ def home(*, first: int, pid: int = 7, epoch: int = 0) -> Log:
     return a.data(6, pid=pid, epoch=epoch, sequence=first, crc=66)
 
 
-def trip(a: Log, **rest: object) -> PartitionView:
+def trip(a: Log, **rest: Unpack[History]) -> PartitionView:
     b = Log("B").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44)
-    return view([a, b], mirror_kind="exact", promotions=[AWAY, home_again()], windows=[BACK], **rest)
+    given: History = {"mirror_kind": "exact", "promotions": [AWAY, home_again()], "windows": [BACK]}
+    return view([a, b], **(given | rest))
 
 
 @pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was truncated"])

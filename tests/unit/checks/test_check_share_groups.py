@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.view import PartitionView, Read
+from linkflap.spark_verify.facts.view import PartitionView, Read, Send
 from tests.unit.checks.histories import (
     SECOND,
     Log,
@@ -43,7 +44,7 @@ def row(
     )  # fmt: skip
 
 
-def shared(*rows: Read, log: Log = LOG, sends: tuple[()] = ()) -> PartitionView:
+def shared(*rows: Read, log: Log = LOG, sends: Sequence[Send] = ()) -> PartitionView:
     return replace(view([log], sends=sends), shares=rows)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Truncation
+from linkflap.spark_verify.facts.story import Truncation, Window
 from linkflap.spark_verify.facts.view import Send
 from tests.unit.checks.histories import (
     SECOND,
     Log,
     Rejected,
-    Window,
     anomalies,
     assert_accepted,
     assert_rejected,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import (
+    History,
     Log,
     Rejected,
     assert_accepted,
@@ -22,6 +23,7 @@ from tests.unit.checks.histories import (
     commit,
     examined,
     findings,
+    found_in,
     poll,
     promoted,
     unjudged,
@@ -70,7 +72,7 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def together(*views: PartitionView, mirror: str = "mm2"):
+def together(*views: PartitionView, mirror: str = "mm2") -> list[tuple[str, str, int, int, bool]]:
     """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when they are put together."""
     partials = [
         PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
@@ -78,10 +80,10 @@ def together(*views: PartitionView, mirror: str = "mm2"):
         for f in REGISTRY[NAME].kernel(seen)
         if isinstance(f, PartialFinding)
     ]
-    return [
-        (c.found.kind, c.found.cluster, c.partition, c.found.offset, allowed(c.found, mirror))
-        for c in REGISTRY[NAME].combine(partials)
-    ]
+    combine = REGISTRY[NAME].combine
+    assert combine is not None
+    combined = [(c.partition, found_in(c)) for c in combine(partials)]
+    return [(f.kind, f.cluster, partition, f.offset, allowed(f, mirror)) for partition, f in combined]
 
 
 def allowed(found: Found, mirror: str) -> bool:
@@ -92,11 +94,10 @@ def allowed(found: Found, mirror: str) -> bool:
     return why_allowed(anomaly, DECLARATIONS[mirror]({}), "A->B", []) is not None
 
 
-def share(
-    uid: int, log: Log, *others: Log, outcome: list[Promotion] | str = "info", **rest: list[Promotion] | str
-) -> PartitionView:
+def share(uid: int, log: Log, *others: Log, outcome: str = "info", **rest: Unpack[History]) -> PartitionView:
     """One partition's share of operation 1."""
-    return view([log, *others], sends=[replace(commit(uid, acked=0, outcome=outcome), number=1)], **rest)
+    given: History = {"sends": [replace(commit(uid, acked=0, outcome=outcome), number=1)]}
+    return view([log, *others], **(given | rest))
 
 
 COMMITTED, ABORTED = Log("A").txn(1, pid=7), Log("A").txn(2, pid=7, end="abort")
@@ -120,7 +121,7 @@ def test_aborted_everywhere_is_whole() -> None:
 
 
 def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up() -> None:
-    given_up = {"promotions": [promoted(0)]}
+    given_up: History = {"promotions": [promoted(0)]}
     assert together(share(1, COMMITTED, **given_up), share(2, WAITING, **given_up)) == []
     assert together(share(1, COMMITTED, **given_up), share(2, ABORTED, **given_up)) == [("torn-transaction", "A", 1, 0, False)]
 

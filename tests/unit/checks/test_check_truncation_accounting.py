@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from linkflap.spark_verify.facts.story import Stop, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
+    History,
     Log,
     Rejected,
     anomalies,
@@ -26,7 +28,13 @@ from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, 
 NAME = "truncation-accounting"
 
 
-def stop(mirrored: int, at: int, *appended: tuple[int, str], truncated: tuple[()] = (), epochs: tuple[()] = ()) -> Stop:
+def stop(
+    mirrored: int,
+    at: int,
+    *appended: tuple[int, str],
+    truncated: Sequence[tuple[int, int]] = (),
+    epochs: Sequence[tuple[int, int]] = (),
+) -> Stop:
     return Stop(
         link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended,
         epochs=epochs,
@@ -46,7 +54,7 @@ def shortened(
     mirrored: int = 3,
     promoted_at: int = 1,
     log: Log | None = None,
-    appended: tuple[()] = (),
+    appended: Sequence[tuple[int, str]] = (),
     reset: bool = False,
 ) -> PartitionView:
     """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
@@ -230,6 +238,6 @@ def test_without_a_capture_from_before_the_truncation_it_is_unknown() -> None:
 
 def test_what_was_appended_and_deleted_since_was_there() -> None:
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
-    reported = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
+    reported: History = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
     assert anomalies(NAME, view([a, b], **reported)) == []
     assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [("marker-not-appended", "B", 1)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Read
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
@@ -17,6 +19,7 @@ from tests.unit.checks.histories import (
     assert_accepted,
     assert_rejected,
     commit,
+    due_at,
     examined,
     findings,
     poll,
@@ -32,7 +35,17 @@ A = Log("A").data(1, 2)
 SENT = [send(1, 2, acked=0)]
 
 
-def drained(*pairs: tuple[int, int], begin: int = 0, end: int | None = None, cluster: str = "A", at: int = 100, **rest: str):
+class Reader(TypedDict, total=False):
+    """Who read."""
+
+    reader: str
+    group: str
+    isolation: str
+
+
+def drained(
+    *pairs: tuple[int, int], begin: int = 0, end: int | None = None, cluster: str = "A", at: int = 100, **rest: Unpack[Reader]
+) -> list[Read]:
     """A reader that was assigned somewhere, got some records in one poll, and reached the end that was asked for."""
     reached = (pairs[-1][0] + 1 if pairs else begin) if end is None else end
     return [
@@ -42,7 +55,7 @@ def drained(*pairs: tuple[int, int], begin: int = 0, end: int | None = None, clu
     ]
 
 
-def by(*readers):
+def by(*readers: list[Read]) -> list[Read]:
     return [row for rows in readers for row in rows]
 
 
@@ -166,7 +179,7 @@ def test_it_is_due_where_readers_are_in_the_end(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
     )  # fmt: skip
-    assert REGISTRY[NAME].due_at(scenario, promotions) == due
+    assert due_at(NAME, scenario, promotions) == due
 
 
 def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them() -> None:
@@ -178,4 +191,4 @@ def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_bes
             WorkloadSpec(kind="readers", home="B", options={"cluster": "A", "assign": True}),
         ),
     )  # fmt: skip
-    assert REGISTRY[NAME].due_at(scenario, [promoted(1, kind="planned")]) == {("B", "native"), ("A", "mirrored")}
+    assert due_at(NAME, scenario, [promoted(1, kind="planned")]) == {("B", "native"), ("A", "mirrored")}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 
@@ -13,7 +15,20 @@ from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.spark_verify.facts.view import Send
 from linkflap.topologies import parse
-from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, ints, view
+from tests.unit.checks.histories import (
+    Committed,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    due_at,
+    findings,
+    found_in,
+    ints,
+    view,
+)
 
 NAME = "write-cycles"
 NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that was"
@@ -21,7 +36,7 @@ NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that
 A = Log("A").data(1, 2, 3, 4)
 
 
-def made(*uids: int, of, **rest: int | str) -> Send:
+def made(*uids: int, of: Sequence[int], **rest: Unpack[Committed]) -> Send:
     """A transaction that wrote some records, each made from one that it read."""
     return replace(commit(*uids, **rest), input_uids=ints(*of))
 
@@ -84,7 +99,9 @@ def test_circles_are_closed_over_partitions_and_clusters() -> None:
         for f in found
         if isinstance(f, PartialFinding)
     ]
-    assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(partials)] == [("A.t", 1, "A", 5)]
+    assert check.combine is not None
+    combined = [(c.topic, c.partition, found_in(c)) for c in check.combine(partials)]
+    assert [(topic, number, f.cluster, f.offset) for topic, number, f in combined] == [("A.t", 1, "A", 5)]
 
 
 def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one() -> None:
@@ -109,4 +126,4 @@ def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds: list
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")), schedule=(),
         workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),
     )  # fmt: skip
-    assert REGISTRY[NAME].due_at(scenario, []) == due
+    assert due_at(NAME, scenario, []) == due

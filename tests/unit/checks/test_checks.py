@@ -27,7 +27,7 @@ def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name: str
 
 
 @pytest.mark.parametrize("name", [name for name, check in REGISTRY.items() if check.anomalies])
-def test_every_check_has_a_history_that_it_accepts(name) -> None:
+def test_every_check_has_a_history_that_it_accepts(name: str) -> None:
     assert MODULES[name].ACCEPTED
 
 
@@ -71,7 +71,7 @@ def odd_views() -> Iterator[tuple[str, PartitionView]]:
 
 @pytest.mark.parametrize("name", REGISTRY)
 @pytest.mark.parametrize(("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else "")
-def test_odd_input_never_raises(name: str, what, seen) -> None:
+def test_odd_input_never_raises(name: str, what: str, seen: PartitionView) -> None:
     findings = REGISTRY[name].kernel(seen)
     assert all(isinstance(f, Found | Examined | PartialFinding | Unjudged) for f in findings)
 

@@ -9,6 +9,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
@@ -17,7 +18,7 @@ from tests.oracles.worlds import views
 SEEDS = range(16)
 
 
-def found(seed: int) -> list[object]:
+def found(seed: int) -> list[tuple[str, list[FindingRow]]]:
     """Everything that any check finds in a small random history that was changed."""
     made = world(Random(seed))
     change(made, 6)

@@ -128,10 +128,8 @@ def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
 ) -> None:
     """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks records."""
     keys = {1: 5, 2: 6, 3: 7}
-    logs = [
-        Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, keys=keys, last_offset=1).skip(1).data(3, keys=keys, **more)
-        for n, more in ((1, {}), (2, {"crc": 9, "length": 80, "digest": digest}))
-    ]
+    one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, keys=keys, last_offset=1).skip(1) for n in (1, 2))
+    logs = [one.data(3, keys=keys), other.data(3, keys=keys, crc=9, length=80, digest=digest)]
     seen = compacted(*logs, upto=0)
     copied = replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, recorded=False)))
     assert [f for f in findings_of(copied) if f[0] != "epoch-reuse"] == wrong
@@ -139,5 +137,5 @@ def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
     assert {("replica-disagreement", "A", 2), ("epoch-reuse", "A", 2)} <= {*findings_of(seen)}
 
 
-def findings_of(seen: PartitionView):
+def findings_of(seen: PartitionView) -> list[tuple[str, str, int]]:
     return [*anomalies(NAME, seen), *anomalies("leader-epochs", seen)]

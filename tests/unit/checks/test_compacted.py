@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -14,7 +15,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
-from tests.unit.checks.histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
+from tests.unit.checks.histories import History, Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
 
 A = Log("A").data(1).data(2).data(3)
 SENT = [send(1, 2, 3, acked=0)]
@@ -22,11 +23,12 @@ GONE = Log("A").skip(1).data(2).data(3)
 """A, of which the cleaner took 1."""
 
 
-def seen(a: Log, b: Log, **rest: dict[str, int]) -> PartitionView:
-    return view([a, b], sends=SENT, **rest)
+def seen(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
+    given: History = {"sends": SENT}
+    return view([a, b], **(given | rest))
 
 
-def everything(one: PartitionView):
+def everything(one: PartitionView) -> set[tuple[str, str]]:
     """(check, kind) of all that any check finds."""
     return {(name, f.kind) for name in REGISTRY for f in findings(name, one)}
 

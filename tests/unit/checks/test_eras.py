@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from linkflap.spark_verify.facts.eras import FOREVER, eras, history
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.story import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, view
 
 
-def eras_of(seen: PartitionView, cluster: str):
+def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int, int]]:
     return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
 
 
-def kept(*promotions: Promotion, windows: tuple[()] = (), topology: str = "A->B") -> PartitionView:
+def kept(*promotions: Promotion, windows: Sequence[Window] = (), topology: str = "A->B") -> PartitionView:
     return view([], mirror_kind="shadow", promotions=promotions, windows=windows, topology=topology)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypedDict
 
 import msgspec
 import pytest
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verdict.shown import EXAMPLES
 from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
@@ -22,7 +25,7 @@ from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, v
 def test_nothing_found_is_valid(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    assert judgement.verdict is Verdict.VALID, document_of(judgement)["reason"]
     assert result(judgement, "duplicate").examined == {"A/native": 3, "B/mirrored": 3}
 
 
@@ -36,7 +39,7 @@ def test_a_violation_is_invalid_whatever_else_is_unknown(recorded: Recorded) -> 
 
 
 @pytest.mark.parametrize("finding", ["unjudged", "crashed"])
-def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: str) -> None:
+def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: FindingName) -> None:
     folder = recorded.close()
     rows = [*looked(folder, "duplicate"), row(folder, "duplicate", finding, data={"reason": "because"})]
     judgement = verdict_of(folder, rows, "duplicate")
@@ -70,7 +73,12 @@ def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
     assert result(judgement, "lost-write").verdict is Verdict.UNKNOWN
 
 
-def repeated(folder, written_at: int) -> FindingRow:
+def document_of(judgement: Judgement) -> Mapping[str, Any]:
+    """Plain JSON, of which each test knows what it has."""
+    return judgement.document
+
+
+def repeated(folder: Path, written_at: int) -> FindingRow:
     evidence = {"copy": 1, "first_written": [written_at, written_at], "written": [written_at, written_at + SECOND]}
     return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)
 
@@ -88,6 +96,15 @@ OF_TRANSACTIONS = ("commit-aborted", "torn-transaction", "marker-pairing")
 OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
 
 
+class Asked(TypedDict, total=False):
+    """What a client said of its operation."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str
+    ending: Ending
+
+
 @pytest.mark.parametrize(
     ("kind", "rest", "due"),
     [
@@ -99,9 +116,10 @@ OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
     ],
 )
 def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_asked_for_some(
-    recorded: Recorded, kind: str, rest: dict[str, int] | dict[str, str], due: tuple[str, ...]
+    recorded: Recorded, kind: OperationKind, rest: Asked, due: tuple[str, ...]
 ) -> None:
-    for phase in ("invoke", "return"):
+    phases: tuple[Phase, ...] = ("invoke", "return")
+    for phase in phases:
         recorded.operations.write(
             Operation(number=9, phase=phase, time=now(), client="client", process=1, cluster="A", kind=kind, **rest)
         )
@@ -126,7 +144,7 @@ def test_a_run_in_which_nothing_was_due_is_unknown(recorded: Recorded) -> None:
     judgement = verdict_of(folder, [], "group-offsets", "byte-equality")
     assert {c.verdict for c in judgement.checks[:2]} == {Verdict.NOT_DUE}
     assert (judgement.verdict, judgement.verdict.exit_code) == (Verdict.UNKNOWN, 2)
-    assert judgement.document["reason"] == "nothing was due: no check had anything to examine"
+    assert document_of(judgement)["reason"] == "nothing was due: no check had anything to examine"
 
 
 def test_the_document_explains_every_era(tmp_path: Path) -> None:
@@ -140,7 +158,7 @@ def test_the_document_explains_every_era(tmp_path: Path) -> None:
         row(folder, "duplicate", "examined", cluster="B", origin="native", count=2, offset=3, data={"generation": 0}),
         row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
     ]
-    eras = verdict_of(folder, rows, "duplicate").document["eras"]
+    eras = document_of(verdict_of(folder, rows, "duplicate"))["eras"]
     shown = [(e["cluster"], e["origin"], e["start"], e["end"], e["compared"], e["anomalies"], e["verdict"]) for e in eras]
     assert shown == [
         ("A", "native", 0, None, {"records": 5}, 0, "valid"),
@@ -155,7 +173,7 @@ def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded: Reco
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
     checked = result(judgement, "duplicate")
     assert (checked.verdict, checked.anomalies, checked.allowed) == (Verdict.VALID, 0, 1)
-    (shown,) = judgement.document["anomalies"]
+    (shown,) = document_of(judgement)["anomalies"]
     assert shown["allowed"] is True
     assert "mirror-kill (f)" in shown["evidence"]["why"]
 
@@ -170,13 +188,13 @@ def test_examples_are_capped_and_counts_are_not(recorded: Recorded) -> None:
     folder = recorded.close()
     many = [row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i) for i in range(EXAMPLES + 5)]
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), *many], "duplicate")
-    assert len(judgement.document["anomalies"]) == EXAMPLES
-    assert judgement.document["anomalies_left_out"] == 5
+    assert len(document_of(judgement)["anomalies"]) == EXAMPLES
+    assert document_of(judgement)["anomalies_left_out"] == 5
     assert result(judgement, "duplicate").anomalies == EXAMPLES + 5
-    assert [a["offset"] for a in judgement.document["anomalies"]] == list(range(EXAMPLES))
+    assert [a["offset"] for a in document_of(judgement)["anomalies"]] == list(range(EXAMPLES))
 
 
-def failed_over(folder, *, partition_writes, fault_time: int = 100 * SECOND):
+def failed_over(folder: Path, *, partition_writes: Sequence[int | None], fault_time: int = 100 * SECOND) -> list[FindingRow]:
     return [
         row(
             folder, "failover", "partial", cluster="B", offset=3,
@@ -189,7 +207,7 @@ def failed_over(folder, *, partition_writes, fault_time: int = 100 * SECOND):
 def test_failovers_are_added_up_over_partitions(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover")
-    (row,) = judgement.document["failovers"]
+    (row,) = document_of(judgement)["failovers"]
     assert [row[name] for name in ("link", "kind", "promoted", "rpo_records", "rto_seconds")] == [LINK, "forced", 3, 6, 3.0]
     assert [each["rto_seconds"] for each in row["partitions"]] == [None, 4.0, 3.0]
     assert result(judgement, "failover").verdict is Verdict.NOT_DUE, "no promotion was recorded in this run"
@@ -219,7 +237,7 @@ def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded: Recor
 def test_the_document_is_what_the_design_promises(recorded: Recorded) -> None:
     folder = recorded.close()
     found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7, "first_offset": 2})
-    document = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate").document
+    document = document_of(verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate"))
     assert {"verdict", "run", "seed", "scenario", "runtime", "mirror", "checks", "failovers", "anomalies"} <= set(document)
     assert (document["seed"], document["scenario"], document["runtime"]) == (5, "test", "process")
     assert document["mirror"] == "mm2 delivery=at-least-once"
@@ -239,7 +257,7 @@ def test_the_whole_directory_is_read_once_it_is_closed(recorded: Recorded) -> No
     assert RunReader(folder).damage() == []
 
 
-def followed(tmp_path: Path):
+def followed(tmp_path: Path) -> Path:
     """A run in which A was made to follow B."""
     reverse = FaultSpec(id="r", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0)
     run = Recorded(tmp_path / "run", mirror=MirrorSpec(kind="shadow"), schedule=(reverse,))
@@ -250,7 +268,7 @@ def followed(tmp_path: Path):
     return run.close()
 
 
-def everywhere(folder, check: str, *, mirrored_to_a: bool):
+def everywhere(folder: Path, check: str, *, mirrored_to_a: bool) -> list[FindingRow]:
     where = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
     return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in where]
 

@@ -15,7 +15,7 @@ from tests.events import event
 from tests.unit.checks.judged_runs import LINK, Recorded, result, row, verdict_of
 
 
-def group_failed_over(tmp_path: Path, *states: object):
+def group_failed_over(tmp_path: Path, *states: tuple[str, int, str, str]) -> Path:
     """A run whose group followed a failover; `states` of its mirror's connectors came before."""
     readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
     run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers))

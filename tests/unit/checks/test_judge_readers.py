@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.model.history import PollKind
 from linkflap.harness.model.scenario import WorkloadSpec, clients
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.harness.rundir.values import Status
 from linkflap.harness.workloads.crew import Names
 from tests.unit.checks.judged_runs import Recorded, result, row, verdict_of
 
 GROUP = WorkloadSpec(kind="readers", home="A", clients=2, options={"group": "g"})
 FIXED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign": True})
 RELAY = WorkloadSpec(kind="relay", home="A")
+Row = tuple[PollKind, str, str, str]
+"""Of a reader: what it did, its name, the cluster and its group."""
 
 
-def heard(tmp_path: Path, *rows: tuple[str, str, str, str], moved: bool = False, status: str = "finished"):
+def heard(tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "finished") -> dict[str, CheckResult]:
     """What two members of a group, a reader of B and a relay wrote down; of A and B partition 0 was captured."""
     run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), GROUP, FIXED, RELAY))
     if moved:
@@ -26,13 +30,15 @@ def heard(tmp_path: Path, *rows: tuple[str, str, str, str], moved: bool = False,
     folder = run.close(status=status)
     names = ("aborted-read", "lost-write", "exactly-once", "duplicate")
     where = (("A", "native"), ("B", "mirrored"), ("A", "checkpoints"))
-    rows = [row(folder, name, "examined", cluster=cluster, origin=origin, count=3) for name in names for cluster, origin in where]
-    judgement = verdict_of(folder, rows, *names)
+    found = [
+        row(folder, name, "examined", cluster=cluster, origin=origin, count=3) for name in names for cluster, origin in where
+    ]
+    judgement = verdict_of(folder, found, *names)
     return {name: result(judgement, name) for name in (*names, "recording")}
 
 
-ASSIGNED = [("assign", "readers-1", "A", "g"), ("assign", "readers-2", "A", "g"), ("assign", "relay-1", "A", "r")]
-TO_THE_END = [("drained", "readers-1", "A", "g"), ("drained", "readers-3", "B", "")]
+ASSIGNED: list[Row] = [("assign", "readers-1", "A", "g"), ("assign", "readers-2", "A", "g"), ("assign", "relay-1", "A", "r")]
+TO_THE_END: list[Row] = [("drained", "readers-1", "A", "g"), ("drained", "readers-3", "B", "")]
 
 
 def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path: Path) -> None:
@@ -69,9 +75,7 @@ def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(
     ],
     ids=["a reader of fixed partitions", "no member of a group", "a group that others left behind"],
 )
-def test_a_reader_that_ends_in_the_middle_is_unknown(
-    tmp_path: Path, rows: tuple[tuple[str, str, str, str], ...], moved: bool, said: str
-) -> None:
+def test_a_reader_that_ends_in_the_middle_is_unknown(tmp_path: Path, rows: tuple[Row, ...], moved: bool, said: str) -> None:
     checked = heard(tmp_path, *rows, moved=moved)
     assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {"aborted-read", "recording"}
     assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"aborted-read", "recording"}

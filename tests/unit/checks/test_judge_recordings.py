@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 import pytest
 
 from linkflap.harness.model.scenario import FaultSpec, Minimums
 from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.topologies import parse
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
@@ -24,7 +26,7 @@ def test_less_than_the_scenario_asks_for_is_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
-def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: str) -> None:
+def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: Status) -> None:
     folder = recorded.close(status=status)
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
@@ -114,11 +116,18 @@ def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path:
     assert (checked.verdict, checked.reason) == (Verdict.UNKNOWN, "no native promotions of B were there to examine")
 
 
+class Effect(TypedDict, total=False):
+    """What a fault did."""
+
+    bit: bool
+    healed: bool
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [({"bit": False}, "did not bite: worker was alive, expected dead"), ({"healed": False}, "was not seen to be healed")],
 )
-def test_a_fault_without_effect_or_heal_is_unknown(recorded: Recorded, how: dict[str, bool], reason: str) -> None:
+def test_a_fault_without_effect_or_heal_is_unknown(recorded: Recorded, how: Effect, reason: str) -> None:
     recorded.fault(**how)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")

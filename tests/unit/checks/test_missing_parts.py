@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import judge
@@ -27,7 +29,7 @@ def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path / "run")
 
 
-def captured(run, *partitions: str, moment: str = "end") -> None:
+def captured(run: Recorded, *partitions: str, moment: str = "end") -> None:
     for cluster in partitions:
         folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
         folder.mkdir(parents=True)
@@ -35,12 +37,12 @@ def captured(run, *partitions: str, moment: str = "end") -> None:
         run.event("captured", cluster, moment=moment, replicas=1)
 
 
-def stopped(run, *partitions: tuple[str, int], link: str = LINK) -> None:
+def stopped(run: Recorded, *partitions: tuple[str, int], link: str = LINK) -> None:
     rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in partitions]
     run.event("mirror-stopped", link, drained=True, partitions=rows)
 
 
-def failed_over(run, *partitions: int, link: str = LINK, journal=None) -> None:
+def failed_over(run: Recorded, *partitions: int, link: str = LINK, journal: Sequence[tuple[str, int]] | None = None) -> None:
     if journal is not None:
         stopped(run, *journal, link=link)
     for partition in partitions:
@@ -48,12 +50,12 @@ def failed_over(run, *partitions: int, link: str = LINK, journal=None) -> None:
     run.event("failover", link, kind="planned", fault_time=now())
 
 
-def missing(folder):
+def missing(folder: Path) -> list[tuple[str, str]]:
     """What is wrong with a directory, but for its files."""
     return [(d.path, d.reason) for d in plan(folder).damage if (folder / d.path).is_dir() or not (folder / d.path).exists()]
 
 
-def promises(folder):
+def promises(folder: Path) -> list[str]:
     return [d.reason for d in plan(folder).damage if d.path == "events.jsonl"]
 
 
@@ -132,10 +134,10 @@ AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, durati
 HOME = FaultSpec(id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away")
 
 
-def played(run, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
+def played(run: Recorded, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
     """The failover and the reversal, as a run writes them down, without the events of these kinds."""
 
-    def event(kind: str, subject: str, **data: str) -> None:
+    def event(kind: str, subject: str, **data: object) -> None:
         if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
             run.event(kind, subject, **data)
 
@@ -208,7 +210,7 @@ def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gon
         ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
     ],
 )
-def test_a_fault_has_a_beginning_and_an_end(scheduled: Recorded, lacks: str, says: str, status: str) -> None:
+def test_a_fault_has_a_beginning_and_an_end(scheduled: Recorded, lacks: str, says: str, status: Status) -> None:
     played(scheduled, lacks=(lacks,))
     # A run that failed may have given up waiting for a fault.
     assert (says in promises(scheduled.close(status=status))) == (status == "finished" or "began" in says.partition("says")[2])

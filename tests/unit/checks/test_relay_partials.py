@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -35,8 +36,8 @@ def history(transactions: int) -> list[PartitionView]:
             logs[cluster, "u"].txn(*outputs, pid=RELAY)
         output = commit(*outputs, acked=ends, process=RELAY, invoked=(number + 1) * 1000, returned=(number + 1) * 1000 + 500)
         read = range(begins, begins + RECORDS)
-        made = {"inputs": ints(*read), "input_uids": ints(*inputs), "position": begins + RECORDS}
-        sends.append(replace(output, group="g", input_topic="A.t", input_partition=0, **made))
+        made = replace(output, inputs=ints(*read), input_uids=ints(*inputs), position=begins + RECORDS)
+        sends.append(replace(made, group="g", input_topic="A.t", input_partition=0))
     end = logs["A", "t"].end
     reads = [
         poll(kind=kind, group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)
@@ -75,7 +76,7 @@ def test_what_relays_did_is_passed_on_in_few_bytes(histories: tuple[list[Partiti
 def test_combining_holds_columns(histories: tuple[list[PartitionView], list[PartitionView]], name: str) -> None:
     few, many = (partials(name, seen) for seen in histories)
     assert combined(REGISTRY[name], "run", many) == []
-    peaks = [peak(lambda rows=rows: combined(REGISTRY[name], "run", rows)) for rows in (few, many)]
+    peaks = [peak(partial(combined, REGISTRY[name], "run", rows)) for rows in (few, many)]
     assert (peaks[1] - peaks[0]) / MORE < WHILE_COMBINED
 
 

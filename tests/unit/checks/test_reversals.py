@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -17,11 +19,18 @@ OLD, NEW = poll((2, 3), at=610 * SECOND), poll((2, 4), (3, 5), at=630 * SECOND)
 EMPTY = poll(at=625 * SECOND, position=3)
 
 
-def during(*reads: Read, **rest) -> PartitionView:
-    return trip(windows=[LASTS], truncations=[TRUNCATED], reads=reads, **rest)
+class Logs(TypedDict, total=False):
+    """The logs of a round trip, where they are other ones."""
+
+    logs: Sequence[Log]
+    earlier: Sequence[Log]
 
 
-def of_a(seen: PartitionView):
+def during(*reads: Read, watermarks: Mapping[str, Watermarks] | None = None, **rest: Unpack[Logs]) -> PartitionView:
+    return trip(windows=[LASTS], truncations=[TRUNCATED], reads=reads, watermarks=watermarks, **rest)
+
+
+def of_a(seen: PartitionView) -> list[list[tuple[int, ...]]]:
     """(offset, payload) of what was got in each log generation of A."""
     generations = [generation for generation in every(seen) if generation.cluster == "A"]
     got = [
@@ -115,13 +124,16 @@ def marks(*rows: tuple[int, int, int, int]) -> Watermarks:
     )  # fmt: skip
 
 
-def sampled(*rows: tuple[int, int, int, int], **rest) -> PartitionView:
+def sampled(*rows: tuple[int, int, int, int], earlier: Sequence[Log] | None = None) -> PartitionView:
+    rest: Logs = {} if earlier is None else {"earlier": earlier}
     return during(watermarks={"A": marks(*rows)}, **rest)
 
 
-def highs(seen):
+def highs(seen: PartitionView) -> list[list[int]]:
     generations = [generation for generation in every(seen) if generation.cluster == "A"]
-    return [[int(high) for high in marks_in(seen, generation).high_watermark] for generation in generations]
+    found = [marks_in(seen, generation) for generation in generations]
+    assert None not in found
+    return [[int(high) for high in each.high_watermark] for each in found if each is not None]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.story import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,
+    WholeHistory,
     anomalies,
     commit,
     examined,
@@ -25,14 +29,15 @@ from tests.unit.checks.histories import (
 )
 from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
 
-CHAIN = {"topology": "A->B->C", "mirror_kind": "shadow", "promotions": [promoted(2)]}
+CHAIN: WholeHistory = {"topology": "A->B->C", "mirror_kind": "shadow", "promotions": [promoted(2)]}
 
 
-def chain(**rest) -> PartitionView:
+def chain(**rest: Unpack[WholeHistory]) -> PartitionView:
     """A->B->C: A dies at offset 2, B goes on, C has it all."""
     log = [Log(name).data(1).data(2).data(4, crc=44, leader_epoch=3) for name in "BC"]
     sends = [send(1, 2, acked=0), send(4, acked=2, cluster="B", invoked=550 * SECOND, returned=551 * SECOND)]
-    return view(**({"logs": [Log("A").data(1).data(2), *log], "sends": sends} | CHAIN | rest))
+    given: WholeHistory = {"logs": [Log("A").data(1).data(2), *log], "sends": sends}
+    return view(**(given | CHAIN | rest))
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -48,7 +53,14 @@ def test_every_era_is_examined() -> None:
     assert examined("byte-equality", chain()) == {"B/mirrored": 2, "C/mirrored": 3}
 
 
-AGAIN = {
+class Again(TypedDict):
+    """The second failover away."""
+
+    promotions: Sequence[Promotion]
+    windows: Sequence[Window]
+
+
+AGAIN: Again = {
     "promotions": [AWAY, home_again(), promoted(5, at=900 * SECOND)],
     "windows": [BACK, reversed_("B->A", at=800)],
 }

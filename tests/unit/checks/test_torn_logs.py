@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Examined, Found
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.test_checks import MODULES
 
 CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
 
 
-def torn(seen):
+def torn(seen: PartitionView) -> PartitionView:
     return replace(seen, replicas=[replace(r, damage=("half a batch at the end",)) for r in seen.replicas])
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name: str, kind) -> None:
+def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name: str, kind: str) -> None:
     seen = torn(MODULES[name].REJECTS[kind].view)
     rows = examine(REGISTRY[name], seen)
     sound = {k.name for k in REGISTRY[name].anomalies if k.despite_torn}
@@ -37,7 +39,7 @@ def test_the_reason_names_what_was_found_and_where() -> None:
 
 
 def test_a_kernel_that_raises_is_a_finding() -> None:
-    def kernel(view) -> None:
+    def kernel(view: PartitionView) -> NoReturn:
         raise ValueError("an odd log")
 
     check = Check(name="odd", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
