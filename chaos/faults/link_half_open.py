@@ -1,6 +1,6 @@
 """link-half-open: one direction of a link goes silent while connections stay open; the other direction still passes.
 
-Breaks    what a client believes. stalled=responses: requests arrive and take effect, and nobody hears of it (the classic
+Breaks    what a client believes. stalled=responses: requests arrive and take effect, but no answer returns (the classic
           origin of duplicates and of commits of unknown outcome). stalled=requests: nothing arrives, nothing says so.
 Bite      a new connection stays open and silent for longer than its first answer took before (an ended one would be a cut; of TLS
           that answer is the server's greeting), and a request sent into the path takes effect (stalled=responses) or does not

@@ -51,7 +51,7 @@ class MirrorReverse:
         self._there = AdminClient(quiet(world.deployment.clusters[link.destination].bootstrap))
         self._homes = tuple(cluster.name for cluster in world.deployment.topology.clusters)
         self._mirror: Mirror | None = None
-        self._owed = -1
+        self._written_before = -1
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
@@ -69,7 +69,7 @@ class MirrorReverse:
         self._world.take_up(mirror)
         mirror.start()
         self._mirror = mirror
-        self._owed = self._written()
+        self._written_before = self._written()
 
     def _led(self) -> None:
         """Returns when every data partition that is there has a leader. Raises DeadlineExceeded."""
@@ -108,9 +108,9 @@ class MirrorReverse:
     def _measure(self) -> tuple[bool, object]:
         written = self._written()
         lag = self._mirror.lag() if self._mirror is not None else None
-        if lag is None or min(written, self._owed) < 0:
+        if lag is None or min(written, self._written_before) < 0:
             return False, None
-        left = max(0, lag - (written - self._owed))
+        left = max(0, lag - (written - self._written_before))
         return left == 0, left
 
     def heal(self) -> Sequence[str]:

@@ -135,7 +135,7 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
 
 
 def _first(topology: Topology) -> LinkSpec | None:
-    """The link whose source may fail: one that is mirrored from and not to, and over which the topics of nobody else pass."""
+    """The link whose source may fail: one that is mirrored from and not to, and that carries no other cluster's topics."""
     into = {link.destination for link in topology.links}
     able = [
         link

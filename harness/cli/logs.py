@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RATE: Final = 20.0
-"""MB a second, where nobody says."""
+"""MB a second: the default of `--rate`."""
 _PROMOTION: Final = re.compile(r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 _OPTIONS: Final = (
     click.option("--logs", multiple=True, metavar="CLUSTER=DIR", help="Logs of a cluster, to be judged without a history."),

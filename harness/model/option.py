@@ -1,4 +1,4 @@
-"""What is said of an option, wherever options are listed: what it may be, what it is when not given, what it does."""
+"""The description of an option, for every list of options: its values, its default, and what it does."""
 
 from __future__ import annotations
 

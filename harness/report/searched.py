@@ -21,7 +21,7 @@ from linkflap.harness.report.words import in_words
 
 MOST_EVENTS: Final = 3_000
 MOST_TEXT: Final = 500_000
-"""Characters of what is said of them all."""
+"""Characters of all their texts together."""
 MOST_OPERATIONS: Final = 1_000
 _NAMES: Final = {
     "link": "link",

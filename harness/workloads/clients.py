@@ -72,7 +72,7 @@ class WorkloadClients:
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`.
 
-        What programs of the user's wrote counts where nobody else writes: a run needs what a history has of it.
+        Records of the user's own programs count only in a run without other producers: a run must have some records to judge.
         """
         recorded = [w for w in self.workloads if isinstance(w, Producers) and not isinstance(w, Command)]
         return sum(workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads)

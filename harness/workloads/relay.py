@@ -35,7 +35,7 @@ from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ASK, ReaderClient
 
 OUTPUT: Final = "relayed"
-"""Of a home: the topic that relays write, and nobody else."""
+"""The topic of each cluster that only relays write to."""
 GROUP: Final = "linkflap.relay"
 OPTIONS: Final = (COMMON - {"records", "partitions"}) | {"group", "abort_share", "batch"}
 _INPUT_OPTIONS: Final = ("via", "group", "batch")

@@ -33,7 +33,7 @@ how many `records`. In the examples digits are payloads, and offsets begin at 0.
 run.json names the readers and relays of a run. Where one of them left no row, every check that reads polls is unknown, because
 what that reader got is not known. Where a reader did not read to the end (a consumer that hangs looks like that), the checks that
 judge readers are unknown. A reader of a cluster that was dead when the run ended need not have read on. Where a group committed
-offsets and nobody sampled any, what is said of its offsets is unknown.
+offsets but the run has no sample of them, checks of its offsets are unknown.
 """
 
 
@@ -59,9 +59,9 @@ def _lines() -> Iterator[str]:
 
 
 def facts(check: Check) -> Mapping[str, str]:
-    """What is said of a check beside what it guarantees, here and in reports."""
+    """The properties of a check beside its guarantee, for this page and for reports."""
     whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
-    alone = "; of logs alone it is made too" if check.from_bytes else ""
+    alone = "; also runs on logs without a client history" if check.from_bytes else ""
     return {
         "Source": check.source,
         "Examines": f"{check.unit}; due are {check.due_where}",

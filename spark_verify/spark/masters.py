@@ -54,7 +54,7 @@ def is_local(master: str) -> bool:
 def settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings for a master, those that were given last."""
     here = address(master)
-    # Only here is it known that nobody else has to reach the driver.
+    # Only for these masters is it certain that no other machine has to reach the driver.
     bind = {"spark.driver.bindAddress": here} if is_local(master) or here == LOOPBACK else {}
     return {**_SETTINGS, "spark.driver.host": here, **bind, **given}
 

@@ -360,14 +360,14 @@ def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: 
     (tmp_path / "tail").mkdir()
     cluster = copied(tmp_path / "tail")
     watch, noted = watched(cluster, headers("3-diverged", "B"))
-    assert watch.owed == [("tx", 0)]
+    assert watch.not_yet_truncated == [("tx", 0)]
     truncate_at(cluster, 21)
     until(lambda: bool(noted), within=60, what="the truncation to be noted")
-    assert watch.owed == []
+    assert watch.not_yet_truncated == []
     watch.close()
     (tmp_path / "none").mkdir()
     nothing, _ = watched(copied(tmp_path / "none", moment="1-before-stop"), headers("3-diverged", "B"))
-    assert nothing.owed == []
+    assert nothing.not_yet_truncated == []
     nothing.close()
 
 

@@ -137,7 +137,12 @@ class ClusterMirror:
         self._mirrored = True
         # A partition is MIRRORING, and another's record is through, before its log is truncated. One that never is, is judged so.
         with suppress(DeadlineExceeded):
-            until(lambda: not watch.owed, within=TRUNCATES_WITHIN, every=0.05, what=f"logs of {self.link.destination} to part")
+            until(
+                lambda: not watch.not_yet_truncated,
+                within=TRUNCATES_WITHIN,
+                every=0.05,
+                what=f"logs of {self.link.destination} to be truncated",
+            )
         self._describing = self._describing or Describing(self._admin, self._name, self._describe)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)

@@ -110,8 +110,8 @@ class Watch:
                 self._note(tp, where)
 
     @property
-    def owed(self) -> list[TopicPartition]:
-        """Partitions that have something to lose, and have not lost it."""
+    def not_yet_truncated(self) -> list[TopicPartition]:
+        """Partitions whose logs reach beyond their truncation offset."""
         return [tp for tp, (where, _) in list(self._left.items()) if where.offset < where.end]
 
     def close(self) -> None:

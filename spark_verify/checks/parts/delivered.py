@@ -60,7 +60,7 @@ def aborted_there(log: Log | None, got: Delivered) -> Bools:
 
 
 def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int) -> Ints:
-    """Per record what is said of the transaction that sent it; `otherwise` of those that none did."""
+    """For each record, the value of the transaction that sent it; `otherwise` if no transaction did."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
     sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))

@@ -11,7 +11,7 @@ _SAME: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two names mean one architecture; nothing is said of one that is not recorded."""
+    """Whether two names mean one architecture; an architecture that was not recorded matches any."""
     return not (one and other) or _SAME.get(one, one) == _SAME.get(other, other)
 
 
