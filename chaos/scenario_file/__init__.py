@@ -1,13 +1,14 @@
 """Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one executes nothing.
 
 schema      the typed model, and the JSON Schema for editors that is made from it
-places      where in the file a value stands, for errors
+settings    what brokers and topics may be given, by Kafka's names
+value_lines where in the file a value stands, for errors
 read        file -> Scenario
 write       Scenario -> file
 """
 
-from linkflap.chaos.scenario_file.read import is_file, read
+from linkflap.chaos.scenario_file.read import check_kafka, is_file, read
 from linkflap.chaos.scenario_file.schema import json_schema
 from linkflap.chaos.scenario_file.write import render, save
 
-__all__ = ["is_file", "json_schema", "read", "render", "save"]
+__all__ = ["check_kafka", "is_file", "json_schema", "read", "render", "save"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn, TypeGuard, get_args
@@ -14,10 +14,11 @@ import msgspec
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenario_file import value_lines
+from linkflap.chaos.scenario_file import settings, value_lines
+from linkflap.chaos.scenario_file.reader import Reader
 from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
-from linkflap.harness import mirrors
+from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
@@ -26,7 +27,6 @@ from linkflap.harness.model.scenario import (
     FaultSpec,
     Minimums,
     MirrorSpec,
-    Option,
     Scenario,
     TopicSpec,
     WorkloadSpec,
@@ -44,36 +44,12 @@ _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
-_RESERVED: Final = re.compile(
-    r"(.*\.)?(node\.id|broker\.id|process\.roles|controller\.quorum\..*|listeners|advertised\..*|host\.name|port"
-    r"|inter\.broker\..*|controller\.listener\.names|listener\.security\.protocol\.map|listener\.name\..*"
-    r"|log\.dirs?|metadata\.log\.dir|.*\.dir|.*\.dirs|.*\.class|.*\.classes|.*class\.name|.*class\.names|.*\.class\.path"
-    r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
-    r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
-)
-"""Settings that linkflap makes itself, that load code, that name files, or that bind beyond loopback."""
 _OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
-_NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
 def is_file(name: str) -> bool:
     """Whether what a user gave as a scenario is a file and no built-in name: it ends in .toml, or is a path."""
     return name.endswith(".toml") or "/" in name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    path: Path
-    where: value_lines.ValueLines
-
-    def fail(self, at: value_lines.Path, sentence: str) -> NoReturn:
-        raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
-
-    def known(self, at: value_lines.Path, what: str, name: str, known: Iterable[str]) -> None:
-        """Refuses a name that a registry does not have."""
-        names = sorted(known)
-        if name not in names:
-            self.fail(at, f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}")
 
 
 def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
@@ -83,7 +59,7 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    reader = _Reader(path=path, where=value_lines.value_lines(text))
+    reader = Reader(path=path, where=value_lines.value_lines(text))
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
@@ -93,6 +69,12 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
     except msgspec.ValidationError as error:
         _explain(reader, content, error)
     return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
+
+
+def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
+    """Raises InputError, with the line, for a Kafka in a file's topology that the runtime cannot run on any machine."""
+    reader = Reader(path=path, where=value_lines.value_lines(_text(path)))
+    reader.placed(("topology",), lambda: runtimes.check(runtime, made.topology))
 
 
 def _text(path: Path) -> str:
@@ -108,7 +90,7 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8") from None
 
 
-def _explain(reader: _Reader, content: Mapping[str, object], error: msgspec.ValidationError) -> NoReturn:
+def _explain(reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError) -> NoReturn:
     """msgspec's sentence with the line, and the nearest name where one is not known."""
     found = _AT.match(str(error))
     what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
@@ -150,7 +132,7 @@ def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
+def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     if file.runtime is not None:
         reader.known(("runtime",), "runtime", file.runtime, RUNTIMES)
     topology = _topology(reader, file)
@@ -168,68 +150,44 @@ def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
         topics=TopicSpec(
             partitions=file.topics.partitions,
             replicas=file.topics.replicas,
-            config=_config(reader, ("topics", "config"), file.topics.config),
+            config=settings.of_topics(reader, file.topics.config, topology),
         ),
         duration=file.duration,
         runtime=file.runtime,
     )
-    _placed(reader, ("fault",), lambda: schedule_checks.check(made.schedule, topology))
+    reader.placed(("fault",), lambda: schedule_checks.check(made.schedule, topology))
     return made
 
 
-def _placed(reader: _Reader, at: value_lines.Path, check: Callable[[], object]) -> None:
-    """Runs a check that does not know the file; its sentence gets the place."""
-    try:
-        check()
-    except InputError as error:
-        reader.fail(at, str(error))
-
-
-def _topology(reader: _Reader, file: ScenarioFile) -> Topology:
+def _topology(reader: Reader, file: ScenarioFile) -> Topology:
     try:
         topology = parse(file.topology)
     except InputError as error:
         reader.fail(("topology",), str(error))
-    for name, cluster in file.cluster.items():
+    for name in file.cluster:
         reader.known(("cluster", name), "cluster", name, [c.name for c in topology.clusters])
-        for setting in cluster.config:
-            if _RESERVED.fullmatch(setting):
-                reader.fail(
-                    ("cluster", name, "config", setting),
-                    f"{setting} changes listeners, folders, loaded classes or credentials, which no scenario may; leave it out",
-                )
-    own = {name: _config(reader, ("cluster", name, "config"), cluster.config) for name, cluster in file.cluster.items()}
+    own = {name: settings.of_brokers(reader, name, cluster.config, topology) for name, cluster in file.cluster.items()}
     return replace(topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters))
 
 
-def _config(reader: _Reader, at: value_lines.Path, given: Mapping[str, Option]) -> dict[str, str]:
-    """Settings as Kafka's properties have them."""
-    for name, value in given.items():
-        if not _NAME.fullmatch(name):
-            reader.fail((*at, name), f"{name!r} is not the name of a Kafka setting; write it as in Kafka's documentation")
-        if isinstance(value, str) and not value.isprintable():
-            reader.fail((*at, name), f"{name} is {value!r}; a setting is text on one line")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-
-
-def _mirror(reader: _Reader, file: ScenarioFile) -> MirrorSpec:
+def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
     reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
     options = dict(file.mirror.options)
     if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
         options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())  # beside this file
     spec = MirrorSpec(kind=file.mirror.kind, options=options)
-    _placed(reader, ("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec))
+    reader.placed(("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec))
     return spec
 
 
-def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[WorkloadSpec]:
+def _workloads(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterable[WorkloadSpec]:
     if not file.workload:
         reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
     for index, table in enumerate(file.workload):
         yield _workload(reader, file, topology, index, table)
 
 
-def _kind_of_workload(reader: _Reader, at: tuple[str, int], table: WorkloadTable) -> str:
+def _kind_of_workload(reader: Reader, at: tuple[str, int], table: WorkloadTable) -> str:
     kind = table.kind or (COMMAND if table.command else "")
     if not kind:
         reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
@@ -237,7 +195,7 @@ def _kind_of_workload(reader: _Reader, at: tuple[str, int], table: WorkloadTable
     return kind
 
 
-def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
+def _workload(reader: Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
     at = ("workload", index)
     kind = _kind_of_workload(reader, at, table)
     reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
@@ -256,15 +214,15 @@ def _workload(reader: _Reader, file: ScenarioFile, topology: Topology, index: in
         writes=tuple(table.writes),
         exactly_once=table.exactly_once,
     )
-    _placed(reader, (*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
+    reader.placed((*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
     if kind == COMMAND:
-        _placed(reader, at, partial(command.check, spec))
+        reader.placed(at, partial(command.check, spec))
     elif given := [name for name in _OF_COMMANDS if getattr(table, name)]:
         reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
     return spec
 
 
-def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:
+def _schedule(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:
     ids = [table.id for table in file.fault]
     for index, table in enumerate(file.fault):
         at = ("fault", index)
@@ -284,7 +242,7 @@ def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterab
         yield FaultSpec(**msgspec.structs.asdict(table))
 
 
-def _checks(reader: _Reader, file: ScenarioFile) -> Iterable[str]:
+def _checks(reader: Reader, file: ScenarioFile) -> Iterable[str]:
     for name in file.checks:
         reader.known(("checks",), "check", name, REGISTRY)
         yield name

@@ -142,6 +142,8 @@ def run(
     if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
+    if scenario_file.is_file(scenario_name):
+        scenario_file.check_kafka(Path(scenario_name), chosen, runtime)
     if saved is not None:
         _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:

@@ -61,7 +61,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
-@click.option("--allow-commands", is_flag=True, help="Start the programs that FILE names; --dry-run shows them.")
+@click.option("--allow-commands", is_flag=True, help="Run the code that FILE names: programs, builds of Kafka.")
 @click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
 def suite(
     names: Sequence[str],
@@ -108,7 +108,7 @@ def suite(
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = _only(names)
-    kind, given = _kind(name, allow_commands=allow_commands or dry_run)
+    kind, given = _kind(name, allow_commands=allow_commands or dry_run, runtime=runtime)
     plan = plans.Plan(
         name=kind,
         seed=drawn_seed(seed),
@@ -180,18 +180,26 @@ def _only(names: Sequence[str]) -> str | None:
     return names[0] if names else None
 
 
-def _kind(name: str | None, *, allow_commands: bool) -> tuple[str, str]:
+def _kind(name: str | None, *, allow_commands: bool, runtime: str | None = None) -> tuple[str, str]:
     """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
     from linkflap.chaos import scenario_file
+    from linkflap.harness import runtimes
+    from linkflap.harness.recording.own_builds import anywhere, own_builds
     from linkflap.harness.recording.run import commands
 
     if name is not None and scenario_file.is_file(name):
         scenario = scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
+        scenario_file.check_kafka(Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT)
         if (started := commands(scenario)) and not allow_commands:
             first = shlex.join(next(iter(started.values())))
             raise InputError(f"{name} starts programs of yours ({first}); let the suite do so with --allow-commands")
-        # From another folder, only full paths name the same programs.
-        return OWN, scenario_file.render(scenario) if started else Path(name).read_text()
+        if (builds := own_builds(scenario)) and not allow_commands:
+            what, build = next(iter(builds.items()))
+            raise InputError(
+                f"{name} runs a build of Kafka that is no release ({what}: {build}); let the suite do so with --allow-commands"
+            )
+        # From another folder, only full paths name the same programs and builds.
+        return OWN, scenario_file.render(anywhere(scenario)) if started or builds else Path(name).read_text()
     if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
@@ -217,13 +225,14 @@ def _bounds(
 ) -> Bounds:
     from linkflap.chaos.generator import Bounds
     from linkflap.chaos.generator.bounds import ALL
+    from linkflap.harness.recording.own_builds import full_path
     from linkflap.harness.suite import rounds
 
     return Bounds(
         topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
         mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
         faults=tuple(faults) or (rounds.faults(runtime) if kind == SOAK else ()),
-        kafka=_named(kafka) or (DEFAULT_KAFKA,),
+        kafka=tuple(map(full_path, _named(kafka))) or (DEFAULT_KAFKA,),
         clients=_named(clients) or (LIBRDKAFKA,),
         runtime=runtime,
     )
@@ -241,6 +250,7 @@ def again_and_again(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator import Bounds
     from linkflap.harness.cli import suite_work
+    from linkflap.harness.recording.own_builds import anywhere
     from linkflap.harness.suite import plan as plans
     from linkflap.harness.version import VERSION
 
@@ -253,7 +263,7 @@ def again_and_again(
         bounds=Bounds(runtime=runtime),
         until_fail=until_fail,
         replays=0,
-        given=scenario_file.render(scenario),
+        given=scenario_file.render(anywhere(scenario)),
         linkflap=VERSION,
     )
     folder = out or new_folder(f"{scenario.name}-{count}-times")

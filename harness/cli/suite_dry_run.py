@@ -12,6 +12,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
+from linkflap.harness.recording.own_builds import own_builds
 from linkflap.harness.recording.run import commands
 from linkflap.harness.suite.regression import REGRESSION
 
@@ -54,6 +55,8 @@ def _given(path: Path, runs: int) -> None:
     _faults(made)
     for name, program in commands(made).items():
         click.echo(f"    starts {name}: {shlex.join(program)}")
+    for name, build in own_builds(made).items():
+        click.echo(f"    runs {name} on {build}")
 
 
 def _faults(made: Scenario) -> None:

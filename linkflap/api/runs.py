@@ -44,6 +44,7 @@ def run(
     Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
+    from linkflap.chaos import scenario_file
     from linkflap.harness.judging import verifier
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
@@ -54,6 +55,8 @@ def run(
     )  # fmt: skip
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
     runtime = usual(runtime, chosen.runtime)
+    if isinstance(scenario, str | Path) and scenario_file.is_file(str(scenario)):
+        scenario_file.check_kafka(Path(scenario), chosen, runtime)
     folder = new(folder, chosen.name)
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import linkflap as api
 from linkflap.chaos.scenario_file import json_schema, read, render, save
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness import mirrors, workloads
@@ -15,6 +17,7 @@ from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import SCHEMA_VERSION
 from linkflap.harness.rundir import FORMAT, RunReader
+from linkflap.harness.runtimes.distribution import setting_names
 from linkflap.topologies import parse
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +131,13 @@ MISTAKES = [
     ),
     ("partitions = 3", 'partitions = "3"', "topics.partitions is wrong: expected `int`, got `str`"),
     ('"cleanup.policy" =', '"cleanup policy" =', "not the name of a Kafka setting"),
+    (
+        '"cleanup.policy" =',
+        '"cleanup.polices" =',
+        "no setting 'cleanup.polices' of a topic (did you mean 'cleanup.policy'?)",
+    ),
+    ('"auto.create.topics.enable"', '"auto.creat.topics.enable"', "of a broker (did you mean 'auto.create.topics.enable'?)"),
+    ('"auto.create.topics.enable"', '"retention.ms"', "Kafka has no setting 'retention.ms' of a broker"),
     ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; there is A, B"),
     ('"auto.create.topics.enable" = true', 'listeners = "PLAINTEXT://0.0.0.0:9092"', "listeners changes"),
     ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
@@ -175,6 +185,61 @@ def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> N
     text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = "x"')
     with pytest.raises(InputError, match="which no scenario may; leave it out"):
         read(made(tmp_path, text), seed=1)
+
+
+def build(folder: Path, *constants: str) -> Path:
+    """A folder of jars whose one class has these constants."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "kafka-clients-9.9.9.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
+        jar.writestr("Own.class", b"".join(b"\x01" + len(text).to_bytes(2, "big") + text.encode() for text in constants))
+    return folder
+
+
+def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -> None:
+    own = build(tmp_path / "libs", "mirror.fetch.pause.ms", "plugin.pace", "topic.pace.ms")
+    text = GOOD.replace("A:3->B", f"A@{own}:3->B")
+    for known in ("mirror.fetch.pause.ms", "plugin.pace", "log.topic.pace.ms", "num.io.threads", "rsm.config.bucket"):
+        read(made(tmp_path, text.replace("auto.create.topics.enable", known)), seed=1)
+    for unknown in ("mirror.fetch.pause", "plugin.pac", "num.io.thread"):
+        with pytest.raises(InputError, match=rf"line 17: Kafka has no setting '{unknown}' of a broker"):
+            read(made(tmp_path, text.replace("auto.create.topics.enable", unknown)), seed=1)
+    with pytest.raises(InputError, match=r"no setting 'plugin\.pace' of a broker"):
+        read(made(tmp_path, GOOD.replace("auto.create.topics.enable", "plugin.pace")), seed=1)
+    image = GOOD.replace("A:3->B", "A@me/kafka:1->B").replace("auto.create.topics.enable", "plugin.pace")
+    read(made(tmp_path, image), seed=1)  # nobody can know before it is there
+
+
+def test_names_of_settings_are_those_of_all_releases() -> None:
+    for name in ("log.message.timestamp.type", "group.share.enable", "inter.broker.protocol.version", "num.io.threads"):
+        assert setting_names.knows(setting_names.BROKER, name)
+    assert setting_names.names(setting_names.TOPIC) > {"cleanup.policy", "message.downconversion.enable", "segment.ms"}
+    assert setting_names.minors(["3.9.0", "3.9.2", "4.0.0", "4.10.1"]) == ["3.9.2", "4.0.0", "4.10.1"]
+
+
+@pytest.mark.parametrize("given", ["run", "suite"])
+@pytest.mark.parametrize(
+    ("topology", "runtime", "says"),
+    [
+        ("A@./nowhere/libs->B", "process", "there is no directory ./nowhere/libs"),
+        ("A@nowhere/libs->B", "process", "there is no directory nowhere/libs"),
+        ("A@./nowhere/libs->B", "docker", "there is no directory ./nowhere/libs"),
+        ("A->B@4.3.99", "process", "no list of jars is kept for Kafka '4.3.99'"),
+    ],
+)
+def test_a_kafka_that_there_is_not_is_named_with_its_line(
+    given: str, topology: str, runtime: str, says: str, tmp_path: Path
+) -> None:
+    if runtime == "docker":
+        pytest.importorskip("docker")
+    path = made(tmp_path, GOOD.replace("A:3->B", topology))
+    words = [given, str(path), "--runtime", runtime, "--dry-run"]
+    with pytest.raises(InputError) as refused:
+        linkflap.main(words, standalone_mode=False)
+    assert f"mine.toml, line 3: {says}" in str(refused.value)
+    if runtime == "process" and given == "run":
+        with pytest.raises(InputError, match=rf"mine\.toml, line 3: {says}"):
+            api.run(path, runtime=runtime)
 
 
 def test_what_is_no_scenario_file(tmp_path: Path) -> None:

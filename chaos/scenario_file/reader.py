@@ -1,0 +1,34 @@
+"""A scenario file while it is read: what is wrong in it is refused with file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from linkflap.chaos.scenario_file import value_lines
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.spelling import nearest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    path: Path
+    where: value_lines.ValueLines
+
+    def fail(self, at: value_lines.Path, sentence: str) -> NoReturn:
+        raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
+
+    def known(self, at: value_lines.Path, what: str, name: str, known: Iterable[str]) -> None:
+        """Refuses a name that a registry does not have."""
+        names = sorted(known)
+        if name not in names:
+            self.fail(at, f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}")
+
+    def placed(self, at: value_lines.Path, check: Callable[[], object]) -> None:
+        """Runs a check that does not know the file; its sentence gets the place."""
+        try:
+            check()
+        except InputError as error:
+            self.fail(at, str(error))
