@@ -142,8 +142,7 @@ def run(
     if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
-    if scenario_file.is_file(scenario_name):
-        scenario_file.check_kafka(Path(scenario_name), chosen, runtime)
+    _check_kafka(scenario_name, chosen, runtime)
     if saved is not None:
         _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
@@ -158,6 +157,14 @@ def run(
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
     return judge([folder], NOTES.through, as_json=as_json, junit=junit)
+
+
+def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
+    """Of a scenario file: InputError with its line for a Kafka that the runtime cannot run."""
+    from linkflap.chaos import scenario_file
+
+    if scenario_file.is_file(name):
+        scenario_file.check_kafka(Path(name), chosen, runtime)
 
 
 def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
