@@ -84,7 +84,7 @@ class Used:
             with contextlib.suppress(psutil.Error):
                 identity, times = (process.pid, process.create_time()), process.cpu_times()
                 self.cpu[identity] = times.user + times.system
-                if identity not in self.sparks and SPARK in process.cmdline():
+                if identity not in self.sparks and SPARK in process.cmdline() and not forked_by_spark(process):
                     self.sparks.add(identity)
 
     def end(self, began: float) -> None:
@@ -99,6 +99,12 @@ class Used:
             return not below(began)
 
         until(ended, within=120, every=EVERY, what="all processes to end")
+
+
+def forked_by_spark(process: psutil.Process) -> bool:
+    """Whether this is a child of Spark's JVM that has not become another program yet: until then it has the JVM's command line."""
+    parent = process.parent()
+    return parent is not None and SPARK in parent.cmdline()
 
 
 def below(began: float) -> list[psutil.Process]:
