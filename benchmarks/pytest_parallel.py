@@ -102,7 +102,7 @@ class Used:
 
 
 def forked_by_spark(process: psutil.Process) -> bool:
-    """Whether this is a child of Spark's JVM that has not become another program yet: until then it has the JVM's command line."""
+    """Whether Spark's JVM made this process and it has not become another program yet: until then it has the JVM's words."""
     parent = process.parent()
     return parent is not None and SPARK in parent.cmdline()
 
