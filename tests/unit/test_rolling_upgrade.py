@@ -65,9 +65,10 @@ def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> No
 
 
 def test_the_jars_of_a_process_say_what_it_runs() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()", "-cp", "/k/kafka-clients-4.1.2.jar"], stdin=subprocess.PIPE
-    ) as process:
+    command = [sys.executable, "-c", "print(flush=True); input()", "-cp", "/k/kafka-clients-4.1.2.jar"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Popen may return before the kernel shows the new program's words
         assert running(process.pid) == "4.1.2"
         process.communicate(b"\n")
     assert running(process.pid) is None
