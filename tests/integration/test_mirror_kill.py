@@ -12,7 +12,8 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.protocols import Mirror, World
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
+from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -52,7 +53,7 @@ def test_the_worker_dies_and_comes_back(world: World) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B")
-def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment) -> None:
+def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
@@ -79,7 +80,9 @@ def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment) 
         assert own_write(up.clusters["B"].bootstrap) == 3
     finally:
         assert fault.heal() == ["mirror B->A alive, records go through"]
-    drained(mirrors["B->A"])
+    back = mirrors["B->A"]
+    assert isinstance(back, ShadowMirror)
+    drained(back)
     assert reverse.heal()
     mirrors["B->A"].stop()
     assert ends(up, "A", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 4} == ends(up, "B", partitions=[(TOPIC, 0)])

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from linkflap.harness.mirrors import make_mirror, mm2, mm2_config
 from linkflap.harness.mirrors.mm2_progress import Progress, reader
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
@@ -75,7 +76,7 @@ class Writer:
 
 
 @contextmanager
-def mirrored(deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
+def mirrored(deployment: Deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
     """TOPIC on A, and a started mirror; (mirror, writer, events)."""
     a = deployment.clusters["A"].bootstrap
     admin = AdminClient(quiet(a))
@@ -115,7 +116,7 @@ def distinct(values: list[bytes]) -> list[bytes]:
     return list(dict.fromkeys(values))
 
 
-def crash_between_produce_and_offset_commit(deployment, mirror: Mirror) -> None:
+def crash_between_produce_and_offset_commit(deployment: Deployment, mirror: Mirror) -> None:
     """Kills the worker when B has records that Connect's offsets do not know of yet.
 
     Connect commits offsets once a second; right after it did, there is time for B to grow and for the worker to die.
@@ -136,7 +137,9 @@ def crash_between_produce_and_offset_commit(deployment, mirror: Mirror) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkflap_deployment, delivery: str) -> None:
+def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
+    linkflap_deployment: Deployment, delivery: str
+) -> None:
     with mirrored(linkflap_deployment, delivery=delivery) as (mirror, writer, events):
         with writer.writing():
             crash_between_produce_and_offset_commit(linkflap_deployment, mirror)
@@ -156,7 +159,7 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkf
         assert own[-1][1] == {"drained": True}
 
 
-def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment) -> None:
+def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment: Deployment) -> None:
     """Also when the worker died in the middle of one: the coordinator would abort it late, behind the promotion."""
     with mirrored(linkflap_deployment, delivery="exactly-once", groups="") as (mirror, writer, _):
         admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
@@ -180,7 +183,7 @@ def open_on(admin: AdminClient) -> bool:
     return bounds(admin, TOPIC_PARTITIONS, "stable", within=10) != bounds(admin, TOPIC_PARTITIONS, "high", within=120)
 
 
-def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment) -> None:
+def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (mirror, writer, _):
         writer.write(20)
@@ -218,7 +221,7 @@ def states(events: Rows) -> dict[tuple[str, int], list[str]]:
     return found
 
 
-def what_fails_is_written_down(deployment) -> None:
+def what_fails_is_written_down(deployment: Deployment) -> None:
     """A connector that cannot start (Java refuses its pattern), and a task that fails later (B refuses a record as too large).
 
     That pattern is refused before a start, so here nobody looks at it but Java.
@@ -251,18 +254,18 @@ def what_fails_is_written_down(deployment) -> None:
         assert events[-1][2] == {"drained": False}
 
 
-def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment) -> None:
+def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment: Deployment) -> None:
     what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B@3.9.2")
-def test_those_of_an_older_release_are_too(linkflap_deployment) -> None:
+def test_those_of_an_older_release_are_too(linkflap_deployment: Deployment) -> None:
     what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.nightly
-def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment) -> None:
+def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment: Deployment) -> None:
     with mirrored(linkflap_deployment, groups="") as (mirror, writer, _):
         writer.write(10)
         drained(mirror)
@@ -280,7 +283,7 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
 
 
 @pytest.mark.nightly
-def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mm2, "START_SECONDS", 15.0)
     linkflap_deployment.links["A->B"].cut()
     with (

@@ -5,6 +5,7 @@ One run per mode and one Spark job for all of them. In CI the two modes with the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from linkflap.chaos.scenarios.base import GROUP, everyday
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -81,11 +82,11 @@ def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[
     return judged(NIGHTLY, tmp_path_factory.mktemp("mm2-nightly"), spark)
 
 
-def of_kind(judgement: Judgement, *kinds: str):
+def of_kind(judgement: Judgement, *kinds: str) -> list[Anomaly]:
     return [a for a in judgement.anomalies if a.kind in kinds]
 
 
-def records(anomalies) -> int:
+def records(anomalies: Iterable[Anomaly]) -> int:
     return sum(int(a.evidence["records"]) for a in anomalies)
 
 

@@ -27,7 +27,7 @@ from tests.faithful.stories import story
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 TRUNCATING = {"mirror": "shadow", "forced": True, "options": {"open_transactions": "truncate-stable"}, "overlap": True}
-FAITHFUL = {seed: spec(seed) for seed in range(45)}
+FAITHFUL: dict[str | int, Spec] = {seed: spec(seed) for seed in range(45)}
 FAITHFUL |= {f"truncated-{shape}": spec(1, shape=shape, **TRUNCATING) for shape in ("failover", "round-trip", "chain")}
 FAITHFUL |= {
     f"program-{shape}": spec(1, shape=shape, relay=True, program=True, deaths=False) for shape in ("failover", "round-trip")
@@ -38,10 +38,12 @@ NIGHTLY_RUNS, NIGHTLY_SEEDS = 1000, 5
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession):
+def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str | int, Judgement]:
     """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement, with every reason in full."""
     folder = tmp_path_factory.mktemp("matrix")
-    runs = {mutation.name: written(mutation, SEED, folder / mutation.name) for mutation in CATALOGUE.values()}
+    runs: dict[str | int, Path] = {
+        mutation.name: written(mutation, SEED, folder / mutation.name) for mutation in CATALOGUE.values()
+    }
     runs |= {name: story(drawn).write(folder / str(name)) for name, drawn in FAITHFUL.items()}
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
 
@@ -52,7 +54,7 @@ def in_full(runs: list[Path], spark: SparkSession) -> list[Judgement]:
         return verify(runs, spark=spark)
 
 
-def written(mutation: Mutation, seed: int, folder: Path):
+def written(mutation: Mutation, seed: int, folder: Path) -> Path:
     made, afterwards = mutation.made(seed)
     made.write(folder)
     if afterwards is not None:
@@ -130,12 +132,12 @@ def test_only_what_cannot_be_known_is_let_through() -> None:
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged, name: str) -> None:
+def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged: dict[str | int, Judgement], name: str) -> None:
     assert wrong(CATALOGUE[name], judged[name]) == [], judged[name].document["reason"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_every_anomaly_has_the_sentence_of_its_kind(judged, name: str) -> None:
+def test_every_anomaly_has_the_sentence_of_its_kind(judged: dict[str | int, Judgement], name: str) -> None:
     """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
     found = set()
     for row in judged[name].document["anomalies"]:
@@ -146,7 +148,7 @@ def test_every_anomaly_has_the_sentence_of_its_kind(judged, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAITHFUL)
-def test_a_faithful_run_is_valid(judged, name: int) -> None:
+def test_a_faithful_run_is_valid(judged: dict[str | int, Judgement], name: int) -> None:
     assert false_alarms(judged[name], FAITHFUL[name]) == []
 
 

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 import linkflap
+from linkflap.harness.model.events import ProgramStarted
 from linkflap.harness.rundir import RunReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -82,6 +83,6 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert judged.checks["fault-bite"].examined == {"run/faults": 4}
     assert judged.checks["lost-write"].examined["B/native"] > 0
     events, _ = RunReader(tmp_path / "run").events()
-    assert [e.cluster for e in events if e.kind == "program-started"] == ["A", "A", "B"]
-    pids = [e.pid for e in events if e.kind == "program-started"]
+    assert [e.cluster for e in events if isinstance(e, ProgramStarted)] == ["A", "A", "B"]
+    pids = [e.pid for e in events if isinstance(e, ProgramStarted)]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]

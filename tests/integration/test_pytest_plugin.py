@@ -26,7 +26,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     return pytester
 
 
-def ours(project) -> list[psutil.Process]:
+def ours(project: pytest.Pytester) -> list[psutil.Process]:
     """Processes that were started with this project's ledger and still run, watchdogs (which go last) included."""
     found = []
     for process in psutil.process_iter():
@@ -37,12 +37,12 @@ def ours(project) -> list[psutil.Process]:
     return found
 
 
-def assert_nothing_left(project) -> None:
+def assert_nothing_left(project: pytest.Pytester) -> None:
     until(lambda: not ours(project), within=120, what="everything that pytest started to be gone", state=lambda: ours(project))
     assert ledger.entries() == []
 
 
-def test_two_tests_have_clusters_of_their_own_at_the_same_time(project) -> None:
+def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
         import pathlib, pytest
@@ -73,7 +73,9 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(project) -> None:
+def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(
+    project: pytest.Pytester,
+) -> None:
     project.makepyfile(
         """
         import pytest
@@ -107,9 +109,15 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
     said = {name: {p.get("name"): p.get("value") for p in case.iter("property")} for name, case in cases.items()}
     assert {name: of["linkflap-verdict"] for name, of in said.items()} == {"test_run": "invalid", "test_other": "valid"}
     assert "linkflap-anomaly" in said["test_run"].keys() - said["test_other"].keys()
-    assert said["test_run"]["linkflap-again"].startswith("pytest ")
-    assert said["test_run"]["linkflap-run"].endswith("test_run.run")
-    assert "run again: pytest" in str(cases["test_run"].find("failure").get("message"))
+    again, folder, failure = (
+        said["test_run"]["linkflap-again"],
+        said["test_run"]["linkflap-run"],
+        cases["test_run"].find("failure"),
+    )
+    assert again is not None and again.startswith("pytest ")
+    assert folder is not None and folder.endswith("test_run.run")
+    assert failure is not None
+    assert "run again: pytest" in str(failure.get("message"))
     done.stdout.re_match_lines(
         [
             "linkflap: invalid: .* @ [0-9]+.*",
@@ -122,7 +130,7 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
     assert_nothing_left(project)
 
 
-def test_clusters_are_used_again_until_a_test_leaves_them_changed(project) -> None:
+def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytest.Pytester) -> None:
     """The third leaves a toxic behind, so that the fourth has others; what the first two share has names of each."""
     project.makepyfile(
         """
@@ -169,7 +177,9 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project) -> No
     assert_nothing_left(project)
 
 
-def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_marker_names_the_runtime_else_the_environment_does(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME", "boat")
     project.makepyfile(
         """
@@ -193,7 +203,9 @@ def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeyp
     assert_nothing_left(project)
 
 
-def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_before_the_test_is_an_error_of_one_sentence(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
     project.makepyfile(
         """
@@ -224,7 +236,7 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeyp
     assert_nothing_left(project)
 
 
-def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project) -> None:
+def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project: pytest.Pytester) -> None:
     for name in ("harness", "chaos", "docker", "tests"):
         project.mkpydir(name)
     project.makepyfile(

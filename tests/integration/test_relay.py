@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
+from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics
@@ -124,7 +125,7 @@ def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: P
     assert ("found", "input-lost") in found(without)
 
 
-def rewritten(folder: Path, change) -> None:
+def rewritten(folder: Path, change: Callable[[Operation], Operation | None]) -> None:
     """Changes the operations of a run directory, or leaves them out."""
     for path in folder.glob("operations/*.jsonl"):
         rows = [msgspec.json.decode(line, type=Operation) for line in path.read_bytes().splitlines()]
@@ -147,7 +148,7 @@ CLUSTERS = topology("relay", "")
         pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="mm2", seed=SEED)]),
     ],
 )
-def test_relays_go_on_after_a_failover(linkflap_run, name: str) -> None:
+def test_relays_go_on_after_a_failover(linkflap_run: FixtureRun, name: str) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
     (check,) = (c for c in linkflap_run.document["checks"] if c["name"] == "exactly-once")
     assert check["examined"]["A/native"] > 0

@@ -27,14 +27,14 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module", params=EVERY)
-def on(request: pytest.FixtureRequest):
+def on(request: pytest.FixtureRequest) -> str:
     """The name of a runtime that this machine has."""
     skip_without(request.param)
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def pair(on, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Events]]:
+def pair(on: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Events]]:
     """Two single-broker clusters and a link."""
     events = Events()
     asked = topology(ClusterSpec(name="A", config={"message.max.bytes": "123456"}), ClusterSpec(name="B"), links=("A->B",))
@@ -93,7 +93,8 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair: tuple[Deployme
     link = pair[0].links["A->B"]
     assert link.round_trip(within=60) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
-    assert link.round_trip(within=120) > 1.8
+    slow = link.round_trip(within=120)
+    assert slow is not None and slow > 1.8
     link.cut(owner="two")
     assert link.round_trip(within=2) is None
     link.restore(owner="two")
@@ -114,7 +115,7 @@ def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tm
     pid, address = broker.pid, broker.client_address
     broker.kill()
     assert broker.state == "stopped"
-    assert not psutil.pid_exists(pid)
+    assert pid is not None and not psutil.pid_exists(pid)
     assert list(broker.log_dir.glob("kept-0/*.log")), "the log must be readable when the broker is dead"
     copy_segments(broker.log_dir / "kept-0", tmp_path / "kept-0")
     assert sum(path.stat().st_size for path in (tmp_path / "kept-0").glob("*.log"))
@@ -134,7 +135,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair: tuple[Deploym
     broker = deployment.clusters["B"].brokers[1]
     broker.pause()
     try:
-        assert broker.state == "paused"
+        assert str(broker.state) == "paused"
         assert readiness.seen_brokers(broker.client_address) == frozenset()
     finally:
         broker.resume()
@@ -191,7 +192,7 @@ def test_leased_ports_differ_and_are_given_back(pair: tuple[Deployment, Events])
     assert ports <= set(ledger.own().ports)
 
 
-def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on) -> None:
+def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on: str) -> None:
     with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         broker.stop()
@@ -206,7 +207,7 @@ def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on) -> 
         broker.start()
 
 
-def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on) -> None:
+def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
     asked = topology(ClusterSpec(name="A", brokers=3))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
         cluster = deployment.clusters["A"]
@@ -222,10 +223,10 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on) -> None:
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
         pids = [broker.pid for broker in cluster.brokers.values()]
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert all(pid is not None and not psutil.pid_exists(pid) for pid in pids)
 
 
-def test_two_deployments_at_once_share_nothing(tmp_path: Path, on) -> None:
+def test_two_deployments_at_once_share_nothing(tmp_path: Path, on: str) -> None:
     met = threading.Barrier(2)
 
     def run(name: str) -> tuple[set[int], str]:
@@ -245,7 +246,7 @@ def test_two_deployments_at_once_share_nothing(tmp_path: Path, on) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["4.1.2", "3.9.2"])
-def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on) -> None:
+def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on: str) -> None:
     asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
         assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {"A": version, "B": "4.3.1"}
@@ -255,7 +256,7 @@ def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on) -> None:
 
 
 @pytest.mark.nightly
-def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on) -> None:
+def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str) -> None:
     """A KIP author's own build: here the released jars, in a place that nobody pinned."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.recording.run import check
 from tests.cells import topology
 from tests.on_runtimes import EVERY, skip_without
@@ -30,7 +33,7 @@ def possible(name: str, mirror: str) -> bool:
     return True
 
 
-def cells():
+def cells() -> Iterator[ParameterSet]:
     for name, mirror, runtime in itertools.product(SCENARIOS, sorted(MIRRORS), EVERY):
         if not possible(name, mirror):
             continue
@@ -48,5 +51,5 @@ def available(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("available", list(cells()), indirect=True)
-def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(available: None, linkflap_run) -> None:
+def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(available: None, linkflap_run: FixtureRun) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

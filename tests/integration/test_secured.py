@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.mark import ParameterSet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import linkflap
@@ -15,6 +16,7 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
+from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology
@@ -165,7 +167,7 @@ def available(request: pytest.FixtureRequest) -> None:
     skip_without(request.param)
 
 
-def judged(name: str, topology: str, **more: str) -> pytest.param:
+def judged(name: str, topology: str, **more: str) -> ParameterSet:
     """A scenario on these clusters, for the fixtures."""
     marks = [pytest.mark.linkflap(scenario=name, topology=topology, seed=secrets.randbits(32), **more), *NIGHTLY]
     return pytest.param(
@@ -195,7 +197,7 @@ WORDS = (
     ],
     indirect=True,
 )
-def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run) -> None:
+def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run: FixtureRun) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
 
 
@@ -214,6 +216,6 @@ def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run) 
     ],
     indirect=True,
 )
-def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available: None, linkflap_run) -> None:
+def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available: None, linkflap_run: FixtureRun) -> None:
     """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in containers a pairwise choice."""
     assert linkflap_run.verdict == "valid", linkflap_run.why

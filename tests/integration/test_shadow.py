@@ -16,6 +16,7 @@ from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.mm2_progress import reader
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
@@ -71,7 +72,7 @@ class Writer:
             thread.join(60)
 
 
-def shadowed(deployment, **options: str) -> tuple[Mirror, Rows]:
+def shadowed(deployment: Deployment, **options: str) -> tuple[Mirror, Rows]:
     """TOPIC on A, and a shadow that is not started; (mirror, events)."""
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     replicas = min(3, len(deployment.clusters["A"].brokers))
@@ -80,7 +81,7 @@ def shadowed(deployment, **options: str) -> tuple[Mirror, Rows]:
     return make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events), events
 
 
-def headers(broker, tp: tuple[str, int], *, below: int | None = None):
+def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None):
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
@@ -92,7 +93,7 @@ SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 
 
 def assert_equal(
-    deployment,
+    deployment: Deployment,
     partitions: list[tuple[str, int]] = TOPIC_PARTITIONS,
     *,
     below: Mapping[tuple[str, int], int] | None = None,
@@ -147,7 +148,7 @@ def ends(bootstrap: str, which: str = "high", partitions: list[tuple[str, int]] 
 
 
 def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(
-    linkflap_deployment,
+    linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
@@ -188,7 +189,7 @@ def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failov
     assert kinds == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
 
 
-def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment) -> None:
+def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     writer = Writer(a)
@@ -218,7 +219,7 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     assert mirror.promotion()[TOPIC, 1] == before[TOPIC, 1]
 
 
-def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment) -> None:
+def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment: Deployment) -> None:
     mirror, _ = shadowed(linkflap_deployment)
     admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
@@ -229,7 +230,7 @@ def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployme
 @pytest.mark.linkflap(topology="A->B:3")
 @pytest.mark.nightly
 def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and_broker_do_not_stop_a_failover(
-    linkflap_deployment,
+    linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
@@ -264,7 +265,7 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rule: str) -> None:
+def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment: Deployment, rule: str) -> None:
     """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker of Y, and Y is open."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
@@ -285,7 +286,7 @@ def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rul
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
-def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment, ids: str) -> None:
+def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment: Deployment, ids: str) -> None:
     """Negative ids are none to a broker: an open transaction does not hold the last stable offset back."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
@@ -302,7 +303,7 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deploy
     assert all(producer_id < 0 for producer_id in here) == blind
 
 
-def test_followers_report_the_clients_isolation(linkflap_deployment) -> None:
+def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment) -> None:
     """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset for read_committed."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, bound="hw")
@@ -321,7 +322,7 @@ def test_followers_report_the_clients_isolation(linkflap_deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment) -> None:
+def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, clients="hidden", bound="lso", producer_ids="reset")
     writer = Writer(a)
@@ -343,7 +344,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 @pytest.mark.parametrize("epochs", ["rewrite", "keep"])
-def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment, epochs: str) -> None:
+def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment: Deployment, epochs: str) -> None:
     """Records that only the dead leader had leave B too, and what A writes in their place has another leader epoch there."""
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     admin = AdminClient(quiet(a.bootstrap))

@@ -18,6 +18,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
@@ -57,7 +58,7 @@ def error_of(mirror: Shadowed, kind: type[LinkflapError]) -> str:
     return str(seen.value)
 
 
-def topics_of(cluster) -> dict[str, str]:
+def topics_of(cluster: Cluster) -> dict[str, str]:
     """Per replica of the broker what names its topic: a topic that is made again has another id."""
     folders = cluster.brokers[1].log_dir.glob("*-*/partition.metadata")
     ours = [file for file in folders if not file.parent.name.startswith("__") and not file.parent.name.endswith("-delete")]
@@ -65,7 +66,7 @@ def topics_of(cluster) -> dict[str, str]:
 
 
 @contextmanager
-def unchanged(cluster) -> Iterator[None]:
+def unchanged(cluster: Cluster) -> Iterator[None]:
     before = topics_of(cluster)
     yield
     assert topics_of(cluster) == before
@@ -127,7 +128,7 @@ JOURNALS = {"torn": b'{"directory_id": "x", "incarn', "empty": b"", "zeros": b"\
     "content",
     [pytest.param(data, id=name, marks=() if name == "torn" else pytest.mark.nightly) for name, data in JOURNALS.items()],
 )
-def test_a_journal_that_cannot_be_read(pair: Deployment, mirror: Shadowed, content) -> None:
+def test_a_journal_that_cannot_be_read(pair: Deployment, mirror: Shadowed, content: bytes) -> None:
     mirror.folder.mkdir(parents=True, exist_ok=True)
     (mirror.folder / JOURNAL).write_bytes(content)
     with unchanged(pair.clusters["B"]):
@@ -160,6 +161,7 @@ def test_a_second_process_on_the_same_journal(pair: Deployment, mirror: Shadowed
     pid, first = mirror.pid, mirror._child
     mirror._start_process()
     second, mirror._child = mirror._child, first
+    assert second is not None
     until(lambda: not second.alive, within=120, what="the second process to end")
     assert second.poll() == SetupError.exit_code
     assert "is not free" in mirror.log.read_text()

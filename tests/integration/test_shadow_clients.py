@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import kafka
@@ -23,7 +25,7 @@ PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 def java(main: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Runs one of Kafka's own tools, as a user would."""
     light = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    command = [java_for(DEFAULT_KAFKA).path, *light, "-cp", kafka(DEFAULT_KAFKA).classpath, main, *arguments]
+    command: list[str | Path] = [java_for(DEFAULT_KAFKA).path, *light, "-cp", kafka(DEFAULT_KAFKA).classpath, main, *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=600, check=False)
 
 
@@ -42,7 +44,7 @@ def values(*sizes: int) -> list[str]:
     return sorted(str(n) * size for size in sizes for n in range(20))
 
 
-def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(linkflap_deployment) -> None:
+def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     b = up.clusters["B"].bootstrap
     make_topic(up, "A")
@@ -64,7 +66,7 @@ def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(link
 
 
 @pytest.mark.nightly
-def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment) -> None:
+def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     b = up.clusters["B"].bootstrap
     make_topic(up, "A")
@@ -82,7 +84,7 @@ def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment) -> None:
 
 
 @pytest.mark.parametrize("topology", [pytest.param("A->B", marks=pytest.mark.linkflap(topology="A->B"))])
-def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap_deployment, topology: str) -> None:
+def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap_deployment: Deployment, topology: str) -> None:
     beside_a_mirror(linkflap_deployment)
 
 
@@ -90,11 +92,11 @@ def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(linkflap
 @pytest.mark.parametrize(
     "topology", [pytest.param(t, marks=pytest.mark.linkflap(topology=t)) for t in ("A->B@3.9.2", "A->B@4.1.2:3", "A->B:3")]
 )
-def test_topics_that_are_made_beside_a_mirror_on_other_releases(linkflap_deployment, topology) -> None:
+def test_topics_that_are_made_beside_a_mirror_on_other_releases(linkflap_deployment: Deployment, topology: str) -> None:
     beside_a_mirror(linkflap_deployment)
 
 
-def beside_a_mirror(up) -> None:
+def beside_a_mirror(up: Deployment) -> None:
     """Topics of an admin's, and those of the first group, are led by real brokers, and can be written at once."""
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
@@ -118,7 +120,12 @@ def beside_a_mirror(up) -> None:
     group = Consumer(quiet(b) | {"group.id": "beside", "auto.offset.reset": "earliest"})
     group.subscribe(names)
     seen: list[str] = []
-    until(lambda: seen.extend(m.topic() for m in group.consume(100, 0.2)) or len(seen) == 20, within=60, what="a group to read")
+
+    def read() -> bool:
+        seen.extend(str(m.topic()) for m in group.consume(100, 0.2))
+        return len(seen) == 20
+
+    until(read, within=60, what="a group to read")
     group.close()
     mirror.crash()
     mirror.restart()

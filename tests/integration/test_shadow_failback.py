@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
 from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.side_by_side import side_by_side
@@ -37,7 +38,7 @@ from tests.shadow_cells import Shadowed, Sides, forgotten
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 
-def same_everywhere(deployment) -> None:
+def same_everywhere(deployment: Deployment) -> None:
     """Every live replica of every cluster has the same bytes, leader epochs apart."""
     for tp in TOPIC_PARTITIONS:
         logs = {
@@ -51,7 +52,7 @@ def same_everywhere(deployment) -> None:
         assert all(log == first for log in others), (tp, {where: log[0][-3:] for where, log in logs.items()})
 
 
-def led_by_its_own(cluster, *, replicas: int = 1) -> None:
+def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
     """Real brokers alone have every partition, and are all in sync."""
     admin = AdminClient(quiet(cluster.bootstrap))
 
@@ -67,7 +68,7 @@ def truncations(events: Rows, link: str) -> dict:
     return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
 
 
-def away(deployment, mirror: Mirror, *, dead: bool = True, first: int = 0):
+def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0):
     """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
 
     Clients have gone on at the destination when this returns. Broker `first` dies before the others.
@@ -89,7 +90,7 @@ def away(deployment, mirror: Mirror, *, dead: bool = True, first: int = 0):
     return tail
 
 
-def _in_sync(cluster, broker: int) -> bool:
+def _in_sync(cluster: Cluster, broker: int) -> bool:
     partitions = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
     return any(broker in p.isrs for p in partitions)
 
@@ -99,7 +100,7 @@ def revived(cluster, *, without: tuple[int, ...] = ()) -> None:
     ends(cluster.bootstrap)
 
 
-def test_a_round_trip(linkflap_deployment) -> None:
+def test_a_round_trip(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -133,7 +134,7 @@ def test_a_round_trip(linkflap_deployment) -> None:
     [(3, {}), (3, {"failback_point": "epoch"}), (1, {"leader_epochs": "keep", "producer_ids": "keep"})],
     ids=["offset", "epoch", "keep"],
 )
-def test_rounds_of_ping_pong(linkflap_deployment, rounds: int, options: dict[str, str]) -> None:
+def test_rounds_of_ping_pong(linkflap_deployment: Deployment, rounds: int, options: dict[str, str]) -> None:
     mirror, events = shadowed(linkflap_deployment, **options)
     mirror.start()
     for _ in range(2 * rounds):
@@ -155,7 +156,9 @@ def test_rounds_of_ping_pong(linkflap_deployment, rounds: int, options: dict[str
 
 
 @pytest.mark.nightly
-def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_that_is_killed_at_every_step_goes_on(
+    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -195,7 +198,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
 @pytest.mark.parametrize("how", ["stall", "disconnect"])
 @pytest.mark.parametrize("step", TAKING_OVER)
 def test_a_takeover_that_is_stopped_at_a_step_goes_on(
-    linkflap_deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, how: str
+    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, how: str
 ) -> None:
     """Past the end of its session: when it comes back, A has taken back what the shadow did not lead alone."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
@@ -243,7 +246,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment) -> None:
+def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -271,7 +274,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B@4.1.2")
-def test_releases_of_different_years(linkflap_deployment) -> None:
+def test_releases_of_different_years(linkflap_deployment: Deployment) -> None:
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -290,7 +293,7 @@ def test_releases_of_different_years(linkflap_deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment) -> None:
+def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment: Deployment) -> None:
     """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers lead, and clients with it."""
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
@@ -331,7 +334,7 @@ def _initialised(producer: Producer) -> bool:
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment) -> None:
+def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -359,7 +362,9 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
 
 
 @pytest.mark.nightly
-def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_truncated(linkflap_deployment) -> None:
+def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_truncated(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -386,7 +391,9 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
 
 
 @pytest.mark.nightly
-def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_again_by_epoch(linkflap_deployment) -> None:
+def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_again_by_epoch(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -413,7 +420,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment) -> None:
+def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment: Deployment) -> None:
     """A's brokers come back without the one that had all of what was mirrored, and elect one that had not; it writes on."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     admin, tp = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from linkflap.harness.mirrors.shadow.failpoints import Step
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -36,5 +37,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment,
 
 
 @pytest.mark.parametrize(("step", "how"), MATRIX)
-def test_a_failover_goes_on_from_every_step(wide: tuple[Deployment, Sides], step, how, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failover_goes_on_from_every_step(
+    wide: tuple[Deployment, Sides], step: Step, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_cell(*wide, step, how, monkeypatch)

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow
@@ -38,7 +39,9 @@ class Groups:
         until(lambda: self.offset(group) == offset, within=60, every=0.1, what=group, state=lambda: self.offset(group))
 
 
-def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(linkflap_deployment) -> None:
+def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")
@@ -80,7 +83,9 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
 
 
 @pytest.mark.nightly
-def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(linkflap_deployment) -> None:
+def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(
+    linkflap_deployment: Deployment,
+) -> None:
     """A, alive again, takes its dead reader for a member until the session ends; a failback before that would have it replay."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]

@@ -7,6 +7,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from linkflap.harness.mirrors.shadow.log.mirrored_log import WINDOW_BYTES
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
@@ -29,7 +30,7 @@ def fill(bootstrap: str, topic: str, *, codec: str, batch: int, size: int = 1000
     assert answers == [None] * count
 
 
-def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_deployment) -> None:
+def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     a = up.clusters["A"].bootstrap
     topics = {f"A.{codec}-{batch}": (codec, batch) for codec in CODECS for batch in BATCHES}
@@ -55,7 +56,7 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_d
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3")
-def test_two_hundred_partitions_of_several_topics(linkflap_deployment) -> None:
+def test_two_hundred_partitions_of_several_topics(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     topics = {f"A.wide{n}": 50 for n in range(4)}
     for topic, partitions in topics.items():
@@ -80,7 +81,7 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3")
-def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment) -> None:
+def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
     make_topic(up, "A")
@@ -90,7 +91,11 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     admin = AdminClient(quiet(a.bootstrap))
     admin.create_partitions([NewPartitions(TOPIC, 6)])[TOPIC].result(30)
     for number in range(6):
-        until(lambda n=number: isinstance(own_write(a.bootstrap, TOPIC, n), int), within=120, what=f"partition {number} of A")
+
+        def written(n: int = number) -> bool:
+            return isinstance(own_write(a.bootstrap, TOPIC, n), int)
+
+        until(written, within=120, what=f"partition {number} of A")
     drained(mirror)
     topic_partitions = [(TOPIC, number) for number in range(6)]
     assert_equal(up, "A", "B", topic_partitions)
@@ -110,13 +115,15 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     assert_equal(up, "A", "B", topic_partitions)
 
 
-def _has(broker, topic_partitions: list[tuple[str, int]]) -> bool:
+def _has(broker: Broker, topic_partitions: list[tuple[str, int]]) -> bool:
     return all(any((broker.log_dir / f"{topic}-{number}").glob("*.log")) for topic, number in topic_partitions) and all(
         headers(broker, tp)["base_offset"] for tp in topic_partitions
     )
 
 
-def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(linkflap_deployment) -> None:
+def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     writer = Writer(up.clusters["A"].bootstrap)

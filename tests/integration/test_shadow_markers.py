@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
@@ -24,13 +25,13 @@ def begun(bootstrap: str, name: str, partitions: range) -> Producer:
     return producer
 
 
-def aborts(broker, tp: tuple[str, int], above: int) -> list[int]:
+def aborts(broker: Broker, tp: tuple[str, int], above: int) -> list[int]:
     found = headers(broker, tp, above=above)
     return [offset for offset, control in zip(found["base_offset"], found["control"], strict=True) if control == 0]
 
 
 def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_did_not_live_to_write_it_down(
-    linkflap_deployment,
+    linkflap_deployment: Deployment,
 ) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
 from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
-from linkflap.harness.model.protocols import Broker
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadow_cells import TOPIC, Shadowed, shadow
@@ -37,7 +37,7 @@ def drawn(broker: Broker) -> int:
     return asyncio.run(draw())
 
 
-def producer(deployment, cluster: str, **settings: str) -> Producer:
+def producer(deployment: Deployment, cluster: str, **settings: str) -> Producer:
     config = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": 60_000}
     return Producer(quiet(deployment.clusters[cluster].bootstrap) | config | settings)
 
@@ -50,7 +50,7 @@ def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
     return answers[0]
 
 
-def mirrored_ids(deployment, count: int) -> set[int]:
+def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
     """Has so many producers write one record each to A's topic; their ids."""
     for _ in range(count):
         write(producer(deployment, "A"))
@@ -62,7 +62,7 @@ def all_drained(mirror: Shadowed, brokers) -> None:
 
 
 @pytest.mark.linkflap(topology="A->B:3")
-def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment) -> None:
+def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment: Deployment) -> None:
     """Its block was of ids that the source handed out as well; brokers wait for their channel to it for half a minute."""
     b = linkflap_deployment.clusters["B"]
     still = b.brokers[active_controller(b)]
@@ -88,7 +88,7 @@ def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment)
 
 @pytest.mark.linkflap(topology="A->B:3")
 def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it_is_started_anew(
-    linkflap_deployment, monkeypatch: pytest.MonkeyPatch
+    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Going on as it was, it hands out what was mirrored: that is left of the danger, and docs/shadow.md says so."""
     b = linkflap_deployment.clusters["B"]
@@ -119,7 +119,7 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(linkflap_deployment) -> None:
+def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(linkflap_deployment: Deployment) -> None:
     """B takes their first records for repeats of A's, and says yes: also to a transaction, whose record does not exist."""
     make_topic(linkflap_deployment, "B", OWN)
     older = [producer(linkflap_deployment, "B") for _ in range(3)]
@@ -146,7 +146,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     assert [value for value in read(linkflap_deployment, at + 1) if not value.startswith(b"own")] == [b"kept"]
 
 
-def read(deployment, end: int) -> list[bytes]:
+def read(deployment: Deployment, end: int) -> list[bytes]:
     """Values that a read_committed reader of B gets up to there."""
     settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True}
     consumer = Consumer(quiet(deployment.clusters["B"].bootstrap) | settings)

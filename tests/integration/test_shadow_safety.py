@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
@@ -56,7 +57,7 @@ def mirror(wide: Deployment, request: pytest.FixtureRequest) -> Iterator[Shadowe
                 broker.start()
 
 
-def mirroring(wide, mirror: Shadowed) -> tuple[int, dict]:
+def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict]:
     """Traffic on A that is on B: (markers due, where A ends)."""
     traffic = Traffic(wide.clusters["A"].bootstrap)
     traffic.write()
@@ -309,7 +310,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored | gone)
 
 
-def pending(cluster) -> list[str]:
+def pending(cluster: Cluster) -> list[str]:
     """Topics that are being reassigned (KIP-455)."""
     m = messages.request("list_partition_reassignments", 0)
 
@@ -324,7 +325,7 @@ def pending(cluster) -> list[str]:
     return asyncio.run(ask())
 
 
-def grow(wide) -> None:
+def grow(wide: Deployment) -> None:
     """A third partition on A, with one record."""
     a = wide.clusters["A"].bootstrap
     admin = AdminClient(quiet(a))

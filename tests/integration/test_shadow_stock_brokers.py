@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
@@ -33,7 +34,7 @@ class Idempotent:
         return answers[0]
 
 
-def producer_states(deployment, cluster: str) -> dict[int, int]:
+def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
     """Producer id -> last sequence, as the broker that leads the partition has them (KIP-664)."""
 
     async def ask() -> dict[int, int]:
@@ -55,13 +56,13 @@ def expire_producers(bootstrap: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def leader(deployment, cluster: str) -> int:
+def leader(deployment: Deployment, cluster: str) -> int:
     found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(TOPIC, timeout=60)
     return found.topics[TOPIC].partitions[0].leader
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(linkflap_deployment) -> None:
+def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")
@@ -87,7 +88,9 @@ def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoch_cures_it(linkflap_deployment) -> None:
+def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoch_cures_it(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
@@ -119,7 +122,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(linkflap_deployment) -> None:
+def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B", leader_epochs="keep")
@@ -138,7 +141,7 @@ def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destinati
 
 
 @pytest.mark.linkflap(topology="A->B->C")
-def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment) -> None:
+def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment: Deployment) -> None:
     """RS12: what complement protects B from, C meets again."""
     up = linkflap_deployment
     make_topic(up, "A")

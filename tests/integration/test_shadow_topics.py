@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.admin import (
@@ -17,8 +18,10 @@ from confluent_kafka.admin import (
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
+from tests.events import Rows
 from tests.shadow_cells import Shadowed
 from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
 
@@ -32,11 +35,11 @@ AT_HOME = {
 }
 
 
-def admin_of(deployment, cluster: str) -> AdminClient:
+def admin_of(deployment: Deployment, cluster: str) -> AdminClient:
     return AdminClient(quiet(deployment.clusters[cluster].bootstrap))
 
 
-def configs_of(deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
+def configs_of(deployment: Deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
     """What was set on the topic itself."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = admin_of(deployment, cluster)  # a client that is let go of takes its answers with it
@@ -44,14 +47,16 @@ def configs_of(deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
     return {name: entry.value for name, entry in found.items() if int(entry.source) == 1}
 
 
-def write_to(deployment, topic: str, wanted: int) -> None:
+def write_to(deployment: Deployment, topic: str, wanted: int) -> None:
     for _ in range(wanted):
         assert isinstance(own_write(deployment.clusters["A"].bootstrap, topic), int)
 
 
 @pytest.mark.linkflap(topology="A->B")
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
-def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(linkflap_deployment, again: bool) -> None:
+def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
+    linkflap_deployment: Deployment, again: bool
+) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     for topic in (TOPIC, OTHER):
@@ -80,9 +85,9 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
         assert configs_of(up, "B")["retention.ms"] == "123456"
     mirror.stop()
     assert mirror.promotion() == {(TOPIC, 0): 0, (OTHER, 0): 6}
-    (event,) = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    (event,) = [data for kind, _, data in cast(Rows, mirror._recorder) if kind == "topic-given-up"]
     assert event["topic"] == TOPIC
-    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in event["reason"]
+    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in str(event["reason"])
     assert_equal(up, "A", "B", [(OTHER, 0)])
     assert own_write(b, OTHER) == 6
     if again:
@@ -97,16 +102,16 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
 def given_up(mirror: ShadowMirror) -> dict[str, str]:
     """What the run's events say of topics that were given up; asking for the lag reports them."""
     mirror.lag()
-    return {data["topic"]: data["reason"] for kind, _, data in mirror._recorder if kind == "topic-given-up"}
+    return {str(data["topic"]): str(data["reason"]) for kind, _, data in cast(Rows, mirror._recorder) if kind == "topic-given-up"}
 
 
-def grow(deployment, wanted: int) -> None:
+def grow(deployment: Deployment, wanted: int) -> None:
     admin = admin_of(deployment, "A")
     admin.create_partitions([NewPartitions(TOPIC, wanted)])[TOPIC].result(30)
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment) -> None:
+def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment: Deployment) -> None:
     """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and A.o.ther for one name."""
     up = linkflap_deployment
     refused, near = "A.o.ther", "A.o_ther"
@@ -146,13 +151,14 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deploymen
 
 @pytest.mark.linkflap(topology="A->B")
 def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made(
-    linkflap_deployment, monkeypatch: pytest.MonkeyPatch
+    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = linkflap_deployment
     make_topic(up, "A", partitions=1)
     write_to(up, TOPIC, 3)
     mirror = shadow(up, "A->B")
     mirror.__class__ = Shadowed  # one that tells its step
+    assert isinstance(mirror, Shadowed)
     mirror.start()
     drained(mirror)
     mirror.crash()
@@ -177,7 +183,7 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B")
-def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment) -> None:
+def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment: Deployment) -> None:
     """Before the start and afterwards: releases from 4.0 on have no message.timestamp.difference.max.ms."""
     up, legacy = linkflap_deployment, {"message_timestamp_difference_max_ms": 1_000_000, "segment_ms": 7_200_000}
     for topic in (TOPIC, OTHER):
@@ -192,14 +198,18 @@ def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkfl
     assert given_up(mirror) == {}
     drained(mirror)
     mirror.stop()
-    (event,) = [data for kind, _, data in mirror._recorder if kind == "mirror-stopped"]
-    unknown = {name: topic["unknown_configs"] for name, topic in event["topics"].items() if topic["unknown_configs"]}
+    (event,) = [data for kind, _, data in cast(Rows, mirror._recorder) if kind == "mirror-stopped"]
+    unknown = {
+        name: topic["unknown_configs"]
+        for name, topic in cast(dict[str, Any], event["topics"]).items()
+        if topic["unknown_configs"]
+    }
     assert unknown == {topic: ["message.timestamp.difference.max.ms"] for topic in (OTHER, "A.later")}
     assert configs_of(up, "B", OTHER) == configs_of(up, "B", "A.later") == {"segment.ms": "7200000"}
 
 
 @pytest.mark.linkflap(topology="A->B->C")
-def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment) -> None:
+def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment: Deployment) -> None:
     """B is a mirror still when C is promoted, and has the configs that a mirrored topic must have."""
     up = linkflap_deployment
     make_topic(up, "A", partitions=1, **{name.replace(".", "_"): value for name, value in AT_HOME.items()})
@@ -221,7 +231,11 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
     wanted |= {"retention.ms": "3600000", "max.compaction.lag.ms": "99000"}
     assert configs_of(up, "A") == wanted
     for mirror in (first, second):
-        until(lambda m=mirror: m.notes().topics[TOPIC].configs == wanted, within=60, every=0.2, what="configs to be taken in")
+
+        def taken_in(m: ShadowMirror = mirror) -> bool:
+            return m.notes().topics[TOPIC].configs == wanted
+
+        until(taken_in, within=60, every=0.2, what="configs to be taken in")
     for cluster in "BC":
         there = configs_of(up, cluster)
         assert (there["retention.ms"], there["cleanup.policy"], there["max.compaction.lag.ms"]) == ("-1", "delete", "99000")
@@ -235,7 +249,9 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_its_own_number(linkflap_deployment) -> None:
+def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_its_own_number(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     make_topic(up, "A", partitions=1, min_insync_replicas=2)
     write_to(up, TOPIC, 2)

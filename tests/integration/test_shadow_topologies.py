@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import cast
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -10,9 +11,12 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
+from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.wire.offsets import quiet
+from tests.events import Rows
 from tests.shadows import (
     SAME,
     TOPIC,
@@ -32,7 +36,7 @@ from tests.shadows import (
 pytestmark = pytest.mark.integration
 
 
-def chain(deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirror]:
+def chain(deployment: Deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirror]:
     """Topic, writer on A, and both mirrors of A->B->C, started."""
     make_topic(deployment, "A")
     writer = Writer(deployment.clusters["A"].bootstrap)
@@ -43,7 +47,7 @@ def chain(deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirro
 
 
 @pytest.mark.linkflap(topology="A->B:3->C")
-def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(linkflap_deployment) -> None:
+def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(linkflap_deployment: Deployment) -> None:
     up = linkflap_deployment
     writer, first, second = chain(up)
     with writer.writing():
@@ -82,7 +86,7 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
-def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment) -> None:
+def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Deployment) -> None:
     """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at Y's."""
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
@@ -112,7 +116,7 @@ def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment) -> N
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3->C")
-def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment) -> None:
+def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deployment) -> None:
     """Everything above what the survivors have is lost on B, and so it is on C."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
@@ -125,8 +129,12 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment) -> Non
     writer.write(5)  # one broker of B lives, without a controller, and goes on following
     there = ends(up, "A")
     lone, end = up.clusters["C"].brokers[1], b.brokers[1]
-    for broker in (end, lone):
-        until(lambda n=broker: _ends(n) == there, within=60, every=0.2, what="the lone broker and C to have all")
+    for one in (end, lone):
+
+        def level(n: Broker = one) -> bool:
+            return _ends(n) == there
+
+        until(level, within=60, every=0.2, what="the lone broker and C to have all")
     a.brokers[1].kill()
     b.brokers[1].kill()
     side_by_side(b.brokers[broker].start for broker in (2, 3))  # neither is ready without the other
@@ -141,14 +149,14 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment) -> Non
         assert [headers(lone, tp)[name] for name in SAME] == [wanted[name] for name in SAME]
 
 
-def _ends(broker) -> dict[tuple[str, int], int]:
+def _ends(broker: Broker) -> dict[tuple[str, int], int]:
     return {tp: max(headers(broker, tp)["last_offset"], default=-1) + 1 for tp in TOPIC_PARTITIONS}
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("bound", ["hw", "lso"])
 @pytest.mark.linkflap(topology="A->B->C")
-def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, bound: str) -> None:
+def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment: Deployment, bound: str) -> None:
     """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read all the same."""
     up = linkflap_deployment
     writer, first, second = chain(up, clients="hidden", bound=bound)
@@ -165,7 +173,7 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, boun
         assert _ends(up.clusters[cluster].brokers[1]) == there
         assert_equal(up, "A", cluster)
     second.stop()
-    assert [data["drained"] for kind, _, data in second._recorder if kind == "mirror-stopped"] == [True]
+    assert [data["drained"] for kind, _, data in cast(Rows, second._recorder) if kind == "mirror-stopped"] == [True]
     assert second.promotion() == there == ends(up, "C")
     assert own_write(up.clusters["C"].bootstrap) == there[TOPIC, 0]
     writer.write(3)
@@ -179,7 +187,7 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment, boun
 
 @pytest.mark.linkflap(topology="A->B->C->A")
 @pytest.mark.nightly
-def test_a_ring_under_one_topic_is_refused(linkflap_deployment) -> None:
+def test_a_ring_under_one_topic_is_refused(linkflap_deployment: Deployment) -> None:
     """Topics have a home and never come back to it; a topic of that name on every cluster would be mirrored into itself."""
     up = linkflap_deployment
     for cluster in "ABC":
@@ -198,6 +206,6 @@ def test_a_ring_under_one_topic_is_refused(linkflap_deployment) -> None:
         for topology in ("A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A->B:3->C")
     ],
 )
-def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run, topology) -> None:
+def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run: FixtureRun, topology: str) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
     assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")["examined"]

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import pytest
 
+from linkflap.harness.model.protocols import Deployment
 from tests.shadows import Writer, all_end, assert_equal, drained, ends, make_topic, own_write, shadow, stray
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
-def mirrored(deployment) -> None:
+def mirrored(deployment: Deployment) -> None:
     """Mirrors through a kill and a failover along the first link; what was open is aborted on B, and B is written to."""
     make_topic(deployment, "A")
     writer = Writer(deployment.clusters["A"].bootstrap)
@@ -56,5 +57,5 @@ def mirrored(deployment) -> None:
         )
     ],
 )
-def test_releases_mirror_each_other(linkflap_deployment, topology) -> None:
+def test_releases_mirror_each_other(linkflap_deployment: Deployment, topology: str) -> None:
     mirrored(linkflap_deployment)

@@ -27,7 +27,9 @@ def clients_of(pid: int) -> Iterator[psutil.Process]:
     """The processes below `pid` in which clients of workloads run."""
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):
-            if CLIENTS in process.cmdline() and CLIENTS in process.parent().cmdline():  # not the one that they are forked from
+            if (
+                CLIENTS in process.cmdline() and (parent := process.parent()) is not None and CLIENTS in parent.cmdline()
+            ):  # not the one that they are forked from
                 yield process
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark
@@ -103,7 +104,7 @@ def master(elsewhere: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory):
+def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """What the driver answered: of equal logs, of logs that differ, of a path that means another thing to each process, and of
     the equal logs again, when an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
@@ -143,7 +144,7 @@ def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactor
     return root, json.loads(done.stdout.splitlines()[-1])
 
 
-def test_executors_elsewhere_read_and_judge(judged, elsewhere: Path) -> None:
+def test_executors_elsewhere_read_and_judge(judged: tuple[Path, dict[str, Any]], elsewhere: Path) -> None:
     root, answers = judged
     equal = answers["answers"][0]
     assert (equal["error"], equal["code"]) == ("", errors.VALID), equal
@@ -155,7 +156,7 @@ def test_executors_elsewhere_read_and_judge(judged, elsewhere: Path) -> None:
     assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 
-def test_what_was_found_is_in_parquet_too(judged) -> None:
+def test_what_was_found_is_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -> None:
     root, answers = judged
     assert answers["answers"][1]["code"] == errors.INVALID
     found = pq.read_table(root / "other" / "findings.parquet").to_pylist()
@@ -169,7 +170,7 @@ def test_what_was_found_is_in_parquet_too(judged) -> None:
     assert counted == 18
 
 
-def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere: Path) -> None:
+def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged: tuple[Path, dict[str, Any]], elsewhere: Path) -> None:
     _, answers = judged
     unseen = answers["answers"][2]
     assert unseen["exit"] == errors.FAILED, unseen
@@ -178,7 +179,7 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere: 
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
 
 
-def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged) -> None:
+def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged: tuple[Path, dict[str, Any]]) -> None:
     root, answers = judged
     assert (root / "killed").exists()
     again = answers["answers"][3]

@@ -15,6 +15,7 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model import errors
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify import verify
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Finding
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verify import VERDICT_FILE
@@ -76,7 +77,7 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
 ) -> None:
     run = write_run(tmp_path / "run")
     check = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=greedy)
-    monkeypatch.setattr(verify, "REGISTRY", {**verify.REGISTRY, "duplicate": check})
+    monkeypatch.setattr(verify, "REGISTRY", {**REGISTRY, "duplicate": check})
     seen = []
     (judgement,) = verify.verify([run], spark=spark, tell=lambda *done: seen.append(done))
     assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.shadows import TOPIC, make_topic
@@ -25,7 +27,7 @@ from tests.shadows import TOPIC, make_topic
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly, pytest.mark.xdist_group("spark")]
 
 
-def judged(bootstrap: str, out: Path) -> tuple[int, dict]:
+def judged(bootstrap: str, out: Path) -> tuple[int, dict[str, Any]]:
     """Exit code and document of the command."""
     arguments = ["verify", "--bootstrap", f"A={bootstrap}", "--topics", r"A\.records", "--out", str(out), "--json"]
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
@@ -40,14 +42,16 @@ def bounds(bootstrap: str) -> tuple[int, int]:
     return stable.get((TOPIC, 0), -1), high.get((TOPIC, 0), -1)
 
 
-def restarted(broker, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+def restarted(broker: Broker, *, meanwhile: Callable[[], None] = lambda: None) -> None:
     broker.stop()
     meanwhile()
     broker.start()
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_broker_whose_producer_state_forgot_a_marker(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_broker_whose_producer_state_forgot_a_marker(
+    linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession
+) -> None:
     cluster = linkflap_deployment.clusters["A"]
     (broker,) = cluster.brokers.values()
     make_topic(linkflap_deployment, "A", partitions=1)

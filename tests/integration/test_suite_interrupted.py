@@ -78,7 +78,8 @@ def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], boo
 
 
 def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
-    root, before = tmp_path / "suite", ({}, {})
+    root = tmp_path / "suite"
+    before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
     for phase in (recording, judging, shrinking, writing):
         with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)
@@ -130,7 +131,7 @@ def fill(folder: Path) -> Path:
 
 @pytest.mark.parametrize("phase", [recording, judging, shrinking])
 def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when_there_is_room(
-    tmp_path: Path, env: dict[str, str], disk, phase: Callable[[Path, Running], bool]
+    tmp_path: Path, env: dict[str, str], disk: Path, phase: Callable[[Path, Running], bool]
 ) -> None:
     root = disk / "suite"
     with closing(start([*SUITE[:-1], str(root)], env=env, cwd=tmp_path)) as running:

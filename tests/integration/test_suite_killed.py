@@ -53,7 +53,7 @@ def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
     return {result.number: result for result in folder.results}, scenarios
 
 
-def assert_kept(before, after: tuple[dict[int, Result], dict[int, str]]) -> None:
+def assert_kept(before: tuple[dict[int, Result], dict[int, str]], after: tuple[dict[int, Result], dict[int, str]]) -> None:
     """No verdict lost or changed, and every run that was decided on is what it was."""
     for earlier, later in zip(before, after, strict=True):
         assert {number: later.get(number) for number in earlier} == earlier
@@ -76,7 +76,8 @@ def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
 
 
 def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
-    dice, before = random.Random(14), ({}, {})
+    dice = random.Random(14)
+    before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
     for number in range(KILLS):
         began = time.monotonic()
         with closing(begin(tmp_path, env)) as running:
@@ -109,7 +110,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     mounts.unmount(folder)
 
 
-def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path: Path, env: dict[str, str], small) -> None:
+def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path: Path, env: dict[str, str], small: Path) -> None:
     ended = linkflap(*SUITE, "--out", str(small / "suite"), env=env, cwd=tmp_path)
     assert ended.returncode == 254, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]

@@ -21,9 +21,10 @@ from linkflap.harness.model import errors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.verify import VERDICT_FILE, verify
+from linkflap.spark_verify.verdict.judge import Judgement
+from linkflap.spark_verify.verify import VERDICT_FILE, Judgement, verify
 from tests import mutations
-from tests.kafka_log import batches_in
+from tests.kafka_log import batches_in, field_of
 from tests.mutations import TOPIC, Copy
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -100,7 +101,7 @@ def the_middle_segment_missing(run: Copy) -> Torn:
         batches = batches_in(path)
         third = len(batches) // 3
         for part in (batches[:third], batches[third : 2 * third], batches[2 * third :]):
-            base = mutations.field_of(part[0][1], "base_offset")
+            base = field_of(part[0][1], "base_offset")
             (path.parent / f"{base:020}.log").write_bytes(b"".join(data for _, data in part))
     run.seal()
     gone = [sorted(path.parent.glob("*.log"))[1] for path in run.replicas("B", 0)[::3]]
@@ -208,7 +209,7 @@ TEARS = {
 
 
 @pytest.fixture(scope="module")
-def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession):
+def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, tuple[Judgement, Torn]]:
     """name -> (judgement, what is wrong), of all copies in one job."""
     folder = tmp_path_factory.mktemp("torn")
     expected = {name: how(mutations.copy(recorded, folder / name)) for name, how in TEARS.items()}
@@ -217,7 +218,7 @@ def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkS
 
 
 @pytest.mark.parametrize("name", TEARS)
-def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name: str) -> None:
+def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn: dict[str, tuple[Judgement, Torn]], name: str) -> None:
     judgement, expected = torn[name]
     found = [(a.check, a.kind, a.offset) for a in judgement.anomalies if not a.allowed]
     assert judgement.verdict is expected.verdict, (found, judgement.document["reason"])
@@ -226,20 +227,20 @@ def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name
     assert written["verdict"] == expected.verdict
 
 
-def test_what_is_damaged_is_said_in_the_runs_own_check(torn) -> None:
+def test_what_is_damaged_is_said_in_the_runs_own_check(torn: dict[str, tuple[Judgement, Torn]]) -> None:
     for judgement, _ in torn.values():
         recording = next(check for check in judgement.checks if check.name == "recording")
         assert recording.verdict is Verdict.UNKNOWN, judgement.folder
 
 
-def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn) -> None:
+def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn: dict[str, tuple[Judgement, Torn]]) -> None:
     for judgement, _ in torn.values():
         for check in judgement.checks:
             if check.verdict is Verdict.VALID and not sum(check.examined.values()):
                 assert check.reason, (judgement.folder, check)
 
 
-def test_the_command_prints_one_document_and_exits_with_unknown(torn) -> None:
+def test_the_command_prints_one_document_and_exits_with_unknown(torn: dict[str, tuple[Judgement, Torn]]) -> None:
     judgement, expected = torn["half_a_line"]
     done = CliRunner().invoke(linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False)
     assert done.return_value == errors.UNKNOWN, done.output

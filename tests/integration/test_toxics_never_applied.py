@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
 ) -> None:
     add_toxic = ToxiproxyLink.add_toxic
 
-    def only_probes(link, *given: object, owner: str = "", **named: object) -> None:
+    def only_probes(link: ToxiproxyLink, *given: Any, owner: str = "", **named: Any) -> None:
         if owner == proof.OWNER:  # without those the link would not even be taken for one
             add_toxic(link, *given, owner=owner, **named)
 

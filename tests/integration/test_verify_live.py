@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from linkflap.harness.capture.live.record import LiveAsked, record
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
@@ -28,29 +30,29 @@ from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Writer, all_end, draine
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def invoked(bootstrap: dict[str, str], out, *more: str) -> Result:
+def invoked(bootstrap: dict[str, str], out: Path, *more: str) -> Result:
     where = [t for name, address in bootstrap.items() for t in ("--bootstrap", f"{name}={address}")]
     arguments = ["verify", *where, "--link", "A->B", "--topics", r"A\.records", "--out", str(out), "--json", *more]
     return CliRunner().invoke(linkflap, arguments, standalone_mode=False)
 
 
-def verified(bootstrap: dict[str, str], out: Path, *more: str) -> tuple[int, dict]:
+def verified(bootstrap: dict[str, str], out: Path, *more: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of the command."""
     result = invoked(bootstrap, out, *more)
     assert result.exception is None, result.output
     return result.return_value, json.loads(result.stdout)
 
 
-def checks(document: dict) -> dict[str, dict]:
+def checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in document["checks"]}
 
 
-def plain(deployment) -> dict[str, str]:
+def plain(deployment: Deployment) -> dict[str, str]:
     return {name: deployment.clusters[name].bootstrap for name in "AB"}
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     mirror = shadow(deployment, "A->B")
@@ -67,7 +69,7 @@ def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path: Path, spark: SparkSession) -> None:
+def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     make_topic(deployment, "A", "secret", 1)
@@ -96,7 +98,7 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path
     diverged(deployment, bootstrap, entered, tmp_path)
 
 
-def refused_for_what_is_wrong(deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path) -> None:
+def refused_for_what_is_wrong(deployment: Deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path) -> None:
     """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not there."""
 
     def said(
@@ -123,14 +125,14 @@ def refused_for_what_is_wrong(deployment, bootstrap: dict[str, str], made: Certi
 
 
 class Quiet:
-    def phase(self, name) -> None:
+    def phase(self, name: str) -> None:
         pass
 
-    def note(self, text) -> None:
+    def note(self, text: str) -> None:
         pass
 
 
-def gone_half_way(deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path) -> None:
+def gone_half_way(deployment: Deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path) -> None:
     """A's broker dies while its second portion waits for its turn: what was read is compared, and the verdict is unknown."""
     out = tmp_path / "gone"
     (broker,) = deployment.clusters["A"].brokers.values()
@@ -168,7 +170,7 @@ def gone_half_way(deployment, bootstrap: dict[str, str], credentials: Path, tmp_
     assert by_name["byte-equality"].examined["B/mirrored"] > 0
 
 
-def diverged(deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path) -> None:
+def diverged(deployment: Deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path) -> None:
     """Both write on by themselves: invalid, until somebody says that B was promoted."""
     (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
@@ -183,14 +185,14 @@ def diverged(deployment, bootstrap: dict[str, str], entered: list[str], tmp_path
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path: Path) -> None:
+def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_path: Path) -> None:
     """The leader of what is being read dies: another has the same bytes."""
     deployment = linkflap_deployment
     make_topic(deployment, "A", min_insync_replicas=2)
     cluster = deployment.clusters["A"]
     Writer(cluster.bootstrap).write(12, size=1000)
     out = tmp_path / "fetched"
-    lines = []
+    lines: list[str] = []
 
     def kill() -> None:
         until(lambda: lines or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion")

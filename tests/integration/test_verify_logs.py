@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from linkflap.harness.capture.folders import record
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from tests.copied_logs import BAD, KIP_1279, asked, judged_again, sound
 
@@ -20,7 +21,7 @@ MOMENTS = ("1-before-stop", "2-after-stop", "3-diverged", "4-after-failback", "5
 
 
 @pytest.fixture(scope="module")
-def judgements(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory):
+def judgements(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
     """By name: every moment in the direction of the mirror, one against it, and a run for each kind of bad file."""
     root = tmp_path_factory.mktemp("logs")
     wanted = {m: asked({n: KIP_1279 / m / n for n in "AB"}, "A->B", "B->A") for m in MOMENTS}
@@ -43,7 +44,9 @@ SPLIT = {("outcome-split", 0, 21), ("outcome-split", 1, 8)}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_moment_of_a_sound_mirror_is_valid_but_where_one_transaction_has_two_outcomes(judgements, moment: str) -> None:
+def test_a_moment_of_a_sound_mirror_is_valid_but_where_one_transaction_has_two_outcomes(
+    judgements: dict[str, Judgement], moment: str
+) -> None:
     judgement = judgements[moment]
     found = {(a.kind, a.partition, a.offset) for a in judgement.anomalies}
     assert found == (SPLIT if moment == "3-diverged" else set())
@@ -52,13 +55,13 @@ def test_a_moment_of_a_sound_mirror_is_valid_but_where_one_transaction_has_two_o
     assert json.loads((judgement.folder / "verdict.json").read_bytes())["verdict"] == expected.value
 
 
-def test_diverged_logs_are_invalid_where_they_part(judgements) -> None:
+def test_diverged_logs_are_invalid_where_they_part(judgements: dict[str, Judgement]) -> None:
     found = {(a.kind, a.partition, a.offset) for a in judgements["against"].anomalies}
     assert found == {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8), *SPLIT}
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_files_are_named_and_never_valid(judgements, what: str) -> None:
+def test_bad_files_are_named_and_never_valid(judgements: dict[str, Judgement], what: str) -> None:
     judgement = judgements[what]
     assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
     reason = next(c.reason for c in judgement.checks if c.name == "recording")
@@ -67,7 +70,7 @@ def test_bad_files_are_named_and_never_valid(judgements, what: str) -> None:
     assert next(c for c in judgement.checks if c.name == "byte-equality").examined["B/mirrored"] >= 6
 
 
-def test_spark_says_what_the_kernels_say(judgements) -> None:
+def test_spark_says_what_the_kernels_say(judgements: dict[str, Judgement]) -> None:
     for name, judgement in judgements.items():
         assert judged_again(judgement.folder).document == judgement.document, name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 
@@ -13,7 +14,7 @@ TOPIC_PARTITION = ("t", 0)
 
 
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment) -> None:
+def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment: Deployment) -> None:
     cluster = linkflap_deployment.clusters["A"]
     kept, other = (AdminClient(quiet(cluster.bootstrap)) for _ in range(2))
     kept.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2, 3]])])["t"].result(60)

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from linkflap.harness.capture.watermarks import WatermarkSampler
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.payload import process_of, uid_in
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
@@ -444,7 +445,7 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     assert seen in (set(), uids_of(invoked[committing.expected or 0])), "all or nothing"
     assert_a_successor_is_another_process_of_the_same_name(operations, polls)
     assert {p.isolation for p in polls if p.kind == "drained"} == {"read_committed", "read_uncommitted"}
-    assert {e.signal for e in reader.events()[0] if e.kind == "client-died"} == {"SIGKILL", "SIGABRT"}
+    assert {e.signal for e in reader.events()[0] if isinstance(e, ClientDied)} == {"SIGKILL", "SIGABRT"}
 
 
 def assert_a_successor_is_another_process_of_the_same_name(operations: list[Operation], polls: list[Poll]) -> None:
