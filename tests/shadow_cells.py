@@ -78,6 +78,7 @@ class Shadowed(ShadowMirror):
 
     sides: Sides | None = None
     override: Callable[[], Config] | None = None
+    kept_open: Traffic | None = None
 
     def _config(self) -> Config:
         if self.override is not None:

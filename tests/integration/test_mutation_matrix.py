@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ def wrong(mutation: Mutation, judgement: Judgement) -> list[str]:
     ]
 
 
-HONESTLY_OPEN = (
+HONESTLY_OPEN: tuple[tuple[str, str, dict[str, object]], ...] = (
     (
         "order-equality",
         r"\d+ mirrored records are not in the log of [AB], whose start was deleted",
@@ -140,7 +141,7 @@ def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged: di
 def test_every_anomaly_has_the_sentence_of_its_kind(judged: dict[str | int, Judgement], name: str) -> None:
     """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
     found = set()
-    for row in judged[name].document["anomalies"]:
+    for row in cast(list[dict[str, Any]], judged[name].document["anomalies"]):
         kind, at = kind_of(row["check"], row["kind"], REGISTRY), f"{row['cluster']} {row['topic']}-{row['partition']}"
         if kind is not None and kind.sentence and row["sentence"].startswith((f"{at}:", f"{at} @")):
             found.add(f"{row['check']}/{row['kind']}: {row['sentence']}")

@@ -114,8 +114,10 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
         said["test_run"]["linkflap-run"],
         cases["test_run"].find("failure"),
     )
-    assert again is not None and again.startswith("pytest ")
-    assert folder is not None and folder.endswith("test_run.run")
+    assert again is not None
+    assert again.startswith("pytest ")
+    assert folder is not None
+    assert folder.endswith("test_run.run")
     assert failure is not None
     assert "run again: pytest" in str(failure.get("message"))
     done.stdout.re_match_lines(

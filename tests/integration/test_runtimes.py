@@ -94,7 +94,8 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair: tuple[Deployme
     assert link.round_trip(within=60) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
     slow = link.round_trip(within=120)
-    assert slow is not None and slow > 1.8
+    assert slow is not None
+    assert slow > 1.8
     link.cut(owner="two")
     assert link.round_trip(within=2) is None
     link.restore(owner="two")
@@ -115,7 +116,8 @@ def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tm
     pid, address = broker.pid, broker.client_address
     broker.kill()
     assert broker.state == "stopped"
-    assert pid is not None and not psutil.pid_exists(pid)
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
     assert list(broker.log_dir.glob("kept-0/*.log")), "the log must be readable when the broker is dead"
     copy_segments(broker.log_dir / "kept-0", tmp_path / "kept-0")
     assert sum(path.stat().st_size for path in (tmp_path / "kept-0").glob("*.log"))

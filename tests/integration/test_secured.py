@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -52,7 +53,7 @@ def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError
         message = until(lambda: consumer.poll(0.5), within=WITHIN, what="a record, or a refusal")
         return message.error()
     except KafkaException as error:
-        return error.args[0]
+        return cast(KafkaError, error.args[0])
     finally:
         consumer.close()
 
@@ -139,8 +140,8 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, cl
         # The second time on connections that the first one's heal has ended.
         for stalled in ("responses", "requests"):
             with world.fault("link-half-open", "A->B", stalled=stalled) as window:
-                assert window.bite.measured["took_effect_before"]
-                assert window.bite.measured["requests_take_effect"] is (stalled == "responses")
+                assert cast(dict[str, object], window.bite.measured)["took_effect_before"]
+                assert cast(dict[str, object], window.bite.measured)["requests_take_effect"] is (stalled == "responses")
         passwords = {world.entry("A", principal).password for principal in PRINCIPALS}
         private = Path(client.file).parent.parent
         assert private.is_dir()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.mm2_progress import reader
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 from tests.events import Rows
 from tests.events import Rows as Events
 from tests.shadows import answered
@@ -72,16 +74,17 @@ class Writer:
             thread.join(60)
 
 
-def shadowed(deployment: Deployment, **options: str) -> tuple[Mirror, Rows]:
+def shadowed(deployment: Deployment, **options: str) -> tuple[ShadowMirror, Rows]:
     """TOPIC on A, and a shadow that is not started; (mirror, events)."""
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     replicas = min(3, len(deployment.clusters["A"].brokers))
     admin.create_topics([NewTopic(TOPIC, 2, replicas)])[TOPIC].result(60)
     events = Events()
-    return make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events), events
+    mirror = make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events)
+    return cast(ShadowMirror, mirror), events
 
 
-def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None):
+def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None) -> dict[str, list[int]]:
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
@@ -143,7 +146,9 @@ def own_write(bootstrap: str, partition: int = 0, **settings: int) -> object:
     return answers[0]
 
 
-def ends(bootstrap: str, which: str = "high", partitions: list[tuple[str, int]] = TOPIC_PARTITIONS) -> dict:
+def ends(
+    bootstrap: str, which: Bound = "high", partitions: list[tuple[str, int]] = TOPIC_PARTITIONS
+) -> dict[tuple[str, int], int]:
     return answered(bootstrap, which, partitions)
 
 

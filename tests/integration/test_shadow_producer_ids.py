@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -14,8 +16,9 @@ from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadow_cells import TOPIC, Shadowed, shadow
-from tests.shadows import active_controller, drained, ends, headers, make_topic
+from tests.events import Rows
+from tests.shadow_cells import Shadowed, shadow
+from tests.shadows import TOPIC, active_controller, drained, ends, headers, make_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 OWN = "B.own"
@@ -57,7 +60,7 @@ def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
     return set(headers(deployment.clusters["A"].brokers[1], (TOPIC, 0))["producer_id"])
 
 
-def all_drained(mirror: Shadowed, brokers) -> None:
+def all_drained(mirror: Shadowed, brokers: Iterable[int]) -> None:
     until(lambda: mirror.notes().drained.keys() >= set(brokers), within=60, what="ids to be past", state=mirror._state)
 
 
@@ -79,7 +82,7 @@ def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment:
     finally:
         still.resume()
     assert mirror.notes().undrained == {}
-    assert mirror._recorder[-1][2]["undrained"] == {}
+    assert cast(Rows, mirror._recorder)[-1][2]["undrained"] == {}
     promoted = mirror.promotion()[TOPIC, 0]
     assert promoted == 8
     assert min(map(drawn, b.brokers.values())) >= max(taken) + MARGIN
@@ -111,7 +114,7 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
             mirror.stop()
         finally:
             still.resume()
-    assert mirror._recorder[-1][2]["undrained"] == {str(number): 0}
+    assert cast(Rows, mirror._recorder)[-1][2]["undrained"] == {str(number): 0}
     assert first < drawn(still) < max(taken) + MARGIN
     still.kill()
     still.start()
@@ -135,7 +138,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     assert mirrored_ids(linkflap_deployment, 8) == set(range(8))
     drained(mirror)
     mirror.stop()
-    assert sorted(write(one) for one in older) == [0, 1, 2], "offsets of A's records"
+    assert sorted(cast(int, write(one)) for one in older) == [0, 1, 2], "offsets of A's records"
     transactional.begin_transaction()
     assert write(transactional, value=b"lost") == 3
     transactional.commit_transaction(60)
@@ -156,7 +159,9 @@ def read(deployment: Deployment, end: int) -> list[bytes]:
     def there() -> bool:
         got = consumer.poll(0.5)
         if got is not None and got.error() is None:
-            found.append(got.value())
+            value = got.value()
+            assert value is not None
+            found.append(value)
         return consumer.position([TopicPartition(TOPIC, 0)])[0].offset >= end
 
     try:

@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.wait import until
@@ -24,7 +26,9 @@ from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import quiet
 from linkflap.topologies import parse
 from tests import shadows
-from tests.shadow_cells import TOPIC, TOPIC_PARTITIONS, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
+from tests.events import Rows
+from tests.shadow_cells import Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
+from tests.shadows import TOPIC, TOPIC_PARTITIONS
 
 OTHER = "A.other"
 SESSION_SECONDS = 2.0
@@ -57,7 +61,7 @@ def mirror(wide: Deployment, request: pytest.FixtureRequest) -> Iterator[Shadowe
                 broker.start()
 
 
-def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict]:
+def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, int], int]]:
     """Traffic on A that is on B: (markers due, where A ends)."""
     traffic = Traffic(wide.clusters["A"].bootstrap)
     traffic.write()
@@ -188,7 +192,7 @@ def test_it_is_reported_twice_and_stood_still_when_it_was(wide: Deployment, mirr
         for stopping in [pool.submit(mirror.stop), pool.submit(mirror.stop)]:
             stopping.result(160)
     mirror.stop()
-    assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
+    assert [kind for kind, _, _ in cast(Rows, mirror._recorder)].count("mirror-stopped") == 1
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
@@ -200,13 +204,13 @@ def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowe
     _, mirrored = mirroring(wide, mirror)
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     group = Consumer(quiet(a) | {"group.id": rule, "enable.auto.commit": False})
-    beyond = [TopicPartition(*tp, end) for tp, end in mirrored.items()]
+    beyond = [TopicPartition(topic, number, end) for (topic, number), end in mirrored.items()]
     group.commit(offsets=beyond, asynchronous=False)
     group.close()
 
     admin = AdminClient(quiet(b))
 
-    def committed() -> dict:
+    def committed() -> dict[tuple[str, int], int]:
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[rule].result(20)
         return {(p.topic, p.partition): p.offset for p in asked.topic_partitions}
 
@@ -293,10 +297,10 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
         mirror.go_on()
         stopping.result(160)
     mirror.stop()
-    reported = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    reported = [data for kind, _, data in cast(Rows, mirror._recorder) if kind == "topic-given-up"]
     assert [one["topic"] for one in reported] == [OTHER]
-    assert f"topic {OTHER} was deleted " in reported[0]["reason"]
-    assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
+    assert f"topic {OTHER} was deleted " in str(reported[0]["reason"])
+    assert [kind for kind, _, _ in cast(Rows, mirror._recorder)].count("mirror-stopped") == 1
     promoted = mirror.promotion()
     assert {tp: promoted[tp] for tp in TOPIC_PARTITIONS} == mirrored
     until(lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end")
@@ -349,8 +353,13 @@ def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
             one.start()
         shadows.drained(*mirrors)
         barrier = threading.Barrier(2)
+
+        def stop(one: ShadowMirror) -> None:
+            barrier.wait(30)
+            one.stop()
+
         with ThreadPoolExecutor(2) as pool:
-            for stopping in [pool.submit(lambda m: (barrier.wait(30), m.stop()), one) for one in mirrors]:
+            for stopping in [pool.submit(stop, one) for one in mirrors]:
                 stopping.result(160)
         for one, topic in zip(mirrors, topics.values(), strict=True):
             partitions = [(topic, 0), (topic, 1)]

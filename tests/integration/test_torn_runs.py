@@ -22,7 +22,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.verdict.judge import Judgement
-from linkflap.spark_verify.verify import VERDICT_FILE, Judgement, verify
+from linkflap.spark_verify.verify import VERDICT_FILE, verify
 from tests import mutations
 from tests.kafka_log import batches_in, field_of
 from tests.mutations import TOPIC, Copy

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -133,9 +134,11 @@ def read_log(bootstrap: str, isolation: str) -> Log:
         for message in consumer.consume(1000, 0.2):
             error = message.error()
             if error is None:
-                log[message.topic(), message.partition()][message.offset()] = uid_in(message.headers())
+                at = cast(tuple[str, int], (message.topic(), message.partition()))
+                headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+                log[at][cast(int, message.offset())] = uid_in(headers)
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(cast(int, message.partition()))
         return len(ended) == PARTITIONS
 
     until(read, within=60, what=f"a plain consumer to read {TOPIC}", state=lambda: ended)
