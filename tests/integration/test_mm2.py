@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -36,7 +37,7 @@ class Writer:
         self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
         self.producer.init_transactions(30)
         self.transactions = 0
-        self.committed = {partition: [] for _, partition in TOPIC_PARTITIONS}
+        self.committed: dict[int, list[bytes]] = {partition: [] for _, partition in TOPIC_PARTITIONS}
 
     def write(self, count: int) -> None:
         for _ in range(count):
@@ -101,9 +102,9 @@ def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[by
     def read_through() -> bool:
         for message in consumer.consume(5000, 0.1):
             if message.error():
-                ended.add(message.partition())
+                ended.add(cast(int, message.partition()))
             else:
-                found[message.partition()].append(message.value())
+                found[cast(int, message.partition())].append(cast(bytes, message.value()))
         return len(ended) == 2
 
     until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
@@ -201,9 +202,10 @@ def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_
         mirror.stop()
 
 
-def commit_group(bootstrap: str, group: str, offsets) -> None:
+def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     consumer = Consumer(quiet(bootstrap) | {"group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(*tp, offset) for tp, offset in offsets.items()], asynchronous=False)
+    wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+    consumer.commit(offsets=wanted, asynchronous=False)
     consumer.close()
 
 
@@ -217,7 +219,8 @@ def states(events: Rows) -> dict[tuple[str, int], list[str]]:
     found: dict[tuple[str, int], list[str]] = {}
     for kind, _, data in events:
         if kind == "mirror-state":
-            found.setdefault((data["connector"], data["task"]), []).append(data["state"])
+            at = cast(tuple[str, int], (data["connector"], data["task"]))
+            found.setdefault(at, []).append(str(data["state"]))
     return found
 
 
@@ -235,7 +238,7 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
         assert states(events)["MirrorCheckpointConnector", -1][-1] == "FAILED"
         assert states(events)["MirrorSourceConnector", 0][-1] == "RUNNING"
         (trace,) = [data["trace"] for kind, _, data in events if kind == "mirror-state" and data["state"] == "FAILED"]
-        assert "PatternSyntaxException" in trace.splitlines()[0]
+        assert "PatternSyntaxException" in str(trace).splitlines()[0]
         limit = [ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)]
         admin = AdminClient(quiet(deployment.clusters["B"].bootstrap))
         (done,) = admin.incremental_alter_configs([ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]).values()
@@ -249,7 +252,7 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
             what="the task to fail and its state to be written down",
             state=lambda: states(events),
         )
-        assert any("RecordTooLargeException" in data.get("trace", "") for _, _, data in events)
+        assert any("RecordTooLargeException" in str(data.get("trace", "")) for _, _, data in events)
         mirror.stop()
         assert events[-1][2] == {"drained": False}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def of_kind(judgement: Judgement, *kinds: str) -> list[Anomaly]:
 
 
 def records(anomalies: Iterable[Anomaly]) -> int:
-    return sum(int(a.evidence["records"]) for a in anomalies)
+    return sum(int(cast(int, a.evidence["records"])) for a in anomalies)
 
 
 def check(judgement: Judgement, name: str) -> CheckResult:
@@ -106,7 +107,8 @@ def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short: dict[str
     assert_killed(judgement)
     repeats = of_kind(judgement, "mirrored-duplicate")
     counted = {
-        name: sum(int(a.evidence["records"]) for a in repeats if a.check == name) for name in ("duplicate", "order-equality")
+        name: sum(int(cast(int, a.evidence["records"])) for a in repeats if a.check == name)
+        for name in ("duplicate", "order-equality")
     }
     assert counted["duplicate"] == counted["order-equality"] > 0
     assert all(a.allowed and "mirror-kill (crash)" in str(a.evidence["why"]) for a in repeats)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 import linkflap
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.machine import ledger
+from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
@@ -90,7 +91,7 @@ def inspected(passwords: set[str]) -> list[str]:
     from linkflap.harness.runtimes.docker import engine
 
     mine = engine.client().containers.list(
-        all=True, ignore_removed=True, filters={"label": f"{engine.OWNER}={engine.owner_label(ledger.own().owner)}"}
+        all=True, ignore_removed=True, filters={"label": f"{OWNER}={owner_label(ledger.own().owner)}"}
     )
     assert mine, "the clusters run in containers"
     return [each.name for each in mine if any(word in json.dumps(each.attrs) for word in (*passwords, "PRIVATE KEY-----"))]

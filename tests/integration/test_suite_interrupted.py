@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -90,7 +91,8 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path: Path, env: dic
         if status == 130:
             assert [line.strip() for line in running.said if line.startswith("linkflap:")] == [INTERRUPTED]
         after = known(root)
-        for earlier, later in zip(before, after, strict=True):
+        pairs = cast("list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True)))
+        for earlier, later in pairs:
             assert {number: later.get(number) for number in earlier} == earlier, phase.__name__
         before = after
         print(f"{phase.__name__}: status {status}, {len(after[0])} verdicts, {len(after[1])} scenarios")  # noqa: T201

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -55,7 +56,8 @@ def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
 
 def assert_kept(before: tuple[dict[int, Result], dict[int, str]], after: tuple[dict[int, Result], dict[int, str]]) -> None:
     """No verdict lost or changed, and every run that was decided on is what it was."""
-    for earlier, later in zip(before, after, strict=True):
+    pairs = cast("list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True)))
+    for earlier, later in pairs:
         assert {number: later.get(number) for number in earlier} == earlier
 
 
