@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import linkflap
+from linkflap import World
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 
@@ -30,7 +31,7 @@ def writer(world: linkflap.World, cluster: str) -> linkflap.Producer:
 
 
 @pytest.mark.linkflap(topics={"A.orders": 2}, mirror="shadow")
-def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world) -> None:
+def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) -> None:
     world = linkflap_world
     producer = writer(world, "A")
     plain = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.history import Bounds, Watermark
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, MIRROR_STATE, topic_name
 from linkflap.harness.model.wait import until
@@ -29,7 +30,7 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 @pytest.fixture
-def writer(linkflap_deployment, tmp_path: Path) -> Iterator[RunWriter]:
+def writer(linkflap_deployment: Deployment, tmp_path: Path) -> Iterator[RunWriter]:
     scenario = Scenario(
         name="capture", about="", seed=1, topology=linkflap_deployment.topology, mirror=MirrorSpec(kind="mm2"), workloads=(),
         schedule=(),
@@ -82,7 +83,7 @@ def captured(
     return by_partition, ends
 
 
-def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer: RunWriter) -> None:
+def test_a_live_cluster_that_is_written_to(linkflap_deployment: Deployment, writer: RunWriter) -> None:
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
     write_transactions(a.bootstrap, 50, "first")
@@ -113,7 +114,7 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer: RunWrite
         assert all(row.high_watermark >= before[tp] and row.high_watermark_from == "sampled" for row in by_partition[tp])
 
 
-def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment, writer: RunWriter) -> None:
+def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment: Deployment, writer: RunWriter) -> None:
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     make_topics(a.bootstrap, 3)
     make_topics(b.bootstrap, 1)

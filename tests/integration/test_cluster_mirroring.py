@@ -18,6 +18,7 @@ from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
 from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
@@ -49,7 +50,7 @@ def pair(tmp_path: Path) -> Iterator[SimpleNamespace]:
         events.close()
 
 
-def write(cluster, partition: int) -> int:
+def write(cluster: Cluster, partition: int) -> int:
     """The error code of one record to a partition, 0 where it was acknowledged."""
     codes: list[int] = []
     producer = Producer(quiet(cluster.bootstrap) | {"enable.idempotence": False, "acks": "all", "message.timeout.ms": 60_000})
@@ -58,7 +59,7 @@ def write(cluster, partition: int) -> int:
     return codes[0]
 
 
-def ends(cluster) -> dict[tuple[str, int], int]:
+def ends(cluster: Cluster) -> dict[tuple[str, int], int]:
     return bounds(AdminClient(quiet(cluster.bootstrap)), PARTITIONS, "high", within=30)
 
 

@@ -12,6 +12,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -25,7 +26,7 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 class OneClient:
     """The clients of a run, played by one transactional producer that is moved by hand and has one transaction open or none."""
 
-    def __init__(self, deployment) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self.calls = []
         self._open = 0
@@ -95,7 +96,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(linkflap_deployment) -> Stage:
+def stage(linkflap_deployment: Deployment) -> Stage:
     deployment = linkflap_deployment
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)

@@ -29,6 +29,7 @@ from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
+from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics
@@ -235,5 +236,5 @@ def of(scenario: str, clients: str, **more: str) -> pytest.param:
         of("link-flap", "java", mirror="mm2"),
     ],
 )
-def test_scenarios_with_java_clients_are_valid(linkflap_run, name) -> None:
+def test_scenarios_with_java_clients_are_valid(linkflap_run: FixtureRun, name) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -26,7 +26,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Watermark
-from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols import Deployment, Recorder
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
@@ -127,7 +127,7 @@ def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judg
     """A run whose clients have had their producers to B since before the mirror, as applications that live on both sides do."""
     waiting: list[Standby] = []
 
-    def make(spec, link, deployment: Deployment, recorder) -> Mirror:
+    def make(spec, link, deployment: Deployment, recorder: Recorder) -> Mirror:
         mirror = make_mirror(spec, link, deployment, recorder)
         start = mirror.start
 

@@ -95,7 +95,7 @@ def _in_sync(cluster: Cluster, broker: int) -> bool:
     return any(broker in p.isrs for p in partitions)
 
 
-def revived(cluster, *, without: tuple[int, ...] = ()) -> None:
+def revived(cluster: Cluster, *, without: tuple[int, ...] = ()) -> None:
     side_by_side(b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without)
     ends(cluster.bootstrap)
 

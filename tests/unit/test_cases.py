@@ -472,7 +472,7 @@ def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters() -> None:
 
 
 def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(version) -> None:
+    def none(version: str) -> None:
         raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
 
     monkeypatch.setattr(runner, "java_for", none)

@@ -27,7 +27,9 @@ seeds = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds, number=st.integers(1, 10_000))
-def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factory: pytest.TempPathFactory, seed, number) -> None:
+def test_every_generated_scenario_can_be_played_written_and_read(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, number: int
+) -> None:
     made = generate(seed, number, Coverage(), EVERY, guided=False)
     check(made, "process")
     path = tmp_path_factory.mktemp("made") / "made.toml"
@@ -83,7 +85,7 @@ def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path: Path) 
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, number=st.integers(1, 1000))
-def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number) -> None:
+def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, number: int) -> None:
     coverage = Coverage(hits={"strike/link-cut/plain/link-1/shadow": 3})
     assert generate(seed, number, coverage, EVERY) == generate(seed, number, coverage, EVERY)
     assert generate(seed, number, coverage, EVERY) != generate(seed, number + 1, coverage, EVERY)
@@ -91,7 +93,7 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number) 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=seeds)
-def test_no_fault_is_done_to_what_is_down_by_then(seed) -> None:
+def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
     """After a forced failover nothing is done to its source, nor to links into it, until its mirror was reversed."""
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     down: set[str] = set()
@@ -107,7 +109,7 @@ def test_no_fault_is_done_to_what_is_down_by_then(seed) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds)
-def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed) -> None:
+def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed: int) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     for fault in made.schedule:
         if fault.fault in ("broker-restart", "coordinator-loss", "controller-loss"):

@@ -34,7 +34,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def test_the_skeletons_are_a_check_that_finds_nothing_yet(root) -> None:
+def test_the_skeletons_are_a_check_that_finds_nothing_yet(root: Path) -> None:
     before = dict(CATALOGUE)
     check, histories, reference, mutation = (loaded(path) for path in new_check.write("stale-copy", root)[:-1])
     try:
@@ -49,7 +49,7 @@ def test_the_skeletons_are_a_check_that_finds_nothing_yet(root) -> None:
         CATALOGUE.pop("stale-copy-broken", None)
 
 
-def test_the_registry_has_the_check_at_its_end(root) -> None:
+def test_the_registry_has_the_check_at_its_end(root: Path) -> None:
     new_check.write("stale-copy", root)
     text = (root / new_check.REGISTRY).read_text()
     names = [line.strip().rstrip(",") for line in text.partition("import (\n")[2].partition(")\n")[0].splitlines()]
@@ -59,7 +59,7 @@ def test_the_registry_has_the_check_at_its_end(root) -> None:
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
-def test_the_skeletons_have_the_style_of_the_rest(root, command: list[str]) -> None:
+def test_the_skeletons_have_the_style_of_the_rest(root: Path, command: list[str]) -> None:
     for path in new_check.write("stale-copy", root):
         named = ["--stdin-filename", str(path.relative_to(root)), "-"]
         done = subprocess.run(
@@ -70,12 +70,12 @@ def test_the_skeletons_have_the_style_of_the_rest(root, command: list[str]) -> N
 
 
 @pytest.mark.parametrize("name", ["Stale", "stale_copy", "stale copy", ""])
-def test_a_name_that_cannot_be_is_refused(root, name: str) -> None:
+def test_a_name_that_cannot_be_is_refused(root: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a check"):
         new_check.write(name, root)
 
 
-def test_nothing_is_written_over(root) -> None:
+def test_nothing_is_written_over(root: Path) -> None:
     new_check.write("stale-copy", root)
     with pytest.raises(ValueError, match=r"stale_copy\.py is there already"):
         new_check.write("stale-copy", root)

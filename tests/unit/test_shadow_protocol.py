@@ -222,7 +222,7 @@ def test_a_malformed_frame_ends_its_connection_alone(leader: Leader, listener: s
 @given(
     noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6), version=st.sampled_from(FETCHES)
 )
-def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader: Leader, noise, version) -> None:
+def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader: Leader, noise, version: str) -> None:
     frame = bytearray(messages.encode_request("fetch", version, 11, "broker", fetch(version))[4:])
     for at, value in noise:
         frame[at % (len(frame) - 8) + 8] = value

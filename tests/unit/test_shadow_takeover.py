@@ -73,7 +73,7 @@ class Answers:
         self.lineage, self.end = lineage, end
         self.asked = 0
 
-    async def call(self, api, version, body, **_: object):
+    async def call(self, api, version: str, body, **_: object):
         m = messages.response(api, version)
         self.asked += 1
         (topic,) = body.topics

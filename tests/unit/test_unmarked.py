@@ -121,7 +121,7 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(t
 # Judged, on logs of a build of KIP-1279's branch.
 
 
-def begun_at(root, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"):
+def begun_at(root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"):
     """The logs of a cluster without what lies before an offset of each partition."""
     for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
