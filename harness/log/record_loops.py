@@ -7,11 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log.segments import Bytes
+from linkflap.harness.log.segments import Bytes, Ints
 from linkflap.harness.machine.compiled import compiled
 from linkflap.harness.model import payload
-
-Ints = NDArray[np.int64]
 
 _OURS: Final = np.frombuffer(payload.HEADER.encode(), np.uint8)
 _OURS_SIZE: Final = payload.LAYOUT.size

@@ -2,6 +2,8 @@
 
 Compressed batches are inflated into parcels of some MiB and decoded the same way. Records of a batch whose CRC is wrong are
 not read; a batch that cannot be inflated or parsed yields no record at all, and a Damage.
+
+The loops are imported where they are called: the process that only plans a verdict must not import numba for them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from linkflap.harness.log import layout
 from linkflap.harness.log.batches import Headers, Log
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.header_rows import possible_offsets
-from linkflap.harness.log.record_loops import Ints, any_ours, decode_batches
-from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Kind, Run
+from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Ints, Kind, Run
 
 _PARCEL: Final = 32 << 20
 _ASKED_FIRST: Final = 16
@@ -104,6 +105,8 @@ class FirstRecords:
         self.ours = False
 
     def __call__(self, run: Run, rows: NDArray[np.void], sums: Ints) -> None:
+        from linkflap.harness.log.record_loops import any_ours
+
         if self.ours:
             return
         plain = (rows["attributes"] & (layout.CONTROL | layout.CODEC_MASK)) == NONE
@@ -118,6 +121,8 @@ def holds_ours(log: Log, first: FirstRecords) -> bool:
     A batch is one producer's, so that its first record speaks for all. Of compressed batches, which must be inflated for it, the
     first 16 of each segment and every 64th are asked: by segment, so that a log says the same read whole or in pieces.
     """
+    from linkflap.harness.log.record_loops import any_ours
+
     if first.ours:
         return True
     headers = log.headers
@@ -175,6 +180,8 @@ def _damage(log: Log, batch: int, kind: Kind, reason: str) -> Damage:
 
 
 def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
+    from linkflap.harness.log.record_loops import decode_batches
+
     headers: Headers = log.headers
     b = parcel.batches
     counts = headers.count[b].copy()

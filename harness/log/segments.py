@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log import header_rows, layout
 
 Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
 _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_ENDS, layout.MAGIC_AT, layout.MAGIC
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
@@ -127,11 +128,11 @@ class Run:
     """
 
     begins: int
-    positions: NDArray[np.int64]
+    positions: Ints
     data: Bytes
 
 
-def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
+def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
     """Positions of the complete v2 batches of a segment, in file order."""
     damage: list[Damage] = []
     return np.concatenate([np.zeros(0, np.int64), *(run.begins + run.positions for run in runs(segment, damage))]), damage
@@ -194,14 +195,14 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
 
 
 @cache
-def _compiled_sound() -> Callable[[Bytes, int, int], tuple[NDArray[np.int64], int]]:
+def _compiled_sound() -> Callable[[Bytes, int, int], tuple[Ints, int]]:
     """`_sound` as machine code. numba takes longer to import than all else that a recording process imports."""
     from linkflap.harness.machine.compiled import compiled
 
     return compiled(_sound)
 
 
-def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], int]:
+def _sound(data: Bytes, position: int, until: int) -> tuple[Ints, int]:
     """Positions of the neighbouring complete v2 batches that begin in [position, until), and the position after them."""
     found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)
     count = 0

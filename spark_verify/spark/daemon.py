@@ -26,6 +26,7 @@ def imported() -> bool:
     pandas_free.settle()
     import pyspark.worker  # noqa: F401
 
+    import linkflap.harness.log.record_loops
     import linkflap.spark_verify.spark.job  # noqa: F401
 
     return len(list(Path("/proc/self/task").iterdir())) == 1

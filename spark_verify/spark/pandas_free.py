@@ -13,6 +13,9 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import numpy as np
+from pyspark.sql import types
+
 
 class _NoPandas(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -36,3 +39,19 @@ def settle() -> None:
     from pyspark.sql.pandas import functions
 
     vars(functions)["require_minimum_pandas_version"] = lambda: None
+
+
+def ask_numpy() -> None:
+    """pyspark sees by itself whether an argument is numpy's. Its own way imports pyspark.testing, and that imports whatever is
+    installed of pandas, matplotlib, scikit-learn, torch and others.
+    """
+    types.NumpyScalarConverter.can_convert = _is_scalar  # type: ignore[method-assign,assignment] # the same answers
+    types.NumpyArrayConverter.can_convert = _is_array  # type: ignore[method-assign,assignment]
+
+
+def _is_scalar(converter: object, value: object) -> bool:
+    return isinstance(value, np.generic)
+
+
+def _is_array(converter: object, value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1

@@ -170,6 +170,7 @@ def _start(master: str, given: Mapping[str, str], java: Java | None = None, arch
     masters.check(master)
     if find_spec("pandas") is None:  # pyspark would ask for it, also where it is not needed
         pandas_free.settle()
+    pandas_free.ask_numpy()
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.

@@ -41,6 +41,20 @@ pandas_free.settle()
 print(pa.array(pd.Series([3]))[0])
 """
 
+ASKED = """
+import sys
+import numpy as np
+from pyspark.sql.types import NumpyArrayConverter as Array, NumpyScalarConverter as Scalar
+from linkflap.spark_verify.spark import pandas_free, session
+theirs = [Scalar.can_convert, Array.can_convert]
+values = ["a", [1], 1, np.int64(1), np.array([1]), np.zeros((2, 2))]
+pandas_free.settle()
+pandas_free.ask_numpy()
+ours = [[converter().can_convert(value) for value in values] for converter in (Scalar, Array)]
+print(sorted({"numba", "pandas", "matplotlib", "pyspark.testing"} & set(sys.modules)))
+print(ours == [[asked(None, value) for value in values] for asked in theirs])
+"""
+
 
 def output_of(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
@@ -64,3 +78,7 @@ def test_pandas_can_be_imported_later() -> None:
 
 def test_pandas_that_is_there_already_is_left_as_it_is() -> None:
     assert output_of(BEFORE) == "3"
+
+
+def test_the_process_that_plans_a_verdict_imports_neither_numba_nor_pandas() -> None:
+    assert output_of(ASKED) == "[]\nTrue"
