@@ -90,7 +90,8 @@ class Case:
     a NOT REPRODUCED. `schedule` is the smallest schedule known. `oldest` is the first release on which the steps can be played.
     `runs_per_deployment`: how many runs one deployment serves, when it is proven clean between them; `apart`: control and claim
     get clusters of their own, because a mirror that has failed over leaves them changed. `needs`: what no release has, so that a
-    directory has to be named as the Kafka: a build of a KIP.
+    directory has to be named as the Kafka: a build of a KIP. `tried`: where it did not show although it should, what was done
+    and what was seen instead.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Case:
     runs_per_deployment: int = 10
     apart: bool = False
     needs: str = ""
+    tried: str = ""
 
     def expectation(self, variant: Variant, version: str) -> Expected | None:
         """The first expectation that speaks of this variant; None when nothing is known of it."""

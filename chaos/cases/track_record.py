@@ -20,7 +20,8 @@ _HEAD: Final = """\
 Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/stored`, and from
 nothing else. What a case is, and how to run one: [cases.md](cases.md). Rates are k of n runs, with the interval in which the true
 rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says.
-Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing.
+Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing. What was tried for a NOT REPRODUCED is the
+smallest schedule, against a control; where the anomaly should have shown, the case says in addition what was seen instead.
 """
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
@@ -32,7 +33,7 @@ _KINDS: Final[Mapping[Kind, str]] = {
 _RELIED_ON: Final = ("98", "360", "447", "545", "618", "848", "890", "932", "966", "1228")
 """KIPs whose guarantees clients rely on."""
 _WRITERS: Final = (("wire", "V1"), ("wire", "V2"), ("librdkafka", "V1"), ("librdkafka", "V2"), ("java", "V1"), ("java", "V2"))
-_TRIED: Final = "It did not show where it should: [what was tried](cases.md#what-did-not-show-and-what-was-tried)."
+_TRIED: Final = "It did not show where it should. What was tried: "
 _DECIDED: Final = """\
 ## Which release decides
 
@@ -137,12 +138,22 @@ def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> st
     if not mine:
         return "\n".join([*lines, "Not played yet.", ""])
     if is_missed(mine):
-        lines += [_TRIED, ""]
+        lines += [f"{_TRIED}{case.tried}.", ""]
     lines += ["| Kafka | client | transactions | result | expected | date |", "|---|---|---|---|---|---|"]
-    for tally in sorted(mine, key=lambda one: (_order(one.version), one.client, one.transactions)):
+    for tally in _sorted(mine):
         row = (tally.version, tally.client, tally.transactions or "default", _words(tally, case), _expected(tally), tally.date)
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, ""])
+
+
+def listed(case: Case, rows: Iterable[Row]) -> list[tuple[Tally, str]]:
+    """What is stored of a case, by release, client and transaction protocol, each with its result in words."""
+    mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
+    return [(tally, _words(tally, case)) for tally in _sorted(mine)]
+
+
+def _sorted(of_one_case: Iterable[Tally]) -> list[Tally]:
+    return sorted(of_one_case, key=lambda one: (_order(one.version), one.client, one.transactions))
 
 
 def is_missed(of_one_case: Iterable[Tally]) -> bool:

@@ -103,11 +103,24 @@ def show(name: str, as_json: bool) -> int:
         "runs": f"{each.runs} for an answer",
         "clients": ", ".join(each.clients),
         "needs": each.needs or f"Kafka {each.oldest} or later",
+        **({"tried": each.tried} if each.tried else {}),
+        "results": f"\n{' ' * 14}".join(_seen(each)) or "none stored yet",
     }
     click.echo(f"{each.name} ({each.kind}): {each.title}\n")
     for title, text in rows.items():
         click.echo(f"  {title:11} {text}")
     return 0
+
+
+def _seen(each: Case) -> list[str]:
+    """What this project has stored of a case, as the track record has it."""
+    from linkflap.chaos.cases.results import STORED, load
+    from linkflap.chaos.cases.track_record import listed
+
+    return [
+        f"{tally.version} {tally.client}{f' {tally.transactions}' if tally.transactions else ''}: {text}"
+        for tally, text in listed(each, load(STORED))
+    ]
 
 
 @case.command()
@@ -229,7 +242,8 @@ def _played(each: Case, variant: Variant, count: int | None, store: Path, benche
     from linkflap.chaos.cases.results import store as stored
     from linkflap.chaos.cases.runner import run_case
 
-    click.echo(f"{each.name} on {variant.title}: {count or each.runs} runs", err=True)
+    wanted = count or each.runs
+    click.echo(f"{each.name} on {variant.title}: {wanted} run{'s' if wanted > 1 else ''}", err=True)
     result = run_case(each, variant, count=count, benches=benches, report=lambda line: click.echo(f"  {line}", err=True))
     path = stored(store, row(each, result))
     expected = result.expected
@@ -265,6 +279,7 @@ def _document(each: Case) -> dict[str, object]:
         "runs": each.runs,
         "clients": list(each.clients),
         "oldest": each.oldest,
+        "tried": each.tried,
     }
 
 

@@ -84,6 +84,11 @@ CASES = [
         reproduced=f"the coordinator does not say CompleteCommit {PATIENCE:g} s later",
         control_text="the same without moves: CompleteCommit, and the record is read",
         refuted="CompleteCommit in every run",
+        tried=(
+            "on 3.7.0: a leader that stands still, unfenced, with the commit decided, and the coordinator's log led by "
+            "another broker and by the first one again. The leader gets the marker of every term of office, five in "
+            "all, and the transaction is complete"
+        ),
         topology=PATIENT,
         claim=partial(_committed, moves=2),
         control=partial(_committed, moves=0),

@@ -46,6 +46,7 @@ CASE = Case(
     reproduced="an OffsetFetch that returns the offset of the transaction before",
     control_text="the same with OffsetCommit: every fetch returns the new offset",
     refuted="the new offset in every round",
+    tried="a hundred transactions of offsets on one broker, each fetched as soon as the coordinator calls it complete",
     topology=ONE,
     claim=partial(_fetched, transactional=True),
     control=partial(_fetched, transactional=False),

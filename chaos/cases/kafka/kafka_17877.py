@@ -89,6 +89,10 @@ CASE = Case(
     reproduced="an answer without a producer or a partition that was asked for, or none",
     control_text="the same with a partition that the broker leads: every result is there",
     refuted="complete answers",
+    tried=(
+        "on 3.9.0 with the coordinator of KIP-848: markers of three producers for a partition of __consumer_offsets "
+        "that another broker leads are answered NOT_LEADER_OR_FOLLOWER, each of them; nothing is left out"
+    ),
     topology=nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
     claim=partial(_marked, moved=True),
     control=partial(_marked, moved=False),

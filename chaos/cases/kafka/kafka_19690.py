@@ -53,6 +53,11 @@ CASE = Case(
     reproduced="the produce is answered INVALID_TXN_STATE",
     control_text="the same within the timeout: the produce is accepted",
     refuted="INVALID_PRODUCER_EPOCH",
+    tried=(
+        "a client that writes on after its transaction timed out is answered INVALID_PRODUCER_EPOCH on each of these "
+        "releases. What the issue describes needs the marker to arrive between a leader's verification and its append, "
+        "which no schedule from outside places"
+    ),
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
     claim=lambda bench: _paused(bench, past_its_timeout=True),
     control=lambda bench: _paused(bench, past_its_timeout=False),

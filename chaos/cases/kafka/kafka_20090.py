@@ -91,6 +91,10 @@ CASE = Case(
     reproduced="the transaction is Ongoing, the id cannot be taken again, or a marker has a negative epoch",
     control_text="the same at epoch 0: aborted within seconds of the timeout",
     refuted="an ABORT marker with an epoch above 0",
+    tried=(
+        "a V2 transaction with epoch 32766 that times out is aborted on 4.2.0 with epoch 32767; the client's late abort "
+        "is accepted, and a new producer gets the id, with a new producer id"
+    ),
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
     claim=partial(_timed_out, greatest=True),
     control=partial(_timed_out, greatest=False),

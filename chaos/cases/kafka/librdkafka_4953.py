@@ -76,6 +76,7 @@ CASE = Case(
     reproduced="a value is in the log of a partition's leader twice",
     control_text="the same without moves: every value is there once",
     refuted="no value twice in thirty runs",
+    tried="with 2.16.0 on 4.3.1: about 2,300 records a run while all twelve partitions change their leaders eleven times",
     topology=THREE,
     claim=partial(_moved, moves=True),
     control=partial(_moved, moves=False),

@@ -105,6 +105,11 @@ CASE = Case(
     reproduced="a sync whose offset on the target is not that of a committed copy of the record that it names",
     control_text="the worker is not killed: every sync names a committed copy",
     refuted="syncs of committed copies alone, with aborted copies beside them in the log",
+    tried=(
+        "on 4.3.1: the worker killed three times a run with copies on the target whose transaction is open. About 300 "
+        "copies are aborted, and each of the 11 syncs names a committed copy of its record: the task hears of a record "
+        "after its transaction's commit"
+    ),
     topology=PAIR,
     claim=partial(_synced, killed=True),
     control=partial(_synced, killed=False),

@@ -69,6 +69,8 @@ def kafka(asked: str) -> Kafka:
 
 def look_for(asked: str) -> Kafka | None:
     """The Kafka in a folder of this machine; None for a version that has a list. Raises InputError; fetches nothing."""
+    if not asked.strip():
+        raise InputError("an empty name is no Kafka; name a version such as 4.3.1, or a directory of jars")
     path = Path(asked).expanduser()
     if re.fullmatch(r"\d+\.\d+\.\d+", asked) or not (path.is_dir() or "/" in asked):
         pinned(asked)
