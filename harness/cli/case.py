@@ -210,7 +210,7 @@ def matrix(
 
 
 def _is_played_by(each: Case, client: str | None, transactions: str | None) -> bool:
-    return (client is None or client in each.clients) and (transactions is None or transactions in each.protocols)
+    return (client is None or client in each.clients) and (transactions != "V1" or "V1" in each.protocols)
 
 
 @contextmanager
@@ -228,13 +228,21 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
 
 
 def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
+    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without --transactions."""
+    from linkflap.chaos.cases.case import VERSION, number
+    from linkflap.chaos.cases.runner import version_of
     from linkflap.chaos.cases.variant import Variant
 
-    return Variant(
-        kafka=kafka,
-        client=cast("Client", client or each.clients[0]),
-        transactions=cast("Protocol", transactions or each.protocols[0]),
-    )
+    chosen = cast("Client", client or each.clients[0])
+    if transactions != "V2":
+        return Variant(kafka=kafka, client=chosen, transactions=cast("Protocol", transactions or each.protocols[0]))
+    variant = Variant(kafka=kafka, client=chosen)
+    release = VERSION.match(version_of(variant))
+    if release and number(release.group()) < (4, 0, 0):
+        raise InputError(
+            f"transactions V2 came with Kafka 4.0.0, and {kafka} is older; omit --transactions, or name a later --kafka"
+        )
+    return variant
 
 
 def _played(each: Case, variant: Variant, count: int | None, store: Path, benches: Benches) -> Result:

@@ -305,6 +305,8 @@ def test_list_and_show() -> None:
     [
         (("run", "nothing-like-it"), "there is no case"),
         (("run", "KAFKA-20734", "--kafka", "2.8"), "no list of jars is kept"),
+        (("run", "KAFKA-20734", "--kafka", "3.9.2", "--transactions", "V2"), "transactions V2 came with Kafka 4.0.0"),
+        (("matrix", "--client", "java", "--transactions", "V2", "--kafka", "1.0"), "no list of jars is kept"),
         (("run", "KAFKA-20734", "--kafka", ""), "an empty name is no Kafka"),
         (("run", "KAFKA-20734", "--client", "wire"), "is not played by wire"),
         (("run", "KAFKA-20734", "--clients", "wire"), "is not played by wire"),
@@ -351,6 +353,14 @@ def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path: Path) -
     done = invoked("matrix", "--client", "java", "--transactions", "V1", "--kafka", "4.3.1", "--store", str(tmp_path))
     assert done.exception is None, "a case that is not played so is left out, and does not end the matrix"
     assert done.stderr.count("stored already") == len(java) > 0
+
+
+def test_transactions_v2_is_what_kafka_4_starts_with(tmp_path: Path) -> None:
+    each = case_named("KAFKA-20734")
+    results.store(tmp_path, results.row(each, a_result("4.2.0", 0, 3, case=each.name)))
+    done = invoked("matrix", each.name, "--transactions", "V2", "--kafka", "4.2.0", "--store", str(tmp_path))
+    assert done.return_value == 0
+    assert "stored already" in done.stderr, "the result without --transactions is the one of V2"
 
 
 def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed() -> None:
