@@ -30,7 +30,7 @@ from linkflap.harness.model.wait import pause, until
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.crew import Names
-from linkflap.harness.workloads.incarnation import producer_config
+from linkflap.harness.workloads.librdkafka import producer_config
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.values import Values

@@ -1,7 +1,7 @@
 """Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and drawings of them."""
 
-from linkflap.topologies.arrows import parse
 from linkflap.topologies.drawing import draw
 from linkflap.topologies.named import TOPOLOGIES
+from linkflap.topologies.notation import parse
 
 __all__ = ["TOPOLOGIES", "draw", "parse"]

@@ -34,7 +34,7 @@ from linkflap.harness.model.scenario import (
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command_options, jvms
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
@@ -216,7 +216,7 @@ def _workload(reader: Reader, file: ScenarioFile, topology: Topology, index: int
     )
     reader.placed((*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
     if kind == COMMAND:
-        reader.placed(at, partial(command.check, spec))
+        reader.placed(at, partial(command_options.check, spec))
     elif given := [name for name in _OF_COMMANDS if getattr(table, name)]:
         reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
     return spec

@@ -1,16 +1,14 @@
-"""Samples the bounds of every data partition, and the offsets of groups, while a run goes on; and notices a host that stalls.
+"""Samples the bounds of every data partition, and the offsets of groups, while a run goes on.
 
 Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order: log start, last stable
 offset (read_committed end), high watermark (read_uncommitted end); so within a row log start <= LSO <= high watermark holds
-for a correct broker, whatever is written meanwhile. A cluster that does not answer gives no row, only a
-count. An oversleep beyond a broker's session timeout means that this machine starved everyone: event `host-stall`.
+for a correct broker, whatever is written meanwhile. A cluster that does not answer gives no row, only a count.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -19,11 +17,10 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from linkflap.harness.capture.host_stalls import StallWatch
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.events import HostStall
 from linkflap.harness.model.history import GroupOffset, Watermark
-from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -33,7 +30,6 @@ INTERVAL: Final = 0.2
 GROUPS_EVERY: Final = int(0.5e9)
 LEADERS_EVERY: Final = int(1e9)
 ANSWER_WITHIN: Final = 2.0
-SESSION_TIMEOUT: Final = 3.0
 LAST_WITHIN: Final = 10.0
 JOIN_WITHIN: Final = 30.0
 
@@ -233,36 +229,6 @@ class ClusterSampler:
                         offset=partition.offset,
                     )
                 )
-
-
-class StallWatch:
-    """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a session timeout."""
-
-    def __init__(self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25) -> None:
-        self._recorder, self._threshold, self._interval = recorder, threshold, interval
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        before = time.monotonic()
-        while not self._stopping.wait(self._interval):
-            after = time.monotonic()
-            self.noticed(after - before - self._interval)
-            before = after
-
-    def noticed(self, oversleep: float) -> None:
-        """Records an oversleep of so many seconds when it is beyond the threshold."""
-        if oversleep >= self._threshold:
-            self._recorder.write(HostStall(seconds=round(oversleep, 3)))
-
-    def stop(self) -> None:
-        """Returns when the thread is gone; safe to call twice, and before start."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what="the stall watch to stop")
 
 
 class WatermarkSampler:

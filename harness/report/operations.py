@@ -17,7 +17,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 OUTCOMES: Final = ("ok", "fail", "info")
 ENDINGS: Final = ("commit", "abort", "open", "none")
-_NANO: Final = 1e9
+NANO: Final = 1e9
+"""Nanoseconds in a second."""
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
     if not len(done.start):
         return found
     took = np.frombuffer(done.took, np.int64) / 1e6
-    ended = (np.frombuffer(done.start, np.int64) - began) / _NANO + took / 1e3
+    ended = (np.frombuffer(done.start, np.int64) - began) / NANO + took / 1e3
     ok = np.frombuffer(done.outcome, np.int8) == OUTCOMES.index("ok")
     at = np.searchsorted(edges, ended, side="right") - 1
     for each in np.unique(at[ok & (at >= 0) & (at < len(edges) - 1)]).tolist():
@@ -102,5 +103,5 @@ def errors(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
     start, took = (
         np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64) for column in (done.start, done.took)
     )
-    ended = np.minimum((start + took - began) / _NANO, edges[-1])
+    ended = np.minimum((start + took - began) / NANO, edges[-1])
     return {name: np.histogram(ended[outcome == OUTCOMES.index(name)], bins=edges)[0] / width for name in ("fail", "info")}

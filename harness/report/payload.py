@@ -15,9 +15,10 @@ import numpy as np
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report.document import in_short
+from linkflap.harness.report.fault_windows import Window
 from linkflap.harness.report.operations import Ints
 from linkflap.harness.report.searched import Commits, searched
-from linkflap.harness.report.series import Floats, Series, Window
+from linkflap.harness.report.series import Floats, Series
 
 Lane = Mapping[str, Any]
 MOST_OPERATIONS: Final = 12_000

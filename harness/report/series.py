@@ -16,33 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.model.events import (
-    BrokerDied,
-    ClientCrash,
-    ClientDied,
-    ClientRestarted,
-    ClientsMoved,
     Event,
     Failover,
-    FaultBite,
     FaultEnd,
-    FaultHeal,
     FaultStart,
-    HostStall,
-    Interrupted,
-    MirrorCrashed,
-    MirrorStarted,
-    OfFault,
-    ProducerReplaced,
     Promotion,
-    ProxyRebuilt,
-    TopicGivenUp,
-    Truncation,
     of_kind,
 )
 from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.report.operations import Done, errors, latency
-from linkflap.harness.report.words import in_words
+from linkflap.harness.report.fault_windows import Window, windows
+from linkflap.harness.report.marks import Mark, marks
+from linkflap.harness.report.operations import NANO, Done, errors, latency
 from linkflap.harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
@@ -55,40 +40,6 @@ _MOST_OF_ALL: Final = 24_000
 """Samples of all partitions."""
 _FEWEST: Final = 8
 _FINEST: Final = 0.1
-_NANO: Final = 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A fault's window. `bit` is None when nothing was measured; `end` is that of the run where no heal was recorded.
-
-    `bite` and `heal` are when each was measured. `lasting`: it is never healed, like a failover or a
-    broker killed for good.
-    """
-
-    id: str
-    fault: str
-    target: str
-    start: float
-    end: float
-    ended: bool
-    lasting: bool
-    bit: bool | None
-    observable: str
-    measured: str
-    expected: str
-    healed: str
-    bite: float | None = None
-    heal: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A moment worth a line. `kind` is that of its event, or `election`."""
-
-    at: float
-    label: str
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +82,7 @@ class Points(Generic[Key]):
     def since(self, began: int) -> Iterator[tuple[Key, Floats, Floats]]:
         """Per key, seconds since a moment, and the numbers."""
         for key, (times, numbers) in self._columns.items():
-            yield key, (np.frombuffer(times, np.int64) - began) / _NANO, np.frombuffer(numbers, np.int64).astype(np.float64)
+            yield key, (np.frombuffer(times, np.int64) - began) / NANO, np.frombuffer(numbers, np.int64).astype(np.float64)
 
 
 @dataclass(slots=True)
@@ -205,14 +156,14 @@ def series(reader: RunReader) -> Series:
     edges = _edges(began, ended)
     seen.done.close(ended)
     return Series(
-        length=(ended - began) / _NANO,
+        length=(ended - began) / NANO,
         began=began,
         at=(edges[:-1] + edges[1:]) / 2,
         acknowledged=_rates(began, edges, seen.acknowledged),
         read=_rates(began, edges, seen.read),
         lag=_lags(reader.run.scenario.topology, began, edges, seen.levels, events),
         windows=windows(events, began, ended),
-        marks=_marks(events, seen.elections, began, ended),
+        marks=marks(events, seen.elections, began, ended),
         latency=latency(seen.done, began, edges),
         errors=errors(seen.done, began, edges),
         done=seen.done,
@@ -226,13 +177,13 @@ def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int
     times = [event.time for event in events if isinstance(event, FaultStart | FaultEnd | Failover | Promotion)]
     times += [time for time in (seen.first, seen.last) if time is not None]
     if not times:
-        return reader.run.started, max(reader.run.ended, reader.run.started + int(_NANO))
+        return reader.run.started, max(reader.run.ended, reader.run.started + int(NANO))
     first = min(times) if seen.began is None else seen.began
-    return first, max(*times, first + int(_NANO / 10))
+    return first, max(*times, first + int(NANO / 10))
 
 
 def _edges(began: int, ended: int) -> Floats:
-    length = (ended - began) / _NANO
+    length = (ended - began) / NANO
     return np.linspace(0.0, length, num=max(2, min(_BINS, int(length / _FINEST)) + 1))
 
 
@@ -246,14 +197,14 @@ def _rates(began: int, edges: Floats, counted: Points[str]) -> dict[str, Floats]
 
 
 def _lags(
-    topology: Topology, began: int, edges: Floats, marks: Points[tuple[str, str, int]], events: Sequence[Event]
+    topology: Topology, began: int, edges: Floats, samples: Points[tuple[str, str, int]], events: Sequence[Event]
 ) -> dict[str, Floats]:
     """Per link, the source's high watermarks less the destination's, summed over the topics that cross it.
 
     Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its offset difference as lag. From
     a link's failover on there is no lag to tell.
     """
-    levels = _levels(began, edges, marks)
+    levels = _levels(began, edges, samples)
     found: dict[str, Floats] = {}
     for link in topology.links:
         homes = topology.homes_over(link)
@@ -264,51 +215,20 @@ def _lags(
                 behind = np.maximum(source - there, 0.0)
                 total = behind if total is None else total + behind
         if total is not None:
-            over = [(e.time - began) / _NANO for e in of_kind(events, Failover) if e.link == link.name]
+            over = [(e.time - began) / NANO for e in of_kind(events, Failover) if e.link == link.name]
             total[edges[1:] > min(over, default=np.inf)] = np.nan
             found[link.name] = total
     return found
 
 
-def _levels(began: int, edges: Floats, marks: Points[tuple[str, str, int]]) -> dict[tuple[str, str, int], Floats]:
+def _levels(began: int, edges: Floats, samples: Points[tuple[str, str, int]]) -> dict[tuple[str, str, int], Floats]:
     """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN before the first sample."""
     levels: dict[tuple[str, str, int], Floats] = {}
-    for key, times, high in marks.since(began):
+    for key, times, high in samples.since(began):
         order = np.lexsort((high, times))
         last = np.searchsorted(times[order], edges[1:], side="right")
         levels[key] = np.where(last > 0, high[order][last - 1], np.nan)
     return levels
-
-
-def windows(events: Sequence[Event], began: int, ended: int) -> list[Window]:
-    """Every fault that started, in order of its start."""
-    steps: dict[str, list[OfFault]] = defaultdict(list)
-    for event in of_kind(events, OfFault):
-        steps[event.id].append(event)
-    found = [_window(of_kind(each, FaultStart)[0], each, began, ended) for each in steps.values() if of_kind(each, FaultStart)]
-    return sorted(found, key=lambda window: window.start)
-
-
-def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int) -> Window:
-    bite = next(iter(of_kind(steps, FaultBite)), None)
-    heal = next(iter(of_kind(steps, FaultHeal)), None)
-    end = next(iter(of_kind(steps, FaultEnd)), None) or heal
-    return Window(
-        id=start.id,
-        fault=start.fault,
-        target=start.target,
-        start=(start.time - began) / _NANO,
-        end=((end.time if end else ended) - began) / _NANO,
-        ended=end is not None,
-        lasting=start.restores is False,
-        bit=bite.bit if bite else None,
-        observable=bite.observable if bite else "",
-        measured=in_words(bite.measured) if bite else "",
-        expected=in_words(bite.expected) if bite else "",
-        healed=", ".join(heal.checked) if heal else "",
-        bite=(bite.time - began) / _NANO if bite else None,
-        heal=(heal.time - began) / _NANO if heal else None,
-    )
 
 
 def _sampled(seen: Seen, began: int) -> Levels:
@@ -327,63 +247,3 @@ def _sampled(seen: Seen, began: int) -> Levels:
         chosen = changed[np.unique(np.linspace(0, len(changed) - 1, min(len(changed), most)).astype(np.int64))]
         found[key] = (times[chosen], high[chosen], low[chosen])
     return found
-
-
-def _label(event: Event) -> str:
-    """What is shown of an event on the axis of time; nothing of most kinds."""
-    match event:
-        case BrokerDied():
-            return f"broker {event.broker} died"
-        case MirrorStarted():
-            return f"mirror {event.link} started"
-        case MirrorCrashed():
-            return f"mirror {event.link} crashed ({event.by})"
-        case Truncation():
-            return f"{event.cluster} truncated {event.topic}-{event.partition} to {event.offset}"
-        case ProxyRebuilt():
-            return f"proxies of {event.link} rebuilt"
-        case HostStall():
-            return f"the host stood still for {event.seconds} s"
-        case TopicGivenUp():
-            return f"{event.link} gave up {event.topic}"
-        case Interrupted():
-            return "interrupted"
-    return _label_of_clients(event)
-
-
-def _label_of_clients(event: Event) -> str:
-    match event:
-        case ClientDied():
-            return f"{event.process} died ({event.by})"
-        case ClientRestarted():
-            return f"{event.process} started again"
-        case ClientCrash():
-            return f"{event.client} crashed"
-        case ProducerReplaced():
-            return f"{event.client} replaced"
-        case ClientsMoved():
-            return f"clients of {event.cluster} moved to {event.to}"
-    return ""
-
-
-def _marks(events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int) -> list[Mark]:
-    """Failovers, and the first promotion of each link that has none (one line per link, not one per partition); and the rest."""
-    marks: list[Mark] = []
-    seen: set[str] = set()
-    for event in sorted(events, key=lambda event: not isinstance(event, Failover)):
-        at = (event.time - began) / _NANO
-        match event:
-            case Failover():
-                marks.append(Mark(at=at, label=f"failover {event.link} ({event.mode})", kind=event.kind))
-            case Promotion() if event.link not in seen:
-                seen.add(event.link)
-                marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))
-            case _ if (label := _label(event)) and began <= event.time <= ended:
-                marks.append(Mark(at=at, label=label, kind=event.kind))
-    # Every partition that a broker led is one election to whoever reads it.
-    last = -_NANO
-    for time, label in sorted(elections):
-        if time - last > _NANO and began <= time <= ended:
-            marks.append(Mark(at=(time - began) / _NANO, label=label, kind="election"))
-        last = time
-    return marks

@@ -22,17 +22,15 @@ from typing import Final, TypeVar
 import linkflap.harness.wire  # noqa: F401
 
 # isort: split
-from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
-from kio.schema.describe_client_quotas.v1 import request as describe_quotas
 from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
 from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
 from kio.schema.metadata.v4.request import MetadataRequest
 from kio.schema.metadata.v4.response import MetadataResponse
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
-from kio.static.primitive import f64, i8, i32
+from kio.static.primitive import i32
 
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Refused, access_to, logging_in
@@ -274,36 +272,12 @@ def advertised(address: Address, *, within: float, access: Access = PLAIN) -> di
     """The brokers that Metadata names to a client which came in at `address`. Raises Unanswered."""
     with Path(address, within=within, access=access) as path:
         frame = path.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
-    response = _decode(MetadataResponse, frame)
+    response = decode(MetadataResponse, frame)
     return {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
 
 
-def set_mark(name: str) -> bytes:
-    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark` for its effect."""
-    return encode(_mark(name, remove=False), 1)
-
-
-def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
-    """Removes a client quota. Raises Unanswered."""
-    with Path(address, within=within, access=access) as path:
-        path.ask(_mark(name, remove=True))
-
-
-def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
-    entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
-    operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
-    return AlterClientQuotasRequest(entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False)
-
-
-def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
-    """Whether a client quota called `name` is known at `address`. Raises Unanswered."""
-    component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
-    with Path(address, within=within, access=access) as path:
-        frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))
-    return bool(_decode(DescribeClientQuotasResponse, frame).entries)
-
-
-def _decode(kind: type[Response], frame: bytes) -> Response:
+def decode(kind: type[Response], frame: bytes) -> Response:
+    """A response of this kind without its header. Raises Unanswered for what is none."""
     try:
         _, start = entity_reader(kind.__header_schema__)(frame, 0)
         entity, _ = entity_reader(kind)(frame, start)

@@ -7,73 +7,35 @@ it ended by itself, as a supervisor would. It runs in a process group that is ki
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.foreign import Foreign, program
+from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, InFlight, ProgramStarted
-from linkflap.harness.model.scenario import Option, WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
+from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.context import VIA
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
+from linkflap.harness.workloads.death import signal_name
 from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.written_offsets import WrittenOffsets
 
 ENDS_WITHIN: Final = 15.0
-_TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 LOOKS_EVERY: Final = int(0.25e9)
 AGAIN_AFTER: Final = int(1e9)
 MOST_STARTS: Final = 20
-_ASK: Final = 2.0
 _WORDS: Final = 3
-
-
-def check(spec: WorkloadSpec) -> None:
-    """Raises InputError for options that it does not have, or a program that there is not."""
-    if not spec.command:
-        raise InputError('workload command has no command; give it one: command = ["python3", "app.py"]')
-    if spec.clients != 1:
-        raise InputError(f"workload command cannot have {spec.clients} clients; name the command once for each")
-    for name, value in spec.options.items():
-        _check_option(name, value)
-    for topic in (*spec.reads, *spec.writes):
-        if not _TOPIC.fullmatch(topic):
-            raise InputError(f"workload command cannot have the topic {topic!r}; name it without its home, in Kafka's characters")
-    if spec.exactly_once:
-        _check_exactly_once(spec)
-    if len(libraries(spec.library)) > 1:
-        raise InputError(f"workload command cannot have library={spec.library!r}; a program takes no turns: name one")
-    if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
-        raise InputError(f"workload command: there is no program {spec.command[0]!r} to run; give its path, or install it")
-
-
-def _check_option(name: str, value: Option) -> None:
-    if name not in COMMAND_OPTIONS:
-        raise InputError(f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}")
-    choices = COMMAND_OPTIONS[name]
-    if not isinstance(value, str) or (choices and value not in choices):
-        raise InputError(f"workload command cannot have {name}={value!r}; give {' or '.join(choices) or 'a text'}")
-
-
-def _check_exactly_once(spec: WorkloadSpec) -> None:
-    needed = {"reads": spec.reads, "writes": spec.writes, "group": spec.options.get("group")}
-    if lacking := [name for name, given in needed.items() if not given]:
-        raise InputError(f"workload command with exactly_once lacks {' and '.join(lacking)}; outputs are held against those")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +57,7 @@ class Command(Producers):
         super().__init__(spec, (), {})
         self.name, self.cluster = name, spec.home
         self._addresses, self._writer = addresses, writer
-        self._writes = [topic_name(spec.home, topic) for topic in spec.writes]
+        self._written = WrittenOffsets([topic_name(spec.home, topic) for topic in spec.writes], addresses)
         folder = writer.logs / "commands" / name
         self._address_file = folder / "address"
         self._foreign = Foreign(
@@ -104,12 +66,9 @@ class Command(Producers):
             log=folder / "output.log",
             environment=self._given(),
         )
-        self._admins: dict[str, AdminClient] = {}
         self._child: Child | None = None
         self._wanted = False
         self._starts = self._started_at = self._looked_at = self._before = 0
-        self._ends: dict[str, list[tuple[int, int]]] = {}
-        """Per cluster, when how many offsets of its topics were written there."""
         self._lock = threading.RLock()
 
     def _given(self) -> dict[str, str]:
@@ -154,8 +113,8 @@ class Command(Producers):
         self._address_file.parent.mkdir(parents=True, exist_ok=True)
         self._address_file.write_text(self._bootstrap(self.cluster) + "\n")
         self._starts, self._started_at = self._starts + 1, now()
-        self._sample(self.cluster)
-        self._before = self._total(self.cluster)
+        self._written.sample(self.cluster)
+        self._before = self._written.total(self.cluster)
         self._child = self._foreign.start(
             self.spec.command, LINKFLAP_CLUSTER=self.cluster, LINKFLAP_BOOTSTRAP=self._bootstrap(self.cluster)
         )
@@ -173,15 +132,15 @@ class Command(Producers):
                     self._begin()
             if now() >= self._looked_at + LOOKS_EVERY:
                 self._looked_at = now()
-                self._sample(self.cluster)
-            return self._since(cluster, since) if cluster else 0
+                self._written.sample(self.cluster)
+            return self._written.since(cluster, since) if cluster else 0
 
     def _died(self, child: Child, *, by: str, again: bool) -> ProgramDeath:
         status = child.end_group() or 0
         words = self._foreign.last_words().splitlines()[-_WORDS:]
         self._writer.write(ClientDied(
             process=self.name, by=by, pid=child.pid, clients=(self.name,), clusters=(self.cluster,), status=status,
-            signal=_signal(status), in_flight=(), torn_bytes=0, last_words=tuple(words), again=again,
+            signal=signal_name(status) if status < 0 else "", in_flight=(), torn_bytes=0, last_words=tuple(words), again=again,
         ))  # fmt: skip
         self._wanted = again
         self._child = None
@@ -218,7 +177,7 @@ class Command(Producers):
                 return []
             self.cluster = destination
             if self._by_signal and self._child is not None and self.alive:
-                self._sample(destination)
+                self._written.sample(destination)
                 self._address_file.write_text(self._bootstrap(destination) + "\n")
                 self._child.signal(signal.SIGUSR1)
             elif self._wanted:
@@ -263,11 +222,11 @@ class Command(Producers):
 
     def done_since_restart(self) -> int:
         """Offsets that were written to its topics since it was started last; of one that names none, whether it runs."""
-        if not self._writes:
+        if not self._written.topics:
             return int(self.alive)
         with self._lock:
-            self._sample(self.cluster)
-            return self._total(self.cluster) - self._before if self.alive else 0
+            self._written.sample(self.cluster)
+            return self._written.total(self.cluster) - self._before if self.alive else 0
 
     @property
     def frozen(self) -> bool:
@@ -294,40 +253,9 @@ class Command(Producers):
         if child is not None and self.alive:
             child.resume()
 
-    # What it has written, by the bytes.
-
-    def _sample(self, cluster: str) -> None:
-        """Notes how far its topics go on a cluster; nothing while that does not answer."""
-        try:
-            ends = self._bounds(cluster, "high")
-        except KafkaException:
-            return
-        self._ends.setdefault(cluster, []).append((now(), sum(ends.values())))
-
-    def _bounds(self, cluster: str, which: str) -> Mapping[tuple[str, int], int]:
-        admin = self._admins.setdefault(cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap)))
-        known = admin.list_topics(timeout=_ASK).topics if self._writes else {}
-        partitions = [(topic, number) for topic in self._writes if topic in known for number in known[topic].partitions]
-        return bounds(admin, partitions, "stable" if which == "stable" else "high", within=_ASK)
-
-    def _total(self, cluster: str) -> int:
-        samples = self._ends.get(cluster)
-        return samples[-1][1] if samples else 0
-
-    def _since(self, cluster: str, time: int) -> int:
-        samples = self._ends.get(cluster, [])
-        before = [total for at, total in samples if at <= time] or [total for _, total in samples[:1]]
-        return self._total(cluster) - before[-1] if samples else 0
-
     def open_transactions(self, cluster: str) -> int:
         """Partitions of its topics that have an open transaction: it says nothing of them itself."""
-        if cluster != self.cluster or not self._writes:
-            return 0
-        try:
-            high, stable = self._bounds(cluster, "high"), self._bounds(cluster, "stable")
-        except KafkaException:
-            return 0
-        return sum(stable.get(partition, end) < end for partition, end in high.items())
+        return self._written.open_transactions(cluster) if cluster == self.cluster else 0
 
     def commits_in_flight(self, cluster: str) -> int:
         del cluster
@@ -335,11 +263,4 @@ class Command(Producers):
 
     def progress(self) -> WorkloadProgress:
         self.look()
-        return WorkloadProgress(acknowledged=sum(self._total(cluster) for cluster in list(self._ends)))
-
-
-def _signal(status: int) -> str:
-    try:
-        return signal.Signals(-status).name if status < 0 else ""
-    except ValueError:
-        return ""
+        return WorkloadProgress(acknowledged=self._written.everywhere())

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads import COMMAND, check, command, jvms, topics_for
+from linkflap.harness.workloads import COMMAND, check, command_options, jvms, topics_for
+from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Addresses, Crew, Names
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
@@ -18,7 +19,7 @@ def make_all(
     """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises InputError."""
     names, forks = Names(), Prefork()
     return [
-        command.Command(spec, names.next(COMMAND), addresses, writer)
+        Command(spec, names.next(COMMAND), addresses, writer)
         if spec.kind == COMMAND
         else make(
             spec,
@@ -37,7 +38,7 @@ def check_all(specs: Sequence[WorkloadSpec]) -> None:
     """Raises InputError for a kind, an option or a program that there is not."""
     for spec in specs:
         if spec.kind == COMMAND:
-            command.check(spec)
+            command_options.check(spec)
         else:
             check(spec)
             jvms.check(spec)

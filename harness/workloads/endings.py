@@ -19,7 +19,8 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads.client import SLICE
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.librdkafka import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

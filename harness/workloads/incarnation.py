@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from linkflap.harness.model.security import security_of
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.library import STATISTICS_MS
+from linkflap.harness.workloads.librdkafka import describe, producer_config
 from linkflap.harness.workloads.values import Values
 
 ORIGIN: Final = "linkflap-input"
@@ -32,37 +32,6 @@ ASK: Final = 1.0
 """Seconds for an answer about a topic."""
 IDENTITY_WAIT: Final = 3.0
 """Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
-
-
-ROOM: Final = 4096
-"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of both take."""
-
-
-def producer_config(
-    bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
-) -> dict[str, str | int | float | bool]:
-    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery.
-
-    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the topic's is the scenario's affair.
-    """
-    config: dict[str, str | int | float | bool] = {
-        **security_of(bootstrap).librdkafka(),
-        "bootstrap.servers": bootstrap,
-        "enable.idempotence": True,
-        "acks": "all",
-        "linger.ms": 1,
-        "compression.type": compression,
-        "message.max.bytes": max(1_000_000, largest + ROOM),
-        "message.timeout.ms": int(timeout * 1000),
-        "socket.timeout.ms": 5000,
-        "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 500,
-        "topic.metadata.refresh.interval.ms": 5000,
-        "log_level": 0,
-    }
-    if transactional_id:
-        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
-    return config
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,9 +270,3 @@ def _origins(made_from: Fetched | None) -> list[tuple[str, str | bytes | None]]:
         return []
     where = f"{made_from.topic}-{made_from.partition}"
     return [(ORIGIN, f"{where}@{offset + n}") for _, offset, count in made_from.runs for n in range(count)]
-
-
-def describe(error: KafkaException) -> str:
-    """A librdkafka error as one short text: its name and its words."""
-    cause = error.args[0] if error.args else None
-    return f"{cause.name()}: {cause.str()}" if isinstance(cause, KafkaError) else str(error)

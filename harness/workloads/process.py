@@ -26,6 +26,7 @@ from linkflap.harness.workloads import KINDS, context, forks
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.library import library
 from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.polling import PollingClient
 from linkflap.harness.workloads.protocol import (
     Ask,
     Channel,
@@ -43,8 +44,6 @@ from linkflap.harness.workloads.protocol import (
     State,
     Stop,
 )
-from linkflap.harness.workloads.readers import ReaderClient
-from linkflap.harness.workloads.share_group import ShareClient
 
 LOOK_EVERY: Final = 0.02
 FALLS_WITHIN: Final = 600.0
@@ -122,7 +121,7 @@ class Process:
 
     def _drained(self, command: Drained) -> None:
         for client in self.clients:
-            if isinstance(client, ReaderClient | ShareClient) and client.name == command.client:
+            if isinstance(client, PollingClient) and client.name == command.client:
                 if command.missing:
                     client.not_drained(command.missing)
                 if command.reached:

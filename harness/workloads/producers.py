@@ -16,7 +16,8 @@ from linkflap.harness.model.protocols import Moment
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
 from linkflap.harness.workloads.values import KEYS, LARGEST, Values
 

@@ -10,28 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.history import Fetched
 from linkflap.harness.model.scenario import WorkloadSpec
-from linkflap.harness.model.security import security_of
 from linkflap.harness.model.topology import TopicPartition as Partition
-from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched, partition_of
-from linkflap.harness.workloads.incarnation import describe
 from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
-from linkflap.harness.workloads.protocol import ClientState
+from linkflap.harness.workloads.librdkafka import consumer_config, describe
+from linkflap.harness.workloads.polling import ISOLATIONS, PollingClient, rows_at
 
 OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch", "protocol"})
 PROTOCOLS: Final = ("classic", "consumer")
 """Of a group: the classic one, or that of KIP-848, which Java's clients have here."""
-ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
-SAME_ERROR_EVERY: Final = int(1e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
 """After these a consumer gets nothing any more, and says so once. A static member can come to that by itself: when its session
 runs out while it does not poll, librdkafka sends heartbeats without a member id (docs/findings/librdkafka-3437.md)."""
@@ -50,55 +46,37 @@ def reader_cluster(context: Context) -> str:
     return context.text("cluster", context.spec.home)
 
 
-class ReaderClient(Client):
+class ReaderClient(PollingClient):
     """One poll per step. In group mode subscribed, with explicit group commits; else assigned to every partition of the home."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        super().__init__(context, name, cluster)
-        self.isolation: Isolation = (
-            "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
-        )
         assigned, named = context.flag("assign", False), context.text("group", "")
-        self.group = "" if assigned else named or group_of(context.spec)
-        self.follows = context.flag("follow", bool(self.group))
-        self.positions: dict[Partition, int] = {}
+        group = "" if assigned else named or group_of(context.spec)
+        super().__init__(context, name, cluster, group=group, follows=context.flag("follow", bool(group)))
         self._protocol = context.choice("protocol", PROTOCOLS)
         self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
         self._batch = context.count("batch", 500, high=100_000)
-        self._rows = context.writer.polls(name)
         self._consumer: ClientConsumer | None = None
-        self._process = 0
-        self._committed_at = self._looked_at = 0
+        self._committed_at = 0
         self._committing = self._down = self._ended = False
         self._committed: dict[Partition, int] = {}
-        self._errors: dict[str, int] = {}
         self._out_of_range: set[Partition] = set()
-        self._drained: dict[Partition, int] = {}
 
     def _config(self) -> dict[str, str | int | float | bool]:
         # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
         member: dict[str, str | int | float | bool] = {"group.instance.id": self.name} if self.group else {}
-        bootstrap = self.context.bootstrap(self.cluster)
         if self._protocol != PROTOCOLS[0]:
             member["group.protocol"] = self._protocol
         return {
             **member,
-            **security_of(bootstrap).librdkafka(),
-            "bootstrap.servers": bootstrap,
-            "group.id": self.group or f"linkflap.assigned.{self.name}",
+            **consumer_config(self.context.bootstrap(self.cluster), self.group or f"linkflap.assigned.{self.name}"),
             "isolation.level": self.isolation,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "session.timeout.ms": 6000,
             "heartbeat.interval.ms": 1000,
-            "fetch.wait.max.ms": 100,
-            "fetch.error.backoff.ms": 100,
-            "topic.metadata.refresh.interval.ms": 1000,
             "allow.auto.create.topics": False,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 500,
-            "socket.timeout.ms": 10000,
             "log_level": 0,
         }
 
@@ -198,7 +176,7 @@ class ReaderClient(Client):
         if starts:
             self.positions.update(starts)
             self._assign(consumer)
-            self._write(invoked, "assign", _at(starts), error="reset to earliest")
+            self._write(invoked, "assign", rows_at(starts), error="reset to earliest")
 
     def _assign(self, consumer: ClientConsumer) -> None:
         consumer.assign([TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING) for (t, p), at in self.positions.items()])
@@ -227,7 +205,7 @@ class ReaderClient(Client):
         if starts:
             self.positions.update(starts)
             self._assign(consumer)
-            self._write(invoked, "assign", _at(starts))
+            self._write(invoked, "assign", rows_at(starts))
 
     def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that is unknown).
@@ -249,7 +227,7 @@ class ReaderClient(Client):
             self._out_of_range.discard(tp)
         self.positions.update(starts)
         self._assign(consumer)
-        self._write(invoked, "assign", _at(starts))
+        self._write(invoked, "assign", rows_at(starts))
 
     def _on_revoke(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         self._revoked(partitions, "")
@@ -260,7 +238,7 @@ class ReaderClient(Client):
     def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
         self._out_of_range.clear()
         gone = {(p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1) for p in partitions}
-        self._write(now(), "revoke", _at(gone), error=error)
+        self._write(now(), "revoke", rows_at(gone), error=error)
 
     def _commit(self, consumer: ClientConsumer) -> None:
         """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead.
@@ -299,48 +277,16 @@ class ReaderClient(Client):
         failed = error or next((p.error for p in partitions or () if p.error is not None), None)
         if done:
             self._committed.update(done)
-            self._write(self._committed_at, "commit", _at(done))
+            self._write(self._committed_at, "commit", rows_at(done))
         if failed is not None:
             self._error(self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}")
-
-    def state(self) -> ClientState:
-        positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
-        drained = tuple((topic, partition, at) for (topic, partition), at in self._drained.items())
-        return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
     def drained(self, partitions: Sequence[Partition]) -> None:
         """Writes that these partitions were read to the ends that were asked for; not of those that it lost since."""
         held = dict(self.positions)
         if reached := {tp: held[tp] for tp in partitions if tp in held}:
-            self._write(now(), "drained", _at(reached))
+            self._write(now(), "drained", rows_at(reached))
             self._drained.update(reached)
-
-    def not_drained(self, missing: str) -> None:
-        """Writes what was not reached in time."""
-        self._write(now(), "error", error=f"not drained: {missing}")
-
-    def _error(self, invoked: int, text: str) -> None:
-        """Writes an error, but the same one at most once a second: a dead cluster says it at every poll."""
-        if invoked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
-            self._errors[text] = invoked
-            self.tally.errors += 1
-            self._write(invoked, "error", error=text)
-
-    def _write(self, invoked: int, kind: PollKind, rows: tuple[Fetched, ...] = (), error: str = "") -> None:
-        self._rows.write(
-            Poll(
-                time=invoked,
-                returned=now(),
-                reader=self.name,
-                process=self._process,
-                cluster=self.cluster,
-                isolation=self.isolation,
-                kind=kind,
-                group=self.group,
-                fetched=rows,
-                error=error,
-            )
-        )
 
     def leave(self, *, clean: bool) -> None:
         del clean
@@ -348,7 +294,3 @@ class ReaderClient(Client):
             self.context.library.discard(self._consumer)
         self._consumer = None
         self.positions = {}
-
-
-def _at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
-    return tuple(Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items()))

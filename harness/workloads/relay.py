@@ -29,8 +29,9 @@ from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
 from linkflap.harness.workloads.library import ClientConsumer
+from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ASK, ReaderClient
 

@@ -10,20 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, Literal
 
-import msgspec
 from confluent_kafka import KafkaException
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.history import Fetched, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
-from linkflap.harness.model.security import security_of
 from linkflap.harness.model.topology import TopicPartition as Partition
-from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched
-from linkflap.harness.workloads.incarnation import describe
-from linkflap.harness.workloads.protocol import ClientState
-from linkflap.harness.workloads.readers import ISOLATIONS, SAME_ERROR_EVERY
+from linkflap.harness.workloads.librdkafka import consumer_config, describe
+from linkflap.harness.workloads.polling import PollingClient, rows_at
 
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.share_consumer import Acquired, JavaShareConsumer
@@ -50,45 +47,21 @@ def group_of(spec: WorkloadSpec) -> str:
     return str(spec.options.get("group", f"linkflap.{spec.home}.share"))
 
 
-class ShareClient(Client):
+class ShareClient(PollingClient):
     """One poll a step, and the acknowledgement of all that it gave."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        super().__init__(context, name, cluster)
-        self.isolation: Isolation = (
-            "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
-        )
-        self.group = context.text("group", "") or group_of(context.spec)
-        self.follows = context.flag("follow", True)
-        self.positions: dict[Partition, int] = {}
+        group = context.text("group", "") or group_of(context.spec)
+        super().__init__(context, name, cluster, group=group, follows=context.flag("follow", True))
         self._batch = context.count("batch", 100, high=10_000)
         self._shares: dict[Acknowledgement, float] = {
             "release": context.number("release", 0.02, high=1.0),
             "reject": context.number("reject", 0.0, high=1.0),
             "renew": context.number("renew", 0.0, high=1.0),
         }
-        self._rows = context.writer.polls(name)
         self._consumer: JavaShareConsumer | None = None
-        self._process = 0
-        self._looked_at = 0
-        self._errors: dict[str, int] = {}
-        self._drained: dict[Partition, int] = {}
         self._settle: frozenset[Partition] = frozenset()
         self._random = Random(f"{context.seed} {name}")
-
-    def _config(self) -> dict[str, str | int | float | bool]:
-        bootstrap = self.context.bootstrap(self.cluster)
-        return {
-            **security_of(bootstrap).librdkafka(),
-            "bootstrap.servers": bootstrap,
-            "group.id": self.group,
-            "fetch.wait.max.ms": 100,
-            "fetch.error.backoff.ms": 100,
-            "topic.metadata.refresh.interval.ms": 1000,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 500,
-            "socket.timeout.ms": 10000,
-        }
 
     def step(self) -> None:
         try:
@@ -99,14 +72,15 @@ class ShareClient(Client):
                 self._take(consumer, invoked, records)
             self._look(consumer)
         except KafkaException as error:
-            self._error(describe(error))
+            self._error(now(), describe(error))
             self.leave(clean=False)
             self.rest(SLICE)
 
     def _join(self) -> JavaShareConsumer:
         """A member anew. What its group is, is set first: a group begins at the log's end otherwise."""
         self._process = self.context.numbers.next()
-        consumer = self._consumer = self.context.library.share_consumer(self._config(), batch=self._batch)
+        config = consumer_config(self.context.bootstrap(self.cluster), self.group)
+        consumer = self._consumer = self.context.library.share_consumer(config, batch=self._batch)
         consumer.configure(
             {
                 "share.auto.offset.reset": "earliest",
@@ -138,7 +112,7 @@ class ShareClient(Client):
                 self._write(asked, CONFIRMED[how], _rows(confirmed))
         for (topic, partition), wrong in answers.items():
             if wrong:
-                self._error(f"acknowledging {topic}-{partition}: {wrong}")
+                self._error(now(), f"acknowledging {topic}-{partition}: {wrong}")
 
     def _chosen(self, record: Acquired) -> Acknowledgement:
         """What becomes of a record: mostly it is accepted."""
@@ -157,47 +131,13 @@ class ShareClient(Client):
         self._looked_at, due = asked, self._settle
         self.positions = consumer.starts()
         if reached := {tp: self.positions[tp] for tp in due if self.positions.get(tp, -1) >= 0}:
-            rows = [Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(reached.items())]
-            self._write(asked, "settled", rows)
+            self._write(asked, "settled", rows_at(reached))
             self._drained.update(reached)
         self._settle -= due
-
-    def state(self) -> ClientState:
-        positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
-        drained = tuple((topic, partition, at) for (topic, partition), at in list(self._drained.items()))
-        return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
     def drained(self, partitions: Sequence[Partition]) -> None:
         """Has it write how far its group is done with these partitions, at its next step."""
         self._settle |= frozenset(partitions)
-
-    def not_drained(self, missing: str) -> None:
-        """Writes what was not done in time."""
-        self._write(now(), "error", error=f"not drained: {missing}")
-
-    def _error(self, text: str) -> None:
-        """Writes an error, but the same one at most once a second."""
-        asked = now()
-        if asked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
-            self._errors[text] = asked
-            self.tally.errors += 1
-            self._write(asked, "error", error=text)
-
-    def _write(self, invoked: int, kind: PollKind, rows: Iterable[Fetched] = (), error: str = "") -> None:
-        self._rows.write(
-            Poll(
-                time=invoked,
-                returned=now(),
-                reader=self.name,
-                process=self._process,
-                cluster=self.cluster,
-                isolation=self.isolation,
-                kind=kind,
-                group=self.group,
-                fetched=tuple(rows),
-                error=error,
-            )
-        )
 
     def leave(self, *, clean: bool) -> None:
         del clean  # whatever it holds, its brokers give to others

@@ -8,20 +8,21 @@ A process that dies again and again, without anything done in between, is given 
 from __future__ import annotations
 
 import queue
-import signal
 import socket
 import threading
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
 from linkflap.harness.model.events import ClientRestarted
+from linkflap.harness.model.protocols import Running
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads.death import ITSELF, Death, examined
+from linkflap.harness.workloads.death import Death
+from linkflap.harness.workloads.deaths import Deaths
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import (
@@ -41,29 +42,10 @@ from linkflap.harness.workloads.protocol import (
     State,
     Stop,
 )
+from linkflap.harness.workloads.questions import Questions
 
 ANSWERS_WITHIN: Final = 2.0
 ENDS_WITHIN: Final = 10.0
-DEATHS_IN_A_ROW: Final = 5
-"""So many deaths of one process soon after its start, nothing done in between, and it is not started again."""
-SOON: Final = int(5e9)
-"""Nanoseconds. Who lives longer and has done nothing has perhaps a cluster that does not answer."""
-_MOST_QUESTIONS: Final = 8
-
-
-class Running(Protocol):
-    """A process that was started (harness.machine.children.Child)."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def paused(self) -> bool: ...
-    def poll(self) -> int | None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def kill(self) -> None: ...
 
 
 class Worker:
@@ -81,14 +63,9 @@ class Worker:
         self._log = writer.logs / "clients" / f"{name}.log"
         self._lock = threading.Lock()
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._asked = 0
-        self._waiting: dict[int, queue.SimpleQueue[State | None]] = {}
+        self._questions = Questions()
+        self._fate = Deaths(name, root=writer.root, log=self._log)
         self._started = self._ending = self._gone = False
-        self._order: Fall | None = None
-        self._killer = ""
-        self._falling: Falling | None = None
-        self._in_vain = self._died = 0
-        self._never_returned: set[int] = set()
         self._first_began = self._began = 0
         self._channel: Channel[Command, Report] | None = None
         self._child: Running | None = None
@@ -124,14 +101,14 @@ class Worker:
         """Begins no new operation; see `Member.settled`."""
         with self._lock:
             for member in members:
-                member.paused, member.commanded = True, self._asked
+                member.paused, member.commanded = True, self._questions.last
             self._send(Pause(tuple(member.name for member in members)))
 
     def move(self, members: Sequence[Member], destination: str, *, drained: bool) -> None:
         """Goes on at another cluster; see `Member.moved`."""
         with self._lock:
             for member in members:
-                member.cluster, member.paused, member.commanded = destination, False, self._asked
+                member.cluster, member.paused, member.commanded = destination, False, self._questions.last
                 member.drained.clear()
             names = tuple(member.name for member in members)
             self._send(Move(clients=names, destination=destination, drained=drained))
@@ -145,7 +122,7 @@ class Worker:
     def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
         """Has a reader write how far it got; see `Member.drained`."""
         with self._lock:
-            member.commanded = self._asked
+            member.commanded = self._questions.last
             self._send(Drained(client=member.name, reached=tuple(reached), missing=missing))
 
     def stop(self) -> None:
@@ -167,7 +144,7 @@ class Worker:
     def fall(self, order: Fall | None, *, by: str = "") -> None:
         """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a fault; None takes it back."""
         with self._lock:
-            self._order, self._killer, self._falling = order, by, None
+            self._fate.ordered(order, by=by)
             self._send(order or Fall(cluster=""))
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
@@ -177,14 +154,11 @@ class Worker:
         acknowledged counts where all of it was since that time.
         """
         with self._lock:
-            if len(self._waiting) >= _MOST_QUESTIONS:
+            if self._questions.too_many:
                 return 0
-            self._asked += 1
-            number = self._asked
-            answer = self._waiting[number] = queue.SimpleQueue[State | None]()
+            number, answer = self._questions.ask()
             if not self._send(Ask(number=number, cluster=cluster, since=since)):
-                del self._waiting[number]
-                answer.put(None)
+                self._questions.unsent(number)
                 for member in self.members:
                     member.answered = number  # what is gone holds nothing, and what comes next begins as commanded
         try:
@@ -241,7 +215,7 @@ class Worker:
             child = self._forks.start(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
         channel: Channel[Command, Report] = Channel(ours, Report)
         hosted = tuple(member.hosted for member in self.members)
-        channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._died))
+        channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._fate.count))
         return channel, child
 
     def _watch(self) -> None:
@@ -268,7 +242,7 @@ class Worker:
                 case Happened():
                     self._writer.write(report.event)
                 case Falling():
-                    self._falling = report
+                    self._fate.falling = report
 
     def _answered(self, state: State) -> None:
         if state.broken and self._writer.breakage.reason is None:
@@ -278,9 +252,7 @@ class Worker:
             by_name = {client.name: client for client in state.clients}
             for member in self.members:
                 member.said(by_name.get(member.name, member.state), state.number)
-            waiting = self._waiting.pop(state.number, None)
-        if waiting is not None:
-            waiting.put(state)
+            self._questions.answered(state)
 
     def _over(self, channel: Channel[Command, Report], child: Running) -> None:
         """Notes the end of a process: as a death, unless it was asked to end."""
@@ -291,43 +263,20 @@ class Worker:
         status = child.poll() or 0
         with self._lock:
             channel.close()
-            for answer in self._waiting.values():
-                answer.put(None)
-            self._waiting.clear()
+            number = self._questions.gone()
             expected = self._ending and status == 0
-            death = None if expected else self._examined(child.pid, status)
-            self._asked += 1
+            examined = self._fate.examined
+            death = None if expected else examined(self.members, pid=child.pid, status=status, began=self._began)
             for member in self.members:
-                member.died(self._asked)
-            self._gone = self._ending or self._in_vain >= DEATHS_IN_A_ROW
+                member.died(number)
+            self._gone = self._ending or self._fate.hopeless
         if death is not None:
             self._report(death)
-
-    def _examined(self, pid: int, status: int) -> Death:
-        killed = status == -signal.SIGKILL and self._falling is not None
-        death = examined(
-            self.name,
-            self.members,
-            root=self._writer.root,
-            log=self._log,
-            pid=pid,
-            status=status,
-            by=self._killer if killed else ITSELF,
-            falling=self._falling,
-            began=self._began,
-            known=self._never_returned,
-        )
-        self._in_vain = 0 if not death.idle else self._in_vain + (death.time - self._began < SOON)
-        self._died += 1
-        self._falling = None
-        if killed:
-            self._order, self._killer = None, ""
-        return death
 
     def _report(self, death: Death) -> None:
         self._writer.write(death.event(again=not self._gone))
         if self._gone and not self._ending:
-            self.given_up = f"{death.sentence}, {self._in_vain} times in a row; see {self._log}"
+            self.given_up = f"{death.sentence}, {self._fate.in_vain} times in a row; see {self._log}"
         self.deaths.append(death)
 
     def _start_again(self) -> bool:
@@ -343,7 +292,7 @@ class Worker:
                 return False
             if self._started:
                 self._channel.send(Start())
-            if self._order is not None:
-                self._channel.send(self._order)
+            if self._fate.order is not None:
+                self._channel.send(self._fate.order)
         self._writer.write(ClientRestarted(process=self.name, pid=self.pid, clients=tuple(m.name for m in self.members)))
         return True

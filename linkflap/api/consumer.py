@@ -16,7 +16,7 @@ from linkflap.api.own_clients import CONSUMER, at
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.workloads.fetches import fetched, partition_of
-from linkflap.harness.workloads.incarnation import describe
+from linkflap.harness.workloads.librdkafka import describe
 
 ASK: Final = 5.0
 Where = tuple[str, int]

@@ -24,7 +24,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Ending, Operation, OperationKind, OutcomeName, Phase
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.workloads.acks import Acks
-from linkflap.harness.workloads.incarnation import describe
+from linkflap.harness.workloads.librdkafka import describe
 
 PARTITIONERS: Final = ("consistent_random", "consistent", "random")
 STATISTICS_MS: Final = 100

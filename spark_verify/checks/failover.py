@@ -33,7 +33,8 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import left_behind
-from linkflap.spark_verify.facts.eras import FOREVER, history
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 

@@ -38,8 +38,9 @@ from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Read, Watermarks
+from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""

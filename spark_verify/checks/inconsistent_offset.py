@@ -34,7 +34,8 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import distinct, runs
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"

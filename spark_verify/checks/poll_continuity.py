@@ -35,7 +35,8 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 ANEW = frozenset({"assign", "revoke"})
 SKIPPED_BY_TRUNCATION = "skipped-by-truncation"

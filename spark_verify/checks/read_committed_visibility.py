@@ -15,7 +15,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, reads_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -25,8 +25,9 @@ from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_ther
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, number_at, of_readers, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, runs
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView, Read
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 ABORTED: Final = "aborted-delivery"
 AGAIN: Final = "delivered-again"

@@ -12,7 +12,8 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.spark_verify.facts.view import Bools, Ints, Send
+from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.view import Bools, Ints
 
 NUMBERS: Final = (
     "number", "process", "invoked", "ended_at", "returned", "producer_id", "producer_epoch", "first_uid", "input_partition",

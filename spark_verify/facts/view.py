@@ -18,6 +18,7 @@ from linkflap.harness.log.coordinators import CoordinatorEntry
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, Stop, Story, Truncation, Window
 
 Ints = NDArray[np.int64]
@@ -136,62 +137,6 @@ class Replica:
     def end(self) -> int:
         """The log end offset as the bytes have it."""
         return int(self.batches.last_offset[-1]) + 1 if len(self.batches) else self.log_start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    """One send group of one operation, invoke and return put together. Outcome info: never returned, or unknown.
-
-    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
-    acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
-    the client knows for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
-    the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
-    its payload id, and `position` what was to be committed for `group` in the same transaction.
-    """
-
-    number: int
-    client: str
-    process: int
-    cluster: str
-    kind: str
-    ending: str
-    outcome: str
-    transactional_id: str
-    invoked: int
-    ended_at: int
-    returned: int
-    producer_id: int
-    producer_epoch: int
-    first_uid: int
-    offsets: Ints
-    refused: Bools
-    group: str = ""
-    input_topic: str = ""
-    input_partition: int = -1
-    position: int = -1
-    inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll.
-
-    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it acquired, `position` is how often
-    the group was given it.
-    """
-
-    reader: str
-    process: int
-    cluster: str
-    isolation: str
-    kind: str
-    group: str
-    time: int
-    returned: int
-    position: int
-    uids: Ints
-    offsets: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,11 @@ from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import Story
-from linkflap.spark_verify.facts.view import PartitionView, Read, Replica, Send, Watermarks
+from linkflap.spark_verify.facts.view import PartitionView, Replica, Watermarks
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.damage import keeps_ids, of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart
 from linkflap.spark_verify.read.plan import RunPlan

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import ORDER, Anomaly, EraResult, Verdict
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
+from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.plan import RunPlan
 

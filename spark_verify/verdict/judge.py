@@ -20,7 +20,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.checks.base import Check, Measured, PartialFinding
-from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import Silent, asks_readers, silent
 from linkflap.spark_verify.spark.json_columns import unpacked

@@ -35,7 +35,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
 from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.workloads import incarnation, library, process, worker
+from linkflap.harness.workloads import library, librdkafka, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
@@ -181,7 +181,7 @@ class Standby:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap, answers = bootstrap, []
         self.hears = answers.append
-        config = incarnation.producer_config(bootstrap, "", timeout=10.0, compression="none")
+        config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
         own = {"statistics.interval.ms": library.STATISTICS_MS, "logger": library.QUIET}
         self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
 

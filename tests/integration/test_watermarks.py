@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.capture.watermarks import StallWatch, WatermarkSampler
+from linkflap.harness.capture.host_stalls import StallWatch
+from linkflap.harness.capture.watermarks import WatermarkSampler
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology

@@ -8,7 +8,8 @@ from random import Random
 
 import numpy as np
 
-from linkflap.spark_verify.facts.view import PartitionView, Read, Replica
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 from tests.oracles.worlds import SECOND
 
 KINDS = ("acquire", "acquire", "acquire", "accept", "accepted", "rejected", "release", "released", "renewed", "settled")

@@ -27,8 +27,9 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
-from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Records, Replica, Watermarks
 from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.protocols import Certificate, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.runtimes.kraft.certificates import Authority
-from linkflap.topologies.arrows import parse
+from linkflap.topologies.notation import parse
 from tests.contract.test_faults import IdleLink
 
 

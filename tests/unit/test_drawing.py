@@ -10,8 +10,8 @@ from hypothesis import given
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
-from linkflap.topologies.arrows import parse
 from linkflap.topologies.drawing import draw
+from linkflap.topologies.notation import parse
 from tests.unit.test_arrows import legal
 
 

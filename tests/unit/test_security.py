@@ -33,7 +33,8 @@ from linkflap.harness.runtimes.kraft.certificates import Authority
 from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.stream import Stream
-from linkflap.topologies.arrows import arrows, parse
+from linkflap.topologies.arrows import arrows
+from linkflap.topologies.notation import parse
 
 # What StorageTool of Kafka 3.7.0 wrote: snapshot header, one record of metadata.version, snapshot footer.
 CHECKPOINT = bytes.fromhex(

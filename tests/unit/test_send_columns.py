@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering, Sends
-from linkflap.spark_verify.facts.view import Send
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views
 from tests.synthetic import same

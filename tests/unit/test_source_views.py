@@ -13,7 +13,7 @@ import pytest
 from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Bounds, GroupOffset
-from linkflap.spark_verify.facts.eras import eras
+from linkflap.spark_verify.facts.lineages import eras
 from linkflap.spark_verify.read import history_rows, log_rows
 from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.captures import is_data

@@ -25,16 +25,18 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter, last_rows
+from linkflap.harness.workloads import deaths
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.deaths import DEATHS_IN_A_ROW
 from linkflap.harness.workloads.forks import SERVES
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import Ask, Channel, ClientState, Command, Counts, Report, State
-from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
+from linkflap.harness.workloads.worker import Worker
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ def forked(forks: Prefork, folder: Path) -> tuple[Child, socket.socket]:
 def test_a_process_that_dies_again_and_again_is_given_up(
     clients: WorkloadClients, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "SOON", 10**12)  # a busy machine may take seconds between a start and the kill
+    monkeypatch.setattr(deaths, "SOON", 10**12)  # a busy machine may take seconds between a start and the kill
     clients.start()
     for _ in range(DEATHS_IN_A_ROW):
         killed(producers(clients))

@@ -16,6 +16,7 @@ from typing import TypeVar
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.toxiproxy import quota_marks
 from linkflap.harness.wire.access import Access
 
 Answer = TypeVar("Answer")
@@ -77,7 +78,7 @@ class LinkMeter:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the request along.
                 with contextlib.suppress(probe.Unanswered):
-                    self._path(address, within, open_paths).send(probe.set_mark(mark))
+                    self._path(address, within, open_paths).send(quota_marks.set_mark(mark))
             try:
                 until(lambda: self._seen(mark, within), within=within, what=f"a request through link {self._name} to take effect")
             except DeadlineExceeded:
@@ -108,7 +109,7 @@ class LinkMeter:
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                return probe.has_mark(address, mark, within=self._patience(within), access=self.access)
+                return quota_marks.has_mark(address, mark, within=self._patience(within), access=self.access)
         return False
 
     def _patience(self, within: float) -> float:
@@ -123,5 +124,5 @@ class LinkMeter:
     def _forget(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                probe.remove_mark(address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access)
+                quota_marks.remove_mark(address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access)
                 return

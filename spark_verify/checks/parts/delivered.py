@@ -15,7 +15,8 @@ from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, locate
 from linkflap.spark_verify.checks.parts.outcomes import never, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,12 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, read
 from linkflap.spark_verify.checks.parts.reversals import Turn, by_generation, sampled, turns
-from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, history
+from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Truncation
-from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Read, Replica, Watermarks
+from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica, Watermarks
 
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, history, touches
+from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, touches
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView

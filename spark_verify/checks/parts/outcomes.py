@@ -24,7 +24,8 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, chunks, distinct, locate
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ from linkflap.spark_verify.checks.parts.generations import end_of, marks_in, tru
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Ints, PartitionView, Read
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 Truncations = Sequence[tuple[int, int]]
 """(time, offset) of what was truncated inside of a log generation."""

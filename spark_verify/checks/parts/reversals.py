@@ -26,7 +26,8 @@ import numpy as np
 
 from linkflap.spark_verify.checks.parts.logs import Log, locate
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, Read, Watermarks
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, Watermarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

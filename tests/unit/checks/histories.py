@@ -21,6 +21,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import Copying, Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
     ABORT,
@@ -31,10 +32,8 @@ from linkflap.spark_verify.facts.view import (
     Batches,
     PartitionView,
     Parts,
-    Read,
     Records,
     Replica,
-    Send,
     Watermarks,
 )
 from linkflap.topologies import parse

@@ -13,8 +13,9 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Truncation, Window
-from linkflap.spark_verify.facts.view import PartitionView, Read
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,

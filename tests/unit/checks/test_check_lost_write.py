@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.story import Stop, Window
-from linkflap.spark_verify.facts.view import Send
 from tests.unit.checks.histories import (
     SECOND,
     History,

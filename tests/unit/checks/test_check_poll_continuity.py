@@ -7,8 +7,8 @@ from typing import Unpack
 
 import pytest
 
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Stop
-from linkflap.spark_verify.facts.view import Read
 from tests.unit.checks.histories import (
     SECOND,
     Log,

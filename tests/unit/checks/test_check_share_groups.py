@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.view import PartitionView, Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Log,

@@ -8,8 +8,8 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.facts.view import Read
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,

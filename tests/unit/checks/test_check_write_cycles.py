@@ -13,7 +13,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
-from linkflap.spark_verify.facts.view import Send
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     Committed,

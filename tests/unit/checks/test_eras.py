@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linkflap.spark_verify.facts.eras import FOREVER, eras, history
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.lineages import eras, history
 from linkflap.spark_verify.facts.story import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, view

@@ -9,7 +9,8 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
-from linkflap.spark_verify.facts.view import PartitionView, Read, Watermarks
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import SECOND, Log, anomalies, ints, poll, reversed_, view
 from tests.unit.checks.round_trip import before, on_a, on_b, trip, truncation
 

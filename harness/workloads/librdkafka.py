@@ -1,0 +1,60 @@
+"""What workloads set in librdkafka, and its errors as texts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from linkflap.harness.model.security import security_of
+
+ROOM: Final = 4096
+"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of both take."""
+
+
+def producer_config(
+    bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
+) -> dict[str, str | int | float | bool]:
+    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery.
+
+    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the topic's is the scenario's affair.
+    """
+    config: dict[str, str | int | float | bool] = {
+        **security_of(bootstrap).librdkafka(),
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": 1,
+        "compression.type": compression,
+        "message.max.bytes": max(1_000_000, largest + ROOM),
+        "message.timeout.ms": int(timeout * 1000),
+        "socket.timeout.ms": 5000,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": 5000,
+        "log_level": 0,
+    }
+    if transactional_id:
+        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+    return config
+
+
+def describe(error: KafkaException) -> str:
+    """A librdkafka error as one short text: its name and its words."""
+    cause = error.args[0] if error.args else None
+    return f"{cause.name()}: {cause.str()}" if isinstance(cause, KafkaError) else str(error)
+
+
+def consumer_config(bootstrap: str, group: str) -> dict[str, str | int | float | bool]:
+    """librdkafka's configuration of any workload consumer: it notices soon what a cluster has, and that it is back."""
+    return {
+        **security_of(bootstrap).librdkafka(),
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "topic.metadata.refresh.interval.ms": 1000,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        "socket.timeout.ms": 10000,
+    }

@@ -1,0 +1,67 @@
+"""What clients did to a partition and what they got of it: sends and reads, one for each operation and poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One send group of one operation, invoke and return put together. Outcome info: never returned, or unknown.
+
+    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
+    acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
+    the client knows for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
+    the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
+    its payload id, and `position` what was to be committed for `group` in the same transaction.
+    """
+
+    number: int
+    client: str
+    process: int
+    cluster: str
+    kind: str
+    ending: str
+    outcome: str
+    transactional_id: str
+    invoked: int
+    ended_at: int
+    returned: int
+    producer_id: int
+    producer_epoch: int
+    first_uid: int
+    offsets: Ints
+    refused: Bools
+    group: str = ""
+    input_topic: str = ""
+    input_partition: int = -1
+    position: int = -1
+    inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll.
+
+    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it acquired, `position` is how often
+    the group was given it.
+    """
+
+    reader: str
+    process: int
+    cluster: str
+    isolation: str
+    kind: str
+    group: str
+    time: int
+    returned: int
+    position: int
+    uids: Ints
+    offsets: Ints
