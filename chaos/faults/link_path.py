@@ -17,7 +17,7 @@ from linkflap.chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, wat
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.faults import Target
-from linkflap.harness.model.protocols import Bite, Direction, World
+from linkflap.harness.model.protocols import Bite, Direction, World, is_running
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
@@ -72,8 +72,7 @@ class LinkPath:
 
     @property
     def _source_runs(self) -> bool:
-        brokers = self._world.deployment.clusters[self.link.source].brokers.values()
-        return any(broker.state == "running" for broker in brokers)
+        return is_running(self._world.deployment.clusters[self.link.source])
 
     def cut(self) -> None:
         self.link.cut(owner=self._owner)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.log import segments
 from linkflap.harness.model.history import Bounds, Watermark
-from linkflap.harness.model.protocols import Broker, Cluster
+from linkflap.harness.model.protocols import Broker, Cluster, is_running
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
@@ -145,7 +145,7 @@ def _unfinished(folder: Path, high_watermark: int) -> int:
 
 def _described(cluster: Cluster) -> tuple[dict[TopicPartition, int], dict[TopicPartition, frozenset[int]]]:
     """Leaders and in-sync replicas as the cluster reports them; empty when it does not answer."""
-    if not any(broker.state == "running" for broker in cluster.brokers.values()):
+    if not is_running(cluster):
         return {}, {}
     try:
         topics = AdminClient(quiet(cluster.bootstrap)).list_topics(timeout=_ASK_SECONDS).topics

@@ -20,16 +20,16 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.mm2_progress import Gap, Progress
-from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.mirrors.topics import copy_topics, data_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder, Service
+from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, Service, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import brokers_alone
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import Partition, quiet
 
 START_SECONDS: Final = 90.0
 SETTLE_SECONDS: Final = 60.0
@@ -164,13 +164,13 @@ class MirrorMaker:
             self._service.stop()
         except DeadlineExceeded:
             self._service.kill()
-        if _runs(self._destination):
+        if is_running(self._destination):
             self._settle()
         self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def _look_at_states(self) -> None:
         """Before the worker is stopped, which ends all of them; and which connectors never had a state. Not of a dead worker."""
-        if not self._service.alive or not _runs(self._destination):
+        if not self._service.alive or not is_running(self._destination):
             return
         with self._asking, contextlib.suppress(KafkaException, DeadlineExceeded):
             self._refresh()
@@ -218,7 +218,7 @@ class MirrorMaker:
 
     def _ends(self, which: Literal["stable", "high"] = "high") -> dict[Partition, int] | None:
         """Of the mirrored partitions on the destination; None while it does not answer."""
-        return _ends_on(self._here, self._homes, which, within=_ASK_SECONDS * 5)
+        return ends_on(self._here, self._homes, which, within=_ASK_SECONDS * 5)
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Both kinds are a stop: a drained source has nothing more to give."""
@@ -245,11 +245,11 @@ class MirrorMaker:
 
         An upper bound by offsets while anything moves; exact, by reading the tail, once source and mirror stand still.
         """
-        if not _runs(self._source):
+        if not is_running(self._source):
             return None
         which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
         with self._asking:
-            ends = _ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
+            ends = ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
             if ends is None or not self._refresh():
                 return None
             return sum(self._behind(partition, end) for partition, end in ends.items())
@@ -263,22 +263,6 @@ class MirrorMaker:
             return end - position
         counted = self._gap.count(partition, position, end, within=_ASK_SECONDS)
         return end - position if counted is None else counted
-
-
-def _runs(cluster: Cluster) -> bool:
-    return any(broker.state == "running" for broker in cluster.brokers.values())
-
-
-def _ends_on(
-    admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
-) -> dict[Partition, int] | None:
-    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not answer."""
-    try:
-        topics = data_topics(admin, homes, within=within)
-        partitions = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-        return bounds(admin, partitions, which, within=within)
-    except KafkaException:
-        return None
 
 
 def _since(began: float) -> float:

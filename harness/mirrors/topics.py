@@ -8,8 +8,9 @@ those that MirrorMaker 2 copies itself: so that it changes nothing of them later
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -18,7 +19,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
 
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0
@@ -123,3 +124,20 @@ def _led(admin: AdminClient, names: list[str]) -> bool:
             return False
         raise
     return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in names)
+
+
+def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
+    """Every partition of topics, whose number of partitions is given."""
+    return [(topic, number) for topic, count in topics.items() for number in range(count)]
+
+
+def ends_on(
+    admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
+) -> dict[Partition, int] | None:
+    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not answer."""
+    try:
+        topics = data_topics(admin, homes, within=within)
+        partitions = partitions_of(topics)
+        return bounds(admin, partitions, which, within=within)
+    except KafkaException:
+        return None

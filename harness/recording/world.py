@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from linkflap.harness.capture import logs
 from linkflap.harness.capture.watermarks import WatermarkSampler
-from linkflap.harness.model.protocols import Deployment, Mirror
+from linkflap.harness.model.protocols import Deployment, Mirror, is_running
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
 
@@ -47,7 +47,7 @@ class RunWorld:
     def running_clusters(self) -> list[str]:
         """Clusters of which some broker runs."""
         clusters = self.deployment.clusters
-        return [name for name, c in clusters.items() if any(b.state == "running" for b in c.brokers.values())]
+        return [name for name, c in clusters.items() if is_running(c)]
 
     def to_capture(self, died: Collection[str]) -> list[str]:
         """Clusters whose logs are still to be captured when the run ends; `died`: those with brokers that exited by themselves.

@@ -23,20 +23,20 @@ carries them had failed, as its `mirror-state` events say, what it promises of g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS
-from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts import synced
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.checkpoints import checkpoints, held_against, uids_of
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled
+from linkflap.spark_verify.checks.parts.sampled import never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
@@ -67,7 +67,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if reason := never_sampled(then, promotion.source, group, until=promotion.fault_time):
                 findings.append(Unjudged(reason=reason))
             findings += _judge(then, promotion, group, compared.source, compared.destination, _polls(view, group))
-            findings += _checkpoints(then, promotion, group, compared.destination, _polls(view, group))
+            findings += checkpoints(then, promotion, group, compared.destination, _polls(view, group))
     return findings
 
 
@@ -126,7 +126,7 @@ def _judge(
     after = [r for r in own if r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids)]
     if not commits or not after:
         return []
-    return _beside(view, promotion, commits, after, source, destination, _uids(polls))
+    return _beside(view, promotion, commits, after, source, destination, uids_of(polls))
 
 
 def _beside(
@@ -149,7 +149,7 @@ def _beside(
     first = min(after, key=lambda r: r.returned)
     start = int(first.offsets[0])
     skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~among(ours.uid[mirrored], got)]
-    again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], _uids(after))]
+    again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], uids_of(after))]
     synced = [g.offset for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < first.time]
     above = int(np.count_nonzero((origin < committed.position) & (ours.offset[mirrored] >= max(synced, default=0))))
     bound = max(_bound(commits, committed, origin), above)
@@ -160,11 +160,6 @@ def _beside(
             shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
             findings.append(Found(kind=kind, cluster=promotion.cluster, offset=int(ours.offset[rows[0]]), evidence=shown))
     return findings
-
-
-def _uids(reads: Iterable[Read]) -> Ints:
-    parts = [r.uids for r in reads]
-    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
 def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
@@ -180,73 +175,15 @@ def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
     return recent + OFFSET_LAG_MAX + behind
 
 
-def _checkpoints(
-    view: PartitionView, promotion: Promotion, group: str, destination: Log, polls: Sequence[Read]
-) -> Sequence[Finding]:
-    """What the mirror committed for the group on the destination, as sampled before the failover.
-
-    The same thread samples bounds and groups, one after the other: the first high watermark asked for after a group's
-    offset was is of a time when the offset had been reported.
-    """
-    committed = [g for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
-    marks = view.watermarks.get(promotion.cluster)
-    reached = np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
-    ours = destination.replica.records
-    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
-    findings: list[Finding] = []
-    highest = -1
-    for row in committed:
-        evidence = {"group": group, "committed": row.offset, "time": row.time}
-        if row.offset < highest:
-            findings.append(_went_back(view, promotion, row, evidence | {"before": highest}))
-        after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
-        end = int(reached[after]) if after < len(reached) else promotion.offset
-        if row.offset > end:
-            findings.append(_checkpoint("checkpoint-beyond-end", promotion, row.offset, evidence | {"high_watermark": end}))
-        fresh = mirrored[(ours.offset[mirrored] >= highest) & (ours.offset[mirrored] < row.offset)]
-        ahead = fresh[~among(ours.uid[fresh], _uids(r for r in polls if r.time <= row.time))]
-        if len(ahead):
-            more = {"records": len(ahead), "uid": int(ours.uid[ahead[0]])}
-            findings.append(_checkpoint("checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more))
-        highest = max(highest, row.offset)
-    return findings
-
-
-def _went_back(
-    view: PartitionView, promotion: Promotion, row: GroupOffset, evidence: Mapping[str, object]
-) -> Found | PartialFinding:
-    there = promotion.cluster
-    if row.time < disturbed_from(view.windows, there):
-        return _checkpoint("checkpoint-regression", promotion, row.offset, evidence)
-    return PartialFinding(cluster=there, offset=row.offset, data={"what": "back", **evidence})
-
-
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds samples that stepped back against what the coordinators of the cluster wrote, and that against the source."""
     found = list(synced.combine(parts))
     for part in parts:
         if part.data["what"] == "back":
             logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == synced.COMMITS]
-            judged = _held_against(part, part.data, logs)
+            judged = held_against(part, part.data, logs)
             found += [] if judged is None else [Combined(found=judged, topic=part.topic, partition=part.partition)]
     return found
-
-
-def _held_against(part: PartialFinding, sampled: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> Found | Unjudged | None:
-    index = [sampled["group"], part.topic, part.partition]
-    commits = [committed for log in logs for *key, committed, _ in log["rows"] if key == index]
-    if not logs or not all(log["every"] for log in logs):
-        what = f"the offset of group {sampled['group']} in {part.topic}-{part.partition} on {part.cluster}"
-        return Unjudged(reason=f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is there to say why")
-    first = commits.index(part.offset) if part.offset in commits else len(commits)
-    if sampled["before"] in commits[first:]:
-        return None
-    evidence = {name: value for name, value in sampled.items() if name != "what"}
-    return Found(kind="checkpoint-regression", cluster=part.cluster, offset=part.offset, evidence=evidence)
-
-
-def _checkpoint(kind: str, promotion: Promotion, offset: int, evidence: Mapping[str, object]) -> Found:
-    return Found(kind=kind, cluster=promotion.cluster, offset=offset, evidence=evidence)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin | Literal["checkpoints"]]]:

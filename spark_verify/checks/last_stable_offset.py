@@ -35,7 +35,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read, recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
 
@@ -181,23 +182,6 @@ def _recomputed(
         between = [int(lowest[i]), int(highest[i])]
         evidence = {"recomputed": recompute_last_stable(log, int(high[i])), "high_watermark_between": between}
         yield i, _found("lso-mismatch", log.replica.cluster, marks, int(sampled[i]), **evidence)
-
-
-def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
-    """Per value v, the interval (first, last) of high watermarks whose LSO is v; empty (first > last) where v is never the LSO.
-
-    v is the LSO while no transaction that began before v is unended, and either h = v or one that began at v is unended.
-    """
-    every = log.transactions
-    order = np.argsort(every.first, kind="stable")
-    begins, ends = every.first[order], every.marker[order]
-    latest = np.concatenate(([-1], np.maximum.accumulate(ends))) if len(ends) else np.array([-1], np.int64)
-    index = np.searchsorted(begins, values, side="left")
-    first = np.maximum(values, latest[index] + 1)
-    here = np.minimum(index, max(len(begins) - 1, 0))
-    opens = (index < len(begins)) & (begins[here] == values) if len(begins) else np.zeros(len(values), np.bool_)
-    last = np.where(opens, ends[here], values) if len(begins) else values
-    return first.astype(np.int64), last.astype(np.int64)
 
 
 def _hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:

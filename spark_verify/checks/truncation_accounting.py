@@ -26,11 +26,11 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Find
 from linkflap.spark_verify.checks.parts.generations import before_truncation, generations, number_at, replica_of
 from linkflap.spark_verify.checks.parts.mirror_journal import ended
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
+from linkflap.spark_verify.checks.parts.truncated_logs import absent_before, changed_below, found_in, left_of_tail
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Truncation
-from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
+from linkflap.spark_verify.facts.view import Origin, PartitionView, Replica
 
-_SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
 
 
@@ -72,21 +72,21 @@ def _truncation(view: PartitionView, generation: LogGeneration, following: LogGe
     findings: list[Finding] = []
     for truncation in recorded:
         if truncation.offset < generation.truncated_to:
-            findings.append(_found("truncation-too-deep", generation, truncation.offset, **what, end=truncation.end))
+            findings.append(found_in("truncation-too-deep", generation, truncation.offset, **what, end=truncation.end))
         if why := _impossible(truncation, generation, before):
             findings.append(
-                _found("truncation-impossible", generation, truncation.offset, **what, end=truncation.end, because=why)
+                found_in("truncation-impossible", generation, truncation.offset, **what, end=truncation.end, because=why)
             )
     tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
     if len(tail) and not recorded:
         evidence = what | {"end": before.end}
-        findings.append(_found("truncation-unrecorded", generation, int(before.batches.base_offset[tail[0]]), **evidence))
+        findings.append(found_in("truncation-unrecorded", generation, int(before.batches.base_offset[tail[0]]), **evidence))
     below = np.flatnonzero(
         (before.batches.last_offset < generation.truncated_to) & (before.batches.base_offset >= after.log_start)
     )
-    findings += _changed(generation, before, after, below)
-    findings += _lacking(view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)]))
-    findings += _left(view, generation, following, before, after, tail)
+    findings += changed_below(generation, before, after, below)
+    findings += absent_before(view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)]))
+    findings += left_of_tail(view, generation, following, before, after, tail)
     findings += _promised(view, generation)
     seen = ((len(below), following.number, 0), (len(tail), generation.number, generation.truncated_to))
     return [
@@ -120,69 +120,6 @@ def _strange(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
     return not any(generation.ended <= truncation.time <= following.settled for generation, following in pairwise(mine))
 
 
-def _lacking(view: PartitionView, generation: LogGeneration, after: Replica, end: int) -> Iterator[Found]:
-    """What is below a truncation, and was not there in a capture between the loss of the cluster and the truncation.
-
-    What is below where two histories part was there before they parted: nobody can have added it since.
-    """
-    since = [p.fault_time for p in view.promotions if p.source == generation.cluster and p.time <= generation.ended]
-    early = [r for r in view.earlier if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured]
-    for before in (r for r in early if r.captured <= _truncated_by(view, generation)):
-        b = after.batches
-        rows = np.flatnonzero((b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok)
-        rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
-        for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
-            base = int(b.base_offset[row])
-            yield _found("history-changed", generation, base, capture=before.moment, how="not there before", batches=len(rows))
-
-
-def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
-    """When the log of a generation was truncated at the latest."""
-    return generations(view)[generation.cluster][generation.number + 1].settled
-
-
-def _changed(generation: LogGeneration, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
-    """Batches below the truncation that are not there any more as they were; one finding per range."""
-    wrong = rows[~_has(after.batches, before.batches, rows)]
-    for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
-        base = int(before.batches.base_offset[row])
-        there = bool((after.batches.base_offset == base).any())
-        how = "changed" if there else "absent"
-        yield _found("history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong))
-
-
-def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
-    """Per row, whether the same batch is there too."""
-    if not len(there):
-        return np.zeros(len(rows), np.bool_)
-    at = np.minimum(np.searchsorted(there.base_offset, batches.base_offset[rows]), len(there) - 1)
-    same = there.base_offset[at] == batches.base_offset[rows]
-    for name in _SAME:
-        same &= getattr(there, name)[at] == getattr(batches, name)[rows]
-    return np.asarray(same)
-
-
-def _left(
-    view: PartitionView, generation: LogGeneration, following: LogGeneration, before: Replica, after: Replica, tail: Ints
-) -> Iterator[Found]:
-    """What of the tail is there still, and did not come back from the new owner."""
-    rows = tail[_has(after.batches, before.batches, tail)]
-    source = next((e.source for e in following.eras if e.start == generation.truncated_to and e.source), "")
-    owner = view.canonical().get(source)
-    for row in rows.tolist():
-        base = int(before.batches.base_offset[row])
-        if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
-            yield _found(
-                "tail-not-truncated",
-                generation,
-                base,
-                capture=before.moment,
-                parted_at=generation.truncated_to,
-                batches=len(rows),
-            )
-            return
-
-
 def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
     """Acknowledged records behind the truncation that no forced failover had given up: asked for later, or there was none."""
     what = outcomes(view, generation, earlier=False)
@@ -194,11 +131,7 @@ def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]
         row = int(rows[0])
         send = what.sends[int(what.send[row])]
         evidence = {"records": len(rows), "uid": int(what.uid[row]), "operation": send.number, "client": send.client}
-        yield _found("truncated-write", generation, int(what.acked[row]), **evidence)
-
-
-def _found(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:
-    return Found(kind=kind, cluster=generation.cluster, offset=offset, evidence=evidence)
+        yield found_in("truncated-write", generation, int(what.acked[row]), **evidence)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:

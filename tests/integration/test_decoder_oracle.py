@@ -26,7 +26,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.spark_verify.checks.parts import logs
-from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump

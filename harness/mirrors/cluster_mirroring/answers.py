@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.events import MirrorVerb, VerbAnswer
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.events import DescribedPartition, MirrorDescribed, MirrorVerb, VerbAnswer
+from linkflap.harness.model.topology import CANARY, TopicPartition
 from linkflap.harness.model.wait import until
 
 MIRRORING: Final = "MIRRORING"
@@ -109,6 +109,16 @@ def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bo
     """Whether every partition is MIRRORING; one without a row is not."""
     states = {(row.topic, row.partition): row.state for row in rows}
     return bool(partitions) and all(states.get(tp) == MIRRORING for tp in partitions)
+
+
+def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
+    """What describe said when it was asked, as it is written down; the canary is nobody's topic."""
+    named = tuple(
+        DescribedPartition(topic=r.topic, partition=r.partition, state=r.state, mirrors=r.state == MIRRORING, lag=r.lag)
+        for r in rows
+        if not r.topic.endswith(f".{CANARY}")
+    )
+    return MirrorDescribed(link=link, asked=asked, rows=named)
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -77,6 +77,11 @@ def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | 
     )
 
 
+def journals(logs: Mapping[TopicPartition, batches.Headers]) -> tuple[JournalPartition, ...]:
+    """What a stop left in each log that has a reset."""
+    return tuple(found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None)
+
+
 def _named(headers: batches.Headers, row: int) -> str:
     if headers.control[row] != layout.ABORT:
         return "producer-id reset"

@@ -23,27 +23,24 @@ from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, tru
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
-    MIRRORING,
     Answer,
     Refused,
     Row,
+    described,
     mirroring,
     summary,
     until_accepted,
 )
-from linkflap.harness.mirrors.topics import create, data_topics
+from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, NO_EFFECT, STOPPING, await_stopped, not_promoted
+from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
-    DescribedPartition,
-    FailoverRefused,
     MirrorCrashed,
-    MirrorDescribed,
     MirrorStarted,
     MirrorStopped,
-    Truncation,
     VerbAnswer,
 )
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
+from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
@@ -56,11 +53,6 @@ STOP_SECONDS: Final = 60.0
 _ASK_SECONDS: Final = 5.0
 TRUNCATES_WITHIN: Final = 15.0
 """How long a mirror that takes topics over is waited for to truncate, once it says that it mirrors."""
-STOPPING: Final = "STOPPING"
-NEVER_MIRRORED: Final = "NEVER_MIRRORED"
-"""The error of a failback whose mirror was started and never mirrored: nobody can fail over along it."""
-NO_EFFECT: Final = "ACCEPTED_WITHOUT_EFFECT"
-"""A stop that was accepted, of partitions that are neither STOPPED nor STOPPING when it should long be over."""
 
 
 def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> ClusterMirror:
@@ -93,9 +85,8 @@ class ClusterMirror:
         if found is None:
             raise InputError(settings.without_feature(link.destination, build.version))
         self._generation = found
-        nth = 0 if reverses is None else reverses._nth + 1
-        self._nth: int = nth
-        folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{nth}"
+        self._nth: int = 0 if reverses is None else reverses._nth + 1
+        folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{self._nth}"
         self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
@@ -143,7 +134,7 @@ class ClusterMirror:
                 every=0.05,
                 what=f"logs of {self.link.destination} to be truncated",
             )
-        self._describing = self._describing or Describing(self._admin, self._name, self._describe)
+        self._describing = self._describing or Describing(self._admin, self._name, self._write_described)
         options = {"groups": self._options.groups, "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
         self._recorder.write(MirrorStarted(link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds))
@@ -166,20 +157,15 @@ class ClusterMirror:
         left = max(1.0, START_SECONDS - (time.monotonic() - began))
         what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
         try:
-            until(lambda: self._mirroring() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
+            until(lambda: self._mirrors() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
         finally:
             canary.close()
 
-    def _describe(self, asked: int, rows: Sequence[Row]) -> None:
-        named = tuple(
-            DescribedPartition(topic=r.topic, partition=r.partition, state=r.state, mirrors=r.state == MIRRORING, lag=r.lag)
-            for r in rows
-            if not r.topic.endswith(f".{CANARY}")
-        )
-        self._recorder.write(MirrorDescribed(link=self.link.name, asked=asked, rows=named))
-
-    def _mirroring(self) -> bool:
+    def _mirrors(self) -> bool:
         return mirroring(self._rows(), self._partitions())
+
+    def _write_described(self, asked: int, rows: Sequence[Row]) -> None:
+        self._recorder.write(described(self.link.name, asked, rows))
 
     def _rows(self) -> list[Row]:
         try:
@@ -195,12 +181,12 @@ class ClusterMirror:
         found: dict[str, int] = {}
         for home in self._homes:
             cluster = self._deployment.clusters[home]
-            asked = self._there if home == self.link.source or not _runs(cluster) else AdminClient(quiet(cluster.bootstrap))
+            asked = self._there if home == self.link.source or not is_running(cluster) else AdminClient(quiet(cluster.bootstrap))
             found |= data_topics(asked, (home,))
         return found
 
     def _partitions(self) -> list[TopicPartition]:
-        return [(topic, number) for topic, count in self._topics().items() for number in range(count)]
+        return partitions_of(self._topics())
 
     def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> VerbAnswer:
         """See `answers.until_accepted`. What was refused before it was accepted is written down, with the time that it took."""
@@ -212,22 +198,8 @@ class ClusterMirror:
 
     def _watch(self) -> truncations.Watch:
         """Events `truncation`, of a mirror that takes topics over: where and when each log that follows again is truncated."""
-        before = truncations.logs_of(self._destination, self._partitions()) if self._reverses is not None else {}
-        source = from_bytes.every(self._source, before)
-
-        def note(tp: TopicPartition, where: from_bytes.Parted) -> None:
-            self._recorder.write(
-                Truncation(
-                    link=self.link.name,
-                    cluster=self._destination.name,
-                    topic=tp[0],
-                    partition=tp[1],
-                    offset=where.offset,
-                    end=where.end,
-                )
-            )
-
-        return truncations.Watch({tp: truncations.expected(before[tp], source[tp]) for tp in before if tp in source}, note)
+        partitions = self._partitions() if self._reverses is not None else []
+        return truncations.watch(self.link, self._source, self._destination, partitions, self._recorder)
 
     def _watched(self) -> None:
         """Its truncations are over: those that there were are noted."""
@@ -250,7 +222,7 @@ class ClusterMirror:
             drained = self.lag() == 0
             self._watched()
             answer = VerbAnswer()
-            if _runs(self._destination):
+            if is_running(self._destination):
                 try:
                     answer = self._ask_until("pause", lambda: self._admin.pause(self._name, list(self._topics())), STOP_SECONDS)
                 except Refused as error:
@@ -273,17 +245,15 @@ class ClusterMirror:
             self._resets = {tp: from_bytes.resets(h) for tp, h in from_bytes.every(self._destination, wanted).items()}
             answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))
             try:
-                self._await_stopped(wanted)
+                await_stopped(
+                    self.link.name, self._destination, wanted, resets=self._resets, rows=self._rows, within=STOP_SECONDS
+                )
             except DeadlineExceeded as error:
                 if any(row.state == STOPPING for row in self._rows()):
                     raise  # it is under way, on a machine that is too slow to say more
                 raise self._not_promoted(kind, Refused("stop", NO_EFFECT, 0, str(error))) from error
             self._running, self._promoted = False, True
-            rows = tuple(
-                found
-                for tp, headers in from_bytes.every(self._destination, wanted).items()
-                if (found := from_bytes.journal(tp, headers)) is not None
-            )
+            rows = from_bytes.journals(from_bytes.every(self._destination, wanted))
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, stopped=answer, partitions=rows))
 
     def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> VerbAnswer:
@@ -296,52 +266,17 @@ class ClusterMirror:
 
     def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float = 0.0) -> FaultError:
         """Writes down a failover that was refused for as long as it was asked, or accepted and not carried out."""
-        seconds = seconds or STOP_SECONDS
-        states = self._states()
-        self._recorder.write(
-            FailoverRefused(
-                link=self.link.name,
-                mode=kind,
-                error=error.name,
-                code=error.code,
-                message=error.message,
-                states=states,
-                seconds=seconds,
-            )
-        )
-        return FaultError(
-            f"the failover of {self.link.name} was refused for {seconds:.0f} s with {error.name} ({error.code}): "
-            f"{error.message} ({states})"
-        )
-
-    def _await_stopped(self, wanted: list[TopicPartition]) -> None:
-        """By the bytes a reset more than before, in every partition; and writable then, which is a moment later."""
-        left = list(wanted)
-
-        def writable() -> bool:
-            return all(row.state == "STOPPED" for row in self._rows() if (row.topic, row.partition) in wanted)
-
-        def reset() -> bool:
-            nonlocal left
-            found = from_bytes.every(self._destination, left)
-            left = [tp for tp in left if tp not in found or from_bytes.resets(found[tp]) <= self._resets.get(tp, 0)]
-            return not left
-
-        def state() -> str:
-            return f"{', '.join(f'{topic}-{number}' for topic, number in left[:4])} without; {self._states()}"
-
-        until(reset, within=STOP_SECONDS, every=0.1, what=f"the resets of {self.link.name}", state=state)
-        until(writable, within=STOP_SECONDS, every=0.1, what=f"partitions of {self.link.name} to be STOPPED", state=self._states)
+        event, failed = not_promoted(self.link.name, kind, error, seconds=seconds or STOP_SECONDS, states=self._states())
+        self._recorder.write(event)
+        return failed
 
     def _destination_partitions(self) -> list[TopicPartition]:
         """What the destination has of the mirrored topics."""
-        topics = data_topics(self._here, self._homes)
-        return [(topic, number) for topic, count in topics.items() for number in range(count)]
+        return partitions_of(data_topics(self._here, self._homes))
 
     def promotion(self) -> Mapping[TopicPartition, int]:
         found = from_bytes.every(self._destination, self._destination_partitions())
-        offsets = {tp: from_bytes.promoted(headers) for tp, headers in found.items()}
-        return {tp: offset for tp, offset in offsets.items() if offset is not None}
+        return {tp: offset for tp, headers in found.items() if (offset := from_bytes.promoted(headers)) is not None}
 
     def reversed(self) -> ClusterMirror:
         if not self._promoted:
@@ -351,7 +286,7 @@ class ClusterMirror:
 
     def lag(self) -> int | None:
         """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""
-        if not (_runs(self._source) and _runs(self._destination)):
+        if not (is_running(self._source) and is_running(self._destination)):
             return None
         try:
             wanted = self._partitions()
@@ -360,7 +295,3 @@ class ClusterMirror:
         except KafkaException:
             return None
         return sum(max(0, end - ours[tp]) for tp, end in theirs.items())
-
-
-def _runs(cluster: Cluster) -> bool:
-    return any(broker.state == "running" for broker in cluster.brokers.values())

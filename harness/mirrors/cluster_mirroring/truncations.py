@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from linkflap.harness.log import layout
-from linkflap.harness.mirrors.cluster_mirroring.from_bytes import Parted, end_of, parted, segments_of
-from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.mirrors.cluster_mirroring.from_bytes import Parted, end_of, every, parted, segments_of
+from linkflap.harness.model.events import Truncation
+from linkflap.harness.model.protocols import Cluster, Recorder
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 if TYPE_CHECKING:
     from linkflap.harness.log import batches
@@ -124,3 +125,18 @@ class Watch:
         """Looks no more: what was not noted by now never is."""
         self._ended.set()
         self._thread.join()
+
+
+def watch(
+    link: LinkSpec, source: Cluster, destination: Cluster, partitions: Collection[TopicPartition], recorder: Recorder
+) -> Watch:
+    """Looks at these partitions of a destination that is to follow, and writes down where and when each log is truncated."""
+    before = logs_of(destination, partitions)
+    theirs = every(source, before)
+
+    def note(tp: TopicPartition, where: Parted) -> None:
+        recorder.write(
+            Truncation(link=link.name, cluster=destination.name, topic=tp[0], partition=tp[1], offset=where.offset, end=where.end)
+        )
+
+    return Watch({tp: expected(before[tp], theirs[tp]) for tp in before if tp in theirs}, note)

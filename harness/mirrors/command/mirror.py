@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
@@ -25,15 +24,15 @@ from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.behind import Behind
-from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.mirrors.command.environment import told
+from linkflap.harness.mirrors.topics import copy_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped, Truncation
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder
+from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.security import entered_by, security_of
-from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
+from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import Partition, quiet
 
 SETTLE_SECONDS: Final = 90.0
 _ASK_SECONDS: Final = 5.0
@@ -70,24 +69,11 @@ class CommandMirror:
         state = (
             next(iter(self._destination.brokers.values())).log.parent / f"{self._manifest.name}-{link.source}-{link.destination}"
         )
-        environment = {
-            "LINKFLAP_LINK": link.name,
-            "LINKFLAP_SOURCE": link.source,
-            "LINKFLAP_DESTINATION": link.destination,
-            "LINKFLAP_SOURCE_BOOTSTRAP": deployment.links[link.name].bootstrap,
-            "LINKFLAP_DESTINATION_BOOTSTRAP": self._destination.bootstrap,
-            "LINKFLAP_TOPIC_PATTERN": topic_pattern(self._homes),
-            "LINKFLAP_FOLDER": str(state.absolute()),
-            **_entered("SOURCE", deployment.links[link.name].bootstrap),
-            **_entered("DESTINATION", entered_by(self._destination.bootstrap, "mirror")),
-            **_entered("DESTINATION_SAMPLER", entered_by(self._destination.bootstrap, "sampler")),
-            **manifests.java_of(self._manifest, path),
-        }
         self._foreign = Foreign(
             name=f"mirror {self._manifest.name} of {link.name}",
             folder=path.parent,
             log=state / "output.log",
-            environment=environment,
+            environment={**told(deployment, link, self._homes, state), **manifests.java_of(self._manifest, path)},
             secrets=self._manifest.environment,
         )
         self._state = state
@@ -239,7 +225,7 @@ class CommandMirror:
                 self._command("stop", within=self._manifest.seconds.stop)
             if self._child is not None:
                 self._foreign.end(self._child, within=self._manifest.seconds.stop)
-            if _runs(self._destination):
+            if is_running(self._destination):
                 self._settle()
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
@@ -277,12 +263,7 @@ class CommandMirror:
 
     def _ends(self, which: Literal["stable", "high"]) -> Mapping[Partition, int] | None:
         """Of the mirrored partitions on the destination; None while it does not answer."""
-        try:
-            topics = data_topics(self._here, self._homes, within=_ASK_SECONDS)
-            partitions = [(topic, number) for topic, count in topics.items() for number in range(count)]
-            return bounds(self._here, partitions, which, within=_ASK_SECONDS)
-        except KafkaException:
-            return None
+        return ends_on(self._here, self._homes, which, within=_ASK_SECONDS)
 
     def promotion(self) -> Mapping[Partition, int]:
         """What it said at the failover; else where its log ends. Asked after `fail_over`, before a client writes."""
@@ -304,22 +285,10 @@ class CommandMirror:
         return CommandMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
 
     def lag(self) -> int | None:
-        return self._behind.count() if _runs(self._source) else None
+        return self._behind.count() if is_running(self._source) else None
 
     def _end(self) -> None:
         """SIGKILL of whatever of it runs."""
         with self._lock:
             if self._child is not None:
                 self._foreign.kill(self._child)
-
-
-def _runs(cluster: Cluster) -> bool:
-    return any(broker.state == "running" for broker in cluster.brokers.values())
-
-
-def _entered(side: str, address: str) -> dict[str, str]:
-    """The files that say how a secured cluster is entered: with Java's names, and with librdkafka's."""
-    security = security_of(address)
-    if not security.file:
-        return {}
-    return {f"LINKFLAP_{side}_PROPERTIES": security.file, f"LINKFLAP_{side}_CONFIG": security.librdkafka_file}

@@ -25,7 +25,16 @@ from linkflap.harness.mirrors.shadow.lag import source_ends
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp, Truncation
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, MirrorStage, Recorder, Running, Sidecar
+from linkflap.harness.model.protocols import (
+    Cluster,
+    Deployment,
+    FailoverKind,
+    MirrorStage,
+    Recorder,
+    Running,
+    Sidecar,
+    is_running,
+)
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
@@ -327,7 +336,7 @@ class ShadowMirror:
             self._end()
             return
         drained = self.alive and self.lag() == 0
-        if not any(broker.state == "running" for broker in self._destination.brokers.values()):
+        if not is_running(self._destination):
             self._kill()
         else:
             self.resume()
@@ -403,7 +412,7 @@ class ShadowMirror:
 
         Of a topic that was given up it is all of them.
         """
-        if not any(broker.state == "running" for broker in self._source.brokers.values()):
+        if not is_running(self._source):
             return None
         try:
             ends = source_ends(self._source, self._there, self._homes, self._options, within=_ASK_SECONDS)

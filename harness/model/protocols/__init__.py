@@ -5,7 +5,7 @@ Service. Everything here blocks until it is true (a killed broker is dead, a cut
 """
 
 from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload
-from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certificate, Cluster, Confines, MemoryUse
+from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certificate, Cluster, Confines, MemoryUse, is_running
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
@@ -39,4 +39,5 @@ __all__ = [
     "TellsStage",
     "Workload",
     "World",
+    "is_running",
 ]

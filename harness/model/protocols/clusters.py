@@ -145,3 +145,8 @@ class Cluster(Protocol):
     @property
     def inner_bootstrap(self) -> str:
         """Bootstrap servers of the brokers' own listeners, as services of the deployment reach them, never through a proxy."""
+
+
+def is_running(cluster: Cluster) -> bool:
+    """Whether any broker of it runs."""
+    return any(broker.state == "running" for broker in cluster.brokers.values())

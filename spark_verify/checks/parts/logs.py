@@ -250,10 +250,3 @@ def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
     earliest = int(marks.time[after - 1]) if after else 0
     latest = int(marks.returned[after]) if after < len(marks.time) else view.ended
     return [earliest, latest]
-
-
-def recompute_last_stable(log: Log, high_watermark: int) -> int:
-    """The LSO that this log has when its high watermark is `high_watermark`."""
-    every = log.transactions
-    unended = (every.first < high_watermark) & (every.marker >= high_watermark)
-    return min(high_watermark, int(every.first[unended].min())) if unended.any() else high_watermark

@@ -14,9 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from linkflap.spark_verify.checks.parts.deletion import cleaned_positions, deleted_behind, kept_since, unsettled_payloads
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, touches
+from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Stop
@@ -37,8 +38,9 @@ class Hop:
     ones whose COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the
     first offset of the source that the destination may still have: before that it had deleted its own log's beginning
     (retention). `cleaned` are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted
-    its log. Of the payload ids `unsettled` the first copy may have come of a copy that the source has deleted (`_unsettled`):
-    where the source has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
+    its log. Of the payload ids `unsettled` the first copy may have come of a copy that the source has deleted
+    (`unsettled_payloads`): where the source has them now says nothing of where it had them. `sure` is the last of `present` that
+    is none of those.
     """
 
     mirrored_range: MirroredRange
@@ -160,8 +162,10 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
-    unsettled = _unsettled(view, mirrored_range, source, ours.uid[mirrored])
-    since = _since(view, mirrored_range, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
+    unsettled = unsettled_payloads(view, mirrored_range, source, ours.uid[mirrored])
+    since = kept_since(
+        view, mirrored_range, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored])
+    )
     older = int(np.count_nonzero(theirs.offset[sequence] < since))
     sequence = sequence[older:]
     if since > mirrored_range.start:
@@ -175,7 +179,7 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     front = int(present[-1]) if len(present) else -1
-    cleaned = _cleaned(view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at)
+    cleaned = cleaned_positions(view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at)
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         mirrored_range=mirrored_range,
@@ -194,79 +198,11 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
         front=front,
         sure=int(settled.max()) if len(settled) else -1,
         tail=_tail(view, mirrored_range),
-        cleaned=np.concatenate((cleaned, _deleted(view, mirrored_range, destination, missing[missing > front], older))),
+        cleaned=np.concatenate((cleaned, deleted_behind(view, mirrored_range, destination, missing[missing > front], older))),
         gaps=view.compacted.get(mirrored_range.source, 0) > 0,
         unsettled=unsettled,
         since=since,
     )
-
-
-def _since(view: PartitionView, mirrored_range: MirroredRange, destination: Log, sent: Ints, position: Ints) -> int:
-    """The first of the source's offsets that the destination may still have, whose log may have lost its beginning.
-
-    Where offsets move, that of what its log now begins with, for it came in order; `position` says where in `sent` that is.
-    """
-    start = destination.replica.log_start
-    if start <= (mirrored_range.start if view.mirror.guarantee.offsets_kept else 0):
-        return mirrored_range.start
-    if view.mirror.guarantee.offsets_kept:
-        return start
-    known = position[position >= 0]
-    return int(sent[known[0]]) if len(known) else FOREVER
-
-
-def _unsettled(view: PartitionView, mirrored_range: MirroredRange, source: Log, uids: Ints) -> Ints:
-    """Payload ids that may have come of a copy which the source has deleted with its log's beginning.
-
-    Only where the mirror into the source may write records again, and something happened to it. Records come in order, so that
-    before a first copy there are no more different payloads than the source has offsets before it: with as many as are
-    deleted, it is a copy of what the source still has.
-    """
-    if source.replica.log_start == 0 or not _may_have_repeated(view, mirrored_range.source):
-        return np.empty(0, np.int64)
-    once: Ints = uids[copies(uids)[1] == 0]
-    return once[: source.replica.log_start]
-
-
-def _deleted(view: PartitionView, mirrored_range: MirroredRange, destination: Log, behind: Ints, older: int) -> Ints:
-    """Of positions behind the front, `older` records before the first, those that came before the mirror began again.
-
-    What is left of a log that lost its beginning may begin in what was mirrored again; the first copies, and what had come after
-    them, are gone. As above: the destination had no more different payloads there than it has deleted offsets.
-    """
-    if not _may_have_repeated(view, mirrored_range.destination):
-        return behind[:0]
-    return behind[behind + older < destination.replica.log_start]
-
-
-def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
-    """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to it."""
-    if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
-        return False
-    upstream, links = {cluster}, list(view.hops())
-    for _ in links:
-        upstream |= {source for source, destination in links if destination in upstream}
-    into = [f"{source}->{destination}" for source, destination in links if destination in upstream]
-    return any(touches(window, link) for window in view.windows for link in into)
-
-
-def _cleaned(
-    view: PartitionView, mirrored_range: MirroredRange, sent: Ints, present: Ints, missing: Ints, arrived_at: Ints
-) -> Ints:
-    """Missing positions whose place on the destination is, or may be, below where its log is compacted; `sent` is their offset on
-    the source.
-
-    Behind the last that is there as many can have been as there are offsets up to the end of what crossed: where offsets are kept
-    those that have them, else the first.
-    """
-    compacted = view.compacted.get(mirrored_range.destination, 0)
-    index = np.searchsorted(present, missing)
-    before = np.where(index > 0, arrived_at[present[np.maximum(index - 1, 0)]], -1) if len(present) else index - 1
-    cleaned = (index < len(present)) & (before + 1 < compacted)
-    tail, end = np.flatnonzero(index == len(present)), min(compacted, mirrored_range.end)
-    kept = view.mirror.guarantee.offsets_kept
-    cleaned[tail] = sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
-    return missing[cleaned]
 
 
 def _ended_behind(view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log, rows: Ints) -> Bools:
@@ -327,7 +263,7 @@ def repeated_at_source(compared: Hop) -> Ints:
 
 
 def may_be_faithful(compared: Hop, count: int) -> str:
-    """The reason why records that came again, out of order or never are not judged (`_unsettled`)."""
+    """The reason why records that came again, out of order or never are not judged (`unsettled_payloads`)."""
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     how = f"{count} records on {destination} came again, out of order, or never"
     return f"{how}: so may {source} have had them, whose start was deleted"

@@ -20,7 +20,8 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, locate, read, recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, locate, read
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history

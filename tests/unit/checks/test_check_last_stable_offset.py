@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkflap.spark_verify.checks.last_stable_offset import attained
-from linkflap.spark_verify.checks.parts.logs import read, recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
+from linkflap.spark_verify.checks.parts.logs import read
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
