@@ -164,7 +164,7 @@ class Shadow:
                 continue
             since = self._led_since.setdefault(tp, time.monotonic())
             live = partition.live()
-            everyone = self.log.brokers & set(self.topics.replicas(partition.number, partition.topic))
+            everyone = self.log.brokers & set(self.topics.placement.replicas(partition.number, partition.topic))
             if live and (live.keys() >= everyone or time.monotonic() > since + LEARN_SECONDS):
                 self._learned(partition, max(follower.offset for follower in live.values()))
 

@@ -1,11 +1,7 @@
 """Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with another topic of that name.
 
-A mirrored partition is made with the shadow as its only replica and then reassigned to real brokers. That reassignment stays
-pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
-
-A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
-are in its ISR until the shadow takes them out: should the shadow be away from these milliseconds on until its session ends, an
-empty partition is writable. It is reported, and not mirrored.
+A partition that is added to a mirrored topic is writable for some milliseconds (`destination.placement`): should the shadow be
+away from then on until its session ends, a real broker leads it. It is reported, and not mirrored.
 
 A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
 there is not the mirror's to write. So is one whose name another has on the destination already (until that one is removed), and
@@ -19,9 +15,9 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination import isr
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture, Refused, Topic
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.placement import Placement
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
 from linkflap.harness.mirrors.shadow.journal import TopicNote
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
@@ -32,7 +28,6 @@ from linkflap.harness.wire.connection import AnyOf, Unanswered
 from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
-_MOST_REPLICAS: Final = 3
 _LASTING: Final = frozenset(
     {
         Error.invalid_config,
@@ -53,21 +48,11 @@ class Topics:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
         self._configs = TopicConfigs(mirrored, destination)
+        self.placement = Placement(mirrored, destination, membership)
         self.gone: set[str] = set()
         """Topics that are not there any more, or that are others' there."""
-        self._narrowing: set[Partition] = set()
-        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
         self._waiting: dict[str, str] = {}
         """By topic what could not be done for it when that was tried last."""
-
-    def replicas(self, number: int, topic: str = "") -> list[int]:
-        """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
-        note = self._log.journal.notes.partitions.get(topic, {}).get(number)
-        if note is not None and note.home:
-            return list(note.home)
-        real = sorted(self._log.config.brokers)
-        count = min(_MOST_REPLICAS, len(real))
-        return [real[(number + i) % len(real)] for i in range(count)]
 
     async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
         """Makes and grows topics as the source has them now.
@@ -127,7 +112,7 @@ class Topics:
 
     async def _grow(self, name: str, have: int, wanted: int) -> None:
         log.info("%s grows from %d to %d partitions", name, have, wanted)
-        added = [[self._me, *self.replicas(number)] for number in range(have, wanted)]
+        added = [[self._me, *self.placement.replicas(number)] for number in range(have, wanted)]
         async with self._membership.placeable():
             await self._destination.grow(name, have, added)
         await self.look()
@@ -193,9 +178,7 @@ class Topics:
             elif topic is not None and self._is_ours(name, topic):
                 led += self._take_in(name, topic, note)
         if self._log.journal.notes.phase in ("taking-over", "mirroring", "settling", "ending"):
-            spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
-            await self._narrow(here, [partition for partition, its in led if self._is_wide(its)])
-            await self._spread(spread)
+            await self.placement.follow(here, led)
         await self._make_sure([name for name in unsure if name not in self.gone], here)
         self._log.ring()
         return here
@@ -213,25 +196,6 @@ class Topics:
                 self._take(partition, led)
                 taken.append((partition, led))
         return taken
-
-    def _is_wide(self, led: Led) -> bool:
-        """Whether others than the shadow are in the ISR of a partition that it leads."""
-        return led.leader == self._me and led.in_sync != (self._me,)
-
-    async def _narrow(self, here: Picture, partitions: list[Partition]) -> None:
-        """Takes real brokers out of the ISRs of partitions."""
-        if partitions:
-            taking_over = self._log.journal.notes.phase == "taking-over"
-            await self._log.steps.reach("elected" if taking_over else "grown")
-        await isr.change(self._membership, here, {partition: [self._me] for partition in partitions})
-        self._narrowing |= {partition for partition in partitions if not partition.note.home}
-
-    async def _spread(self, partitions: list[Partition]) -> None:
-        """Reassigns partitions to real brokers."""
-        if partitions:
-            await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in partitions})
-            self._narrowing -= set(partitions)
-            await self._log.steps.reach("narrowed")
 
     async def _make_sure(self, names: list[str], here: Picture) -> None:
         """Asks the controller about topics that a broker shows no more, or with another id: a broker may tell of the past.
@@ -290,11 +254,6 @@ class Topics:
             self._log.journal.save()
         return True
 
-    def _to_be_spread(self, partition: Partition, led: Led) -> bool:
-        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its ISR: it would lead at once."""
-        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (self._me, (self._me,))
-        return not partition.note.home and (led.replicas == (self._me,) or narrowed)
-
     def _take(self, partition: Partition, led: Led) -> None:
         if led.leader != self._me:
             partition.leader_epoch = -1
@@ -307,7 +266,7 @@ class Topics:
         """Gives mirrored topics the configs that they have at home."""
         made = (name for name, note in self._log.journal.notes.topics.items() if note.destination_id)
         names = [name for name in made if name not in self.gone]
-        await self._configs.restore({name: len(self.replicas(0, name)) for name in names})
+        await self._configs.restore({name: len(self.placement.replicas(0, name)) for name in names})
 
 
 def refuse_taken(source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()) -> None:

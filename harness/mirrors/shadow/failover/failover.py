@@ -150,7 +150,7 @@ class Failover:
 
     def live(self, partition: Partition) -> frozenset[int]:
         """The brokers that should have a partition and are alive, without those that were left behind."""
-        alive = self._log.brokers & set(self._topics.replicas(partition.number, partition.topic))
+        alive = self._log.brokers & set(self._topics.placement.replicas(partition.number, partition.topic))
         return frozenset(alive - self._behind.get(partition, frozenset()))
 
     async def settled(self) -> None:

@@ -101,7 +101,7 @@ class Handover:
         """The live brokers that have it as it was promoted; none while a late one is waited for."""
         followers = partition.live()
         end = partition.note.promoted
-        home = self._topics.replicas(partition.number, partition.topic)
+        home = self._topics.placement.replicas(partition.number, partition.topic)
         caught_up = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
         return [] if patient and len(caught_up) < len(alive) else caught_up
 
@@ -112,8 +112,8 @@ class Handover:
         for topic, number in (*self._log.partitions, *self._log.lost):
             if topic in self._topics.gone or (there := self._there(here, topic)) is None:
                 continue
-            if set(there.partitions[number].replicas) != set(self._topics.replicas(number, topic)):
-                wanted[topic, number] = self._topics.replicas(number, topic)
+            if set(there.partitions[number].replicas) != set(self._topics.placement.replicas(number, topic)):
+                wanted[topic, number] = self._topics.placement.replicas(number, topic)
         if wanted:
             await self._destination.reassign(wanted)
 

@@ -1,7 +1,7 @@
 """Reads the source over the link as a consumer does: one long poll per broker for all its partitions, with bounded memory.
 
-Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the last fetched epoch makes the
-broker say where the log was truncated). Followers of the destination that are behind the window are read for one by one.
+What a source's answer means is decided here: where its log was truncated, or begins later, and from which replica to go on.
+Followers of the destination that are behind the window are read for one by one.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, Picture, picture
+from linkflap.harness.mirrors.shadow.destination.client import Picture, picture
 from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
-from linkflap.harness.wire import messages
+from linkflap.harness.mirrors.shadow.source.requests import PARTITION_BYTES, SHORT, SourceRequests
 from linkflap.harness.wire.bulk import Buffer
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
 from linkflap.harness.wire.messages import Error, Message
@@ -27,13 +26,9 @@ from linkflap.harness.wire.messages import Error, Message
 log = logging.getLogger(__name__)
 POLL: Final = timedelta(milliseconds=250)
 """How long the source may wait for data, and so how late a partition is that joins a poll."""
-_SHORT: Final = timedelta(milliseconds=10)
-_PARTITION_BYTES: Final = 2 << 20
 _RESPONSE_BYTES: Final = 8 << 20
 _ROOM_SECONDS: Final = 0.05
 """How long partitions that have room wait for those whose windows are full."""
-_STALL_SECONDS: Final = 3.0
-_EARLIEST, _LATEST = -2, -1
 _EPOCH_IN_BATCH: Final = struct.Struct(">12xi")
 
 
@@ -43,10 +38,10 @@ class Source:
     def __init__(self, mirrored: MirroredLog) -> None:
         self._log = mirrored
         self.nodes = AnyOf(mirrored.config.source)
-        self._isolation = 1 if mirrored.config.options.bound == "lso" else 0
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._behind: dict[str, Connection] = {}
         self._readers = Readers()
+        self._requests = SourceRequests(mirrored, self._readers)
         self._silent: set[str] = set()
         self._turns = 0
         self.brokers: dict[int, str] = {}
@@ -112,11 +107,11 @@ class Source:
         self._turns += 1
         due = due[self._turns % len(due) :] + due[: self._turns % len(due)]
         due.sort(key=lambda p: p.held)
-        wait = POLL if len(due) == len(mine) else _SHORT
+        wait = POLL if len(due) == len(mine) else SHORT
         asked: dict[str, dict[int, int]] = {}
         for p in due:
             asked.setdefault(p.topic, {})[p.number] = p.position
-        answer = await self._fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
+        answer = await self._requests.fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
         news = False
         for partition, data in answer:
             if partition.position == asked[partition.topic][partition.number]:  # otherwise it was truncated or moved meanwhile
@@ -130,56 +125,11 @@ class Source:
         """The partitions that are read here, and those of which more may be read now."""
         mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
         full = not mine or self._log.memory() >= BUDGET_BYTES
-        return mine, [] if full else [p for p in mine if p.held <= WINDOW_BYTES - _PARTITION_BYTES]
+        return mine, [] if full else [p for p in mine if p.held <= WINDOW_BYTES - PARTITION_BYTES]
 
     def _reads(self, partition: Partition, connection: Connection) -> bool:
         reading = self._readers.get((partition.topic, partition.number))
         return reading is not None and reading.address == connection.address
-
-    async def _fetch(
-        self, connection: Connection, positions: Mapping[str, Mapping[int, int]], *, wait: timedelta, most: int
-    ) -> list[tuple[Partition, Message]]:
-        m = messages.request("fetch", 17)
-        ids = {name: topic_id for topic_id, name in self._log.source_names.items()}
-        topics = tuple(
-            m.FetchTopic(
-                topic_id=ids[name],
-                partitions=tuple(
-                    m.FetchPartition(
-                        partition=number,
-                        current_leader_epoch=self._epoch(name, number, connection),
-                        fetch_offset=position,
-                        last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(position - 1),
-                        partition_max_bytes=_PARTITION_BYTES,
-                    )
-                    for number, position in tps.items()
-                    if (name, number) in self._log.partitions
-                ),
-            )
-            for name, tps in positions.items()
-            if name in ids
-        )
-        body = m.FetchRequest(
-            max_wait=wait,
-            min_bytes=1,
-            max_bytes=most,
-            isolation_level=self._isolation,
-            topics=topics,
-            forgotten_topics_data=(),
-        )
-        answer = await connection.call("fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS)
-        # Somebody may have deleted a topic meanwhile, on either side.
-        return [
-            (partition, data)
-            for topic in answer.responses
-            for data in topic.partitions
-            if (partition := self._log.partitions.get((self._log.source_names.get(topic.topic_id, ""), data.partition_index)))
-        ]
-
-    def _epoch(self, topic: str, number: int, connection: Connection) -> int:
-        """The epoch that a leader is asked in."""
-        reading = self._readers.get((topic, number))
-        return reading.epoch if reading is not None and reading.address == connection.address else -1
 
     async def _take(self, partition: Partition, data: Message, connection: Connection) -> None:
         """Takes in what the source said of one partition."""
@@ -197,7 +147,7 @@ class Source:
         elif diverges:
             self._diverged(partition, int(data.diverging_epoch.end_offset))
         else:
-            end = int(data.last_stable_offset if self._isolation else data.high_watermark)
+            end = int(data.last_stable_offset if self._requests.committed_only else data.high_watermark)
             partition.start = max(partition.start, int(data.log_start_offset))
             if data.records:
                 partition.keep(self._log.stamped(partition, data.records, partition.position))
@@ -206,7 +156,7 @@ class Source:
 
     async def _began_later(self, partition: Partition, connection: Connection) -> bool:
         """Whether the source's log begins after what was read: then ours does too."""
-        start = await self._offset(partition, connection, _EARLIEST)
+        start = await self._requests.start(partition, connection)
         if start is None or partition.position >= start:
             return False
         log.info("%s: the source begins at %d now", partition.name, start)
@@ -216,7 +166,7 @@ class Source:
         return True
 
     async def _ended_earlier(self, partition: Partition, connection: Connection) -> None:
-        end = await self._offset(partition, connection, _LATEST)
+        end = await self._requests.end(partition, connection)
         if end is not None and partition.position > end:
             self._diverged(partition, end)
         else:
@@ -243,11 +193,11 @@ class Source:
 
     async def _word(self, partition: Partition, connection: Connection) -> Divergence | None:
         """What one replica says of the log that was read; None when it says nothing of use."""
-        data = await self._look(partition, connection, partition.position)
+        data = await self._requests.look(partition, connection, partition.position)
         if data is None:
             return None
         if data.error_code == Error.offset_out_of_range:
-            end = await self._offset(partition, connection, _LATEST)
+            end = await self._requests.end(partition, connection)
         elif data.error_code != Error.none:
             return None
         elif data.diverging_epoch.end_offset < 0:
@@ -257,25 +207,11 @@ class Source:
         if end is None:
             return None
         end = min(end, partition.position)
-        there = await self._look(partition, connection, end)
+        there = await self._requests.look(partition, connection, end)
         if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
             return None
         epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
         return Divergence(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
-
-    async def _look(self, partition: Partition, connection: Connection, offset: int) -> Message | None:
-        answer = await self._fetch(connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=1)
-        return answer[0][1] if answer else None
-
-    async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
-        m = messages.request("list_offsets", 7)
-        row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
-        topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
-        answer = await connection.call(
-            "list_offsets", 7, m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,))
-        )
-        result = answer.topics[0].partitions[0]
-        return int(result.offset) if result.error_code == Error.none else None
 
     def _diverged(self, partition: Partition, end: int) -> None:
         """The source's log was truncated at `end` (an unclean election): so is ours, and the rest needs a new leader epoch."""
@@ -298,8 +234,8 @@ class Source:
         address = reading.address
         connection = self._behind.setdefault(address, Connection(address))
         try:
-            answer = await self._fetch(
-                connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=min(limit, _PARTITION_BYTES)
+            answer = await self._requests.fetch(
+                connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=min(limit, PARTITION_BYTES)
             )
         except Unanswered:
             return b""

@@ -1,0 +1,130 @@
+"""The shadow's process as the harness has it: started, asked for its status, stalled, killed, and its journal."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.mirrors.shadow import control, settings
+from linkflap.harness.mirrors.shadow.journal import Notes, read_notes
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.protocols import Running, Sidecar
+from linkflap.harness.model.wait import until
+
+FAILOVER_SECONDS: Final = 150.0
+END_SECONDS: Final = 30.0
+ASK_SECONDS: Final = 2.0
+
+
+class ShadowProcess:
+    """One process after the other, with files in one folder. `port` is where each listens for the harness."""
+
+    def __init__(self, link: str, folder: Path, port: int) -> None:
+        self._link, self._folder, self._port = link, folder, port
+        self._sidecar: Sidecar | None = None
+        self._child: Running | None = None
+        self._closed = False
+        self._starting = threading.Lock()
+
+    @property
+    def log(self) -> Path:
+        """What the process printed."""
+        return self._folder / "shadow.log"
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None and self._child.alive else None
+
+    def notes(self) -> Notes:
+        """The shadow's journal."""
+        return read_notes(self._folder / settings.JOURNAL) or Notes(directory_id="", incarnation_id="")
+
+    def _handed_over(self) -> bool:
+        return self.notes().phase == "handed-over"
+
+    def _spawn(self) -> None:
+        with self._starting:
+            if self._closed:
+                raise SetupError(f"the shadow of {self._link} is not started: its deployment has ended")
+            if not self.alive:
+                self._start_process()
+
+    def _start_process(self) -> None:
+        if self._sidecar is None:
+            raise SetupError(f"the shadow of {self._link} was never started; start it first")
+        self._child = self._sidecar.spawn()
+
+    def _raise_if_ended(self) -> None:
+        if not self.alive:
+            last = _tail(self.log, 1).partition("ended: ")
+            wrong = self._child is not None and self._child.poll() == InputError.exit_code
+            kind = InputError if wrong else SetupError
+            raise kind(f"the shadow of {self._link} ended: {last[2] or _tail(self.log)}")
+
+    def _ask(self, verb: control.Verb = "status") -> control.Status | None:
+        return control.ask(self._port, verb, within=ASK_SECONDS)
+
+    def _state(self) -> str:
+        return f"process {'alive' if self.alive else 'dead'}, {self._ask()}; its log ends:\n{_tail(self.log)}"
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.resume()
+
+    def _fail_over(self) -> None:
+        """Returns when it has handed over and ended; one that is killed meanwhile is started again. Raises DeadlineExceeded."""
+        self._spawn()
+
+        def done() -> bool:
+            if self._handed_over():
+                return True
+            if self._killed():
+                self._spawn()  # each step of a failover can be done again
+            self._raise_if_ended()
+            self._ask("fail-over")
+            return False
+
+        try:
+            until(done, within=FAILOVER_SECONDS, every=0.05, what=f"the failover of {self._link}", state=self._state)
+        except DeadlineExceeded:
+            self._kill()
+            raise
+        self._end()
+
+    def _killed(self) -> bool:
+        return self._child is not None and (self._child.poll() or 0) < 0
+
+    def _end(self) -> None:
+        """A process that has handed over ends by itself; one that does not in time has nothing left to do."""
+        self.resume()
+        with contextlib.suppress(DeadlineExceeded):
+            until(lambda: not self.alive, within=END_SECONDS, what=f"the shadow of {self._link} to end")
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def _close(self) -> None:
+        """The deployment ends: so does the process, and no thread may start it again."""
+        with self._starting:
+            self._closed = True
+        self._kill()
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"(no log: {error.strerror})"
