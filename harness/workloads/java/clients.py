@@ -14,24 +14,15 @@ from confluent_kafka import TopicPartition
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.jvm.handles import Handles
 from linkflap.harness.model.payload import HEADER
+from linkflap.harness.workloads.java.consumer_handles import ConsumerHandles
 from linkflap.harness.workloads.java.errors import Errors
+from linkflap.harness.workloads.java.texts import BETWEEN, OBJECT, STRING, THROWABLE, WITHIN, Texts, descriptor
 
-_STRING: Final = "Ljava/lang/String;"
-_OBJECT: Final = "Ljava/lang/Object;"
-_THROWABLE: Final = "Ljava/lang/Exception;"
 _FUTURE: Final = "java.util.concurrent.Future"
 _RECORD: Final = "org.apache.kafka.clients.producer.ProducerRecord"
 _METADATA: Final = "org.apache.kafka.clients.producer.RecordMetadata"
 _CONSUMED: Final = "org.apache.kafka.clients.consumer.ConsumerRecord"
-_CONSUMER: Final = "org.apache.kafka.clients.consumer.Consumer"
-_PARTITION: Final = "org.apache.kafka.common.TopicPartition"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArray"
-BETWEEN: Final = "\x01"
-WITHIN: Final = "\x02"
-
-
-def _l(name: str) -> str:
-    return f"L{name.replace('.', '/')};"
 
 
 class JavaClients:
@@ -52,9 +43,8 @@ class JavaClients:
         self._to_text = bridge.java.java.util.Objects.toString
         self._partitions: dict[tuple[str, int], Handle] = {}
         self._durations: dict[int, Handle] = {}
-        self._concat = h.method("java.lang.String", "concat", f"({_STRING}){_STRING}")
-        self._text = h.static("java.lang.String", "valueOf", f"({_OBJECT}){_STRING}")
-        self._long = h.static("java.lang.String", "valueOf", f"(J){_STRING}")
+        self.texts = Texts(h)
+        self.consumers = ConsumerHandles(bridge, h, self.texts)
         self._decode_and_send = self._sending()
         self._outcomes = self._reporting()
         self._waiter = self._waiting()
@@ -128,10 +118,10 @@ class JavaClients:
             h.cast(h.new("java.io.ByteArrayInputStream", "([B)V"), "([B)Ljava/io/InputStream;"),
             h.new("java.io.ObjectInputStream", "(Ljava/io/InputStream;)V"),
             h.cast(
-                h.method("java.io.ObjectInputStream", "readObject", f"(){_OBJECT}"),
-                f"(Ljava/io/ObjectInputStream;)[{_OBJECT}",
+                h.method("java.io.ObjectInputStream", "readObject", f"(){OBJECT}"),
+                f"(Ljava/io/ObjectInputStream;)[{OBJECT}",
             ),
-            h.static("java.util.Arrays", "stream", f"([{_OBJECT})Ljava/util/stream/Stream;"),
+            h.static("java.util.Arrays", "stream", f"([{OBJECT})Ljava/util/stream/Stream;"),
         )
         every = h.method("java.util.stream.Stream", "forEachOrdered", "(Ljava/util/function/Consumer;)V")
         return h.as_a("java.util.function.BiConsumer", h.fed(every, 0, decode))
@@ -139,22 +129,22 @@ class JavaClients:
     def sender(self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]) -> Handle:
         """What sends one record to a partition, from an array of its key, value and headers' values; its future is added."""
         h = self._h
-        header = _l("org.apache.kafka.common.header.internals.RecordHeader")
-        made_header = h.new("org.apache.kafka.common.header.internals.RecordHeader", f"({_STRING}[B)V")
+        header = descriptor("org.apache.kafka.common.header.internals.RecordHeader")
+        made_header = h.new("org.apache.kafka.common.header.internals.RecordHeader", f"({STRING}[B)V")
         made = [h.then(h.item("[[B", number), h.given(made_header, 0, name)) for number, name in enumerate(headers, start=2)]
-        listed = h.static("java.util.List", "of", f"({_OBJECT * len(made)})Ljava/util/List;")
+        listed = h.static("java.util.List", "of", f"({OBJECT * len(made)})Ljava/util/List;")
         if made:
             listed = h.cast(listed, f"({header * len(made)})Ljava/util/List;")
             listed = h.of_one(h.fed(listed, 0, *made), "([[B)Ljava/util/List;", len(made))
         else:
             listed = h.ignoring(listed, 0, "[[B")
-        new = h.new(_RECORD, f"({_STRING}Ljava/lang/Integer;Ljava/lang/Long;{_OBJECT}{_OBJECT}Ljava/lang/Iterable;)V")
-        record = h.cast(h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){_l(_RECORD)}")
+        new = h.new(_RECORD, f"({STRING}Ljava/lang/Integer;Ljava/lang/Long;{OBJECT}{OBJECT}Ljava/lang/Iterable;)V")
+        record = h.cast(h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){descriptor(_RECORD)}")
         record = h.fed(record, 0, h.item("[[B", 0), h.item("[[B", 1), listed)
-        record = h.of_one(record, f"([[B){_l(_RECORD)}", 3)
-        send = h.method("org.apache.kafka.clients.producer.Producer", "send", f"({_l(_RECORD)}){_l(_FUTURE)}")
-        add = h.method("java.util.List", "add", f"({_OBJECT})Z")
-        add = h.cast(h.given(add, 0, futures), f"({_l(_FUTURE)})Z")
+        record = h.of_one(record, f"([[B){descriptor(_RECORD)}", 3)
+        send = h.method("org.apache.kafka.clients.producer.Producer", "send", f"({descriptor(_RECORD)}){descriptor(_FUTURE)}")
+        add = h.method("java.util.List", "add", f"({OBJECT})Z")
+        add = h.cast(h.given(add, 0, futures), f"({descriptor(_FUTURE)})Z")
         return h.as_a("java.util.function.Consumer", h.then(record, h.given(send, 0, producer), add))
 
     def futures(self) -> tuple[Handle, Callable[[], None]]:
@@ -170,11 +160,11 @@ class JavaClients:
     def _reporting(self) -> Handle:
         h = self._h
         got = h.then(
-            h.cast(h.method(_FUTURE, "get", f"(){_OBJECT}"), f"({_l(_FUTURE)}){_l(_METADATA)}"),
+            h.cast(h.method(_FUTURE, "get", f"(){OBJECT}"), f"({descriptor(_FUTURE)}){descriptor(_METADATA)}"),
             h.method(_METADATA, "offset", "()J"),
-            self._long,
+            self.texts.of_long,
         )
-        failed = h.then(h.cast(self._text, f"({_THROWABLE}){_STRING}"), h.given(self._concat, 0, "!"))
+        failed = h.then(h.cast(self.texts.of, f"({THROWABLE}){STRING}"), h.given(self.texts.concat, 0, "!"))
         done = h.caught(got, "java.lang.Exception", failed)
         unknown = h.ignoring(h.constant("java.lang.String", ""), 0, _FUTURE)
         outcome = h.when(h.method(_FUTURE, "isDone", "()Z"), done, unknown)
@@ -186,10 +176,10 @@ class JavaClients:
 
     def _waiting(self) -> Handle:
         h = self._h
-        get = h.method(_FUTURE, "get", f"(JLjava/util/concurrent/TimeUnit;){_OBJECT}")
+        get = h.method(_FUTURE, "get", f"(JLjava/util/concurrent/TimeUnit;){OBJECT}")
         get = h.given(get, 1, 20, self.bridge.java.java.util.concurrent.TimeUnit.MILLISECONDS)
-        get = h.cast(get, f"({_l(_FUTURE)})V")
-        nothing = h.cast(h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"), f"({_THROWABLE})V")
+        get = h.cast(get, f"({descriptor(_FUTURE)})V")
+        nothing = h.cast(h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"), f"({THROWABLE})V")
         return h.as_a("java.util.function.Consumer", h.caught(get, "java.lang.Exception", nothing))
 
     # --- consumers
@@ -211,23 +201,25 @@ class JavaClients:
     def _reading(self, *more: Handle) -> Handle:
         """Of each record its place and linkflap's header, and `more` texts of it."""
         h = self._h
-        one = _l(_CONSUMED)
+        one = descriptor(_CONSUMED)
         headers = "org.apache.kafka.common.header.Headers"
         header = "org.apache.kafka.common.header.Header"
-        last = h.given(h.method(headers, "lastHeader", f"({_STRING}){_l(header)}"), 1, HEADER)
-        format_hex = h.method("java.util.HexFormat", "formatHex", f"([B){_STRING}")
+        last = h.given(h.method(headers, "lastHeader", f"({STRING}){descriptor(header)}"), 1, HEADER)
+        format_hex = h.method("java.util.HexFormat", "formatHex", f"([B){STRING}")
         format_hex = h.given(format_hex, 0, self.bridge.java.java.util.HexFormat.of())
-        value = h.then(h.method(_CONSUMED, "headers", f"(){_l(headers)}"), last, h.method(header, "value", "()[B"), format_hex)
+        value = h.then(
+            h.method(_CONSUMED, "headers", f"(){descriptor(headers)}"), last, h.method(header, "value", "()[B"), format_hex
+        )
         nothing = h.ignoring(h.constant("java.lang.String", ""), 0, "java.lang.NullPointerException")
         value = h.caught(value, "java.lang.NullPointerException", nothing)
         partition = h.cast(h.method(_CONSUMED, "partition", "()I"), f"({one})J")
         row = h.joined(
-            h.method(_CONSUMED, "topic", f"(){_STRING}"),
-            h.then(partition, self._long),
-            h.then(h.method(_CONSUMED, "offset", "()J"), self._long),
+            h.method(_CONSUMED, "topic", f"(){STRING}"),
+            h.then(partition, self.texts.of_long),
+            h.then(h.method(_CONSUMED, "offset", "()J"), self.texts.of_long),
             value,
             *more,
-            descriptor=f"({one}){_STRING}",
+            descriptor=f"({one}){STRING}",
             between=WITHIN,
         )
         return h.as_a("java.util.function.Function", h.each_iterated(row, between=BETWEEN))
@@ -244,9 +236,9 @@ class JavaClients:
         """As `read`, with how often each record was delivered."""
         if self._acquired is None:
             count = self._h.method(_CONSUMED, "deliveryCount", "()Ljava/util/Optional;")
-            unknown = self._h.given(self._h.method("java.util.Optional", "orElse", f"({_OBJECT}){_OBJECT}"), 1, "0")
+            unknown = self._h.given(self._h.method("java.util.Optional", "orElse", f"({OBJECT}){OBJECT}"), 1, "0")
             count = self._h.then(count, unknown)
-            self._acquired = self._reading(self._h.then(count, self._text))
+            self._acquired = self._reading(self._h.then(count, self.texts.of))
         rows = []
         for row in str(self._acquired.apply(records)).split(BETWEEN):
             topic, partition, offset, header, count = row.split(WITHIN)
@@ -257,70 +249,16 @@ class JavaClients:
         """Records of a poll as a list of Java's."""
         made = self._make_list()
         if records is not None:
-            add = self._h.given(self._h.method("java.util.List", "add", f"({_OBJECT})Z"), 0, made)
-            records.forEach(self._h.as_a("java.util.function.Consumer", self._h.cast(add, f"({_OBJECT})V")))
+            add = self._h.given(self._h.method("java.util.List", "add", f"({OBJECT})Z"), 0, made)
+            records.forEach(self._h.as_a("java.util.function.Consumer", self._h.cast(add, f"({OBJECT})V")))
         return made
 
     def accepting(self, consumer: Handle) -> Handle:
         """What has a share consumer accept one record."""
         owner = "org.apache.kafka.clients.consumer.ShareConsumer"
-        acknowledge = self._h.method(owner, "acknowledge", f"({_l(_CONSUMED)})V")
+        acknowledge = self._h.method(owner, "acknowledge", f"({descriptor(_CONSUMED)})V")
         return self._h.as_a("java.util.function.Consumer", self._h.given(acknowledge, 0, consumer))
 
     def admin(self, config: Mapping[str, object]) -> Handle:
         """An Admin."""
         return self.bridge.java.org.apache.kafka.clients.admin.Admin.create(self.bridge.properties(config))
-
-    # --- positions and listeners of consumers
-
-    def positions(self, consumer: Handle) -> Callable[[Handle], str]:
-        """What asks a consumer for its positions of a collection of partitions; -1 where it has none."""
-        h = self._h
-        position = h.method(_CONSUMER, "position", f"({_l(_PARTITION)}Ljava/time/Duration;)J")
-        position = h.then(h.given(h.given(position, 2, self.duration(0.05)), 0, consumer), self._long)
-        none = h.ignoring(h.constant("java.lang.String", "-1"), 0, "java.lang.Exception")
-        named = h.cast(self._text, f"({_l(_PARTITION)}){_STRING}")
-        text = h.joined(
-            named,
-            h.caught(position, "java.lang.Exception", none),
-            descriptor=f"({_l(_PARTITION)}){_STRING}",
-            between=WITHIN,
-        )
-        asked = h.as_a("java.util.function.Function", h.each(text, between=BETWEEN))
-        return asked.apply  # type: ignore[no-any-return]
-
-    def listener(self, consumer: Handle, queue: Handle) -> Handle:
-        """A ConsumerRebalanceListener that adds to a queue what happened, and pauses partitions that were assigned.
-
-        So no record of them is returned before it was settled, by whoever polls, where to begin.
-        """
-        h = self._h
-        method = "java.lang.reflect.Method"
-        args = "[Ljava.lang.Object;"
-        name = h.method(method, "getName", f"(){_STRING}")
-        of_args = h.static("java.util.Arrays", "toString", f"([{_OBJECT}){_STRING}")
-        note = h.fed(self._concat, 0, h.then(name, h.given(self._concat, 1, " ")), of_args)
-        add = h.given(h.method("java.util.Queue", "add", f"({_OBJECT})Z"), 0, queue)
-        note = h.then(note, h.cast(add, f"({_STRING})V"))
-        note = h.ignoring(note, 0, "java.lang.Object")
-        pause = h.given(h.method(_CONSUMER, "pause", "(Ljava/util/Collection;)V"), 0, consumer)
-        pause = h.then(h.item(args, 0), h.cast(pause, f"({_OBJECT})V"))
-        pause = h.ignoring(pause, 0, "java.lang.Object", method)
-        equals = h.given(h.method("java.lang.String", "equals", f"({_OBJECT})Z"), 0, "onPartitionsAssigned")
-        assigned = h.ignoring(h.then(name, h.cast(equals, f"({_STRING})Z")), 0, "java.lang.Object")
-        null = h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Object", method, args)
-        nothing = h.cast(null, f"({_OBJECT}{_l(method)}[{_OBJECT})V")
-        whole = h.first(note, h.first(h.when(assigned, pause, nothing), null))
-        handler = h.as_a("java.lang.reflect.InvocationHandler", whole)
-        interface = h.named("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")
-        interfaces = self.bridge.gateway.new_array(self.bridge.java.java.lang.Class, 1)
-        interfaces[0] = interface
-        return self.bridge.java.java.lang.reflect.Proxy.newProxyInstance(interface.getClassLoader(), interfaces, handler)
-
-    def committed(self, queue: Handle) -> Handle:
-        """An OffsetCommitCallback that adds to a queue how a commit ended."""
-        h = self._h
-        text = h.then(h.cast(self._text, f"({_THROWABLE}){_STRING}"), h.given(self._concat, 0, "committed "))
-        add = h.given(h.method("java.util.Queue", "add", f"({_OBJECT})Z"), 0, queue)
-        done = h.ignoring(h.then(text, h.cast(add, f"({_STRING})V")), 0, "java.util.Map")
-        return h.as_a("org.apache.kafka.clients.consumer.OffsetCommitCallback", done)

@@ -18,9 +18,10 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 from linkflap.harness.jvm.bridge import Handle
 from linkflap.harness.model.payload import HEADER
 from linkflap.harness.model.topology import TopicPartition as Partition
-from linkflap.harness.workloads.java.clients import BETWEEN, WITHIN, JavaClients
+from linkflap.harness.workloads.java.clients import JavaClients
 from linkflap.harness.workloads.java.errors import JavaError, raised
 from linkflap.harness.workloads.java.producer import Partitions, Topics
+from linkflap.harness.workloads.java.texts import BETWEEN, WITHIN
 
 LEAVES_WITHIN: Final = 2.0
 Changed = Callable[["JavaConsumer", list[TopicPartition]], None]
@@ -65,14 +66,14 @@ class JavaConsumer:
         with raised():
             self._client = clients.consumer(config)
             self._events = clients.queue()
-            self._where = clients.positions(self._client)
-            self._committed = clients.committed(self._events)
+            self._where = clients.consumers.positions(self._client)
+            self._committed = clients.consumers.committed(self._events)
 
     def subscribe(self, topics: Sequence[str], *, on_assign: Changed, on_revoke: Changed, on_lost: Changed) -> None:
         self._changes = {"onPartitionsAssigned": on_assign, "onPartitionsRevoked": on_revoke, "onPartitionsLost": on_lost}
         self._subscribed = True
         with raised():
-            self._client.subscribe(list(topics), self._clients.listener(self._client, self._events))
+            self._client.subscribe(list(topics), self._clients.consumers.listener(self._client, self._events))
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Goes on at these offsets: with partitions of its own choice, or with those that the group gave it.
