@@ -22,8 +22,7 @@ from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.library import STATISTICS_MS
-from linkflap.harness.workloads.librdkafka import describe, producer_config
+from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
 from linkflap.harness.workloads.values import Values
 
 ORIGIN: Final = "linkflap-input"

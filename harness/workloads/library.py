@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import msgspec
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from linkflap.harness.workloads.librdkafka import STATISTICS_MS, identity_in
+
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.clients import JavaClients
     from linkflap.harness.workloads.java.consumer import JavaConsumer
@@ -25,7 +27,6 @@ Identified = Callable[[int, int], None]
 Loose = Any
 """What the two libraries have types of their own for."""
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
-STATISTICS_MS: Final = 100
 QUIET: Final = logging.getLogger("linkflap.librdkafka")
 """librdkafka prints fatal errors (a fenced producer: expected) on stderr, whatever log_level says; rows and events have them."""
 QUIET.addHandler(logging.NullHandler())
@@ -94,18 +95,6 @@ class ClientLibrary(Protocol):
         """Ends the use of a consumer, without waiting for anything."""
 
 
-class _Eos(msgspec.Struct):
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-class _Statistics(msgspec.Struct):
-    eos: _Eos = msgspec.field(default_factory=_Eos)
-
-
-_decode: Final = msgspec.json.Decoder(_Statistics).decode
-
-
 class Librdkafka:
     """confluent-kafka. Its statistics alone have the producer id and epoch of records that never reached a log."""
 
@@ -118,8 +107,7 @@ class Librdkafka:
 
     def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer:
         def statistics(text: str) -> None:
-            eos = _decode(text).eos
-            identified(eos.producer_id, eos.producer_epoch)
+            identified(*identity_in(text))
 
         own = {"statistics.interval.ms": STATISTICS_MS, "logger": QUIET, "stats_cb": statistics, "error_cb": noticed}
         return cast("ClientProducer", Producer({**config, **own}))

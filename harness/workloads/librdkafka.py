@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.harness.model.security import security_of
 
 ROOM: Final = 4096
 """Bytes that a batch has beside the value of its only record: headers, key, and what the formats of both take."""
+
+STATISTICS_MS: Final = 100
+
+
+class _Eos(msgspec.Struct):
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class _Statistics(msgspec.Struct):
+    eos: _Eos = msgspec.field(default_factory=_Eos)
+
+
+_decode: Final = msgspec.json.Decoder(_Statistics).decode
+
+
+def identity_in(statistics: str) -> tuple[int, int]:
+    """A producer's id and epoch, as librdkafka's statistics have them (-1: none yet)."""
+    eos = _decode(statistics).eos
+    return eos.producer_id, eos.producer_epoch
 
 
 def producer_config(

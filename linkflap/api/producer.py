@@ -7,79 +7,24 @@ written down when its end is asked for; where this process dies before, the run 
 
 from __future__ import annotations
 
-import random
 import threading
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Any, final
 
 import confluent_kafka
-import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from linkflap.api.flight import Flight
 from linkflap.api.own_clients import PRODUCER, at
+from linkflap.api.partitioner import PARTITIONERS, known, partition_of
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Ending, Operation, OperationKind, OutcomeName, Phase
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from linkflap.harness.workloads.acks import Acks
-from linkflap.harness.workloads.librdkafka import describe
+from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, identity_in
 
-PARTITIONERS: Final = ("consistent_random", "consistent", "random")
-STATISTICS_MS: Final = 100
 Headers = dict[str, Any] | list[tuple[str, Any]] | None
-
-
-class _Eos(msgspec.Struct):
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-class _Statistics(msgspec.Struct):
-    eos: _Eos = msgspec.field(default_factory=_Eos)
-
-
-_decode: Final = msgspec.json.Decoder(_Statistics).decode
-
-
-class _Flight:
-    """One operation: the records that were handed over, in order, as groups with consecutive uids."""
-
-    def __init__(self, number: int, kind: OperationKind) -> None:
-        self.number, self.kind = number, kind
-        self.began, self.ended_at = now(), 0
-        self.ending: Ending = "none"
-        self.identity = (-1, -1)
-        self.groups: list[Acks] = []
-        self.invoked = False
-
-    def record(self, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message], None]:
-        """Takes one more record in; what its delivery is to be reported to."""
-        last = self.groups[-1] if self.groups else None
-        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (topic, partition, uid):
-            last = Acks(topic, partition, uid, 0)
-            self.groups.append(last)
-        index, group = last.count, last
-        group.count += 1
-        group.handed += 1
-        return lambda error, message: group.delivered(index, error, message)
-
-    def refuse(self) -> None:
-        """The last record was not taken: it was never handed over."""
-        self.groups[-1].handed -= 1
-
-    @property
-    def acked(self) -> int:
-        return sum(group.acked for group in self.groups)
-
-    @property
-    def failed(self) -> int:
-        return sum(group.failed for group in self.groups)
-
-    @property
-    def error(self) -> str:
-        return next((group.error for group in self.groups if group.error), "")
 
 
 @final
@@ -92,12 +37,7 @@ class Producer(confluent_kafka.Producer):
         given = {**self._clients.entry(self.cluster, "client"), **given}
         self.transactional = bool(given.get("transactional.id"))
         self._transactional_id = str(given.get("transactional.id") or "")
-        self._partitioner = str(given.get("partitioner", PARTITIONERS[0]))
-        if self._partitioner not in PARTITIONERS:
-            raise InputError(
-                f"partitioner is {self._partitioner!r}, which linkflap.Producer does not know; give each record its partition, "
-                f"or use one of {', '.join(PARTITIONERS)}"
-            )
+        self._partitioner = known(str(given.get("partitioner", PARTITIONERS[0])))
         self._default_report = given.pop("on_delivery", None)
         self._their_statistics = given.pop("stats_cb", None)
         given.setdefault("statistics.interval.ms", STATISTICS_MS)
@@ -108,8 +48,8 @@ class Producer(confluent_kafka.Producer):
         self._counters: dict[tuple[str, int], int] = {}
         self._counts: dict[str, int] = {}
         self._identity = (-1, -1)
-        self._transaction: _Flight | None = None
-        self._flying: dict[int, _Flight] = {}
+        self._transaction: Flight | None = None
+        self._flying: dict[int, Flight] = {}
         self._committing = self._let_go = False
         self._homes: set[str] = set()
         self._acknowledged: list[tuple[int, int]] = []
@@ -119,8 +59,7 @@ class Producer(confluent_kafka.Producer):
         self._rows = self._clients.writer.operations(self._name)
 
     def _statistics(self, text: str) -> None:
-        eos = _decode(text).eos
-        self._identity = (eos.producer_id, eos.producer_epoch)
+        self._identity = identity_in(text)
         if self._their_statistics is not None:
             self._their_statistics(text)
 
@@ -214,16 +153,16 @@ class Producer(confluent_kafka.Producer):
             self.produce(topic, **{"partition": partition, "callback": callback, "on_delivery": on_delivery, **message})
         return len(messages)
 
-    def _begun(self) -> _Flight:
+    def _begun(self) -> Flight:
         if not self.transactional:
             return self._new("send")
         if self._transaction is None:
             raise KafkaException(KafkaError(KafkaError._STATE, "produce outside of a transaction: call begin_transaction first"))
         return self._transaction
 
-    def _new(self, kind: OperationKind) -> _Flight:
+    def _new(self, kind: OperationKind) -> Flight:
         self._operations += 1
-        flight = _Flight((self._process << PROCESS_SHIFT) + self._operations, kind)
+        flight = Flight((self._process << PROCESS_SHIFT) + self._operations, kind)
         flight.identity = self._identity
         if kind == "send":
             self._flying[flight.number] = flight
@@ -238,16 +177,13 @@ class Producer(confluent_kafka.Producer):
         if not count:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"topic {topic} has no partitions on {self.cluster}"))
         self._counts[topic] = count
-        content = key.encode() if isinstance(key, str) else key
-        if self._partitioner == "random" or (not content and self._partitioner != "consistent"):
-            return random.randrange(count)
-        return zlib.crc32(content or b"") % count
+        return partition_of(key, count, self._partitioner)
 
     def _asked(self, topic: str) -> int:
         """The partitions of a topic that was made later. Raises KafkaException where no broker answers."""
         return len(self.list_topics(topic, timeout=10).topics[topic].partitions)
 
-    def _sent(self, flight: _Flight, error: KafkaError | None) -> None:
+    def _sent(self, flight: Flight, error: KafkaError | None) -> None:
         """A record outside of transactions has its report: acknowledged, certainly refused, or unknown."""
         with self._lock:
             if error is None:
@@ -310,16 +246,16 @@ class Producer(confluent_kafka.Producer):
             self._transaction = None
             self._returned(flight, "ok" if flight.ending == ending else "info")
 
-    def _failed(self, flight: _Flight) -> OutcomeName:
+    def _failed(self, flight: Flight) -> OutcomeName:
         """EndTxn is sent only after every record was delivered: a commit with a failed delivery was never asked for."""
         return "fail" if flight.ending == "commit" and flight.failed else "info"
 
-    def _invoke(self, flight: _Flight) -> None:
+    def _invoke(self, flight: Flight) -> None:
         if not flight.invoked:
             flight.invoked = True
             self._write(flight, "invoke", flight.began, "info", "")
 
-    def _returned(self, flight: _Flight, outcome: OutcomeName, error: str = "") -> None:
+    def _returned(self, flight: Flight, outcome: OutcomeName, error: str = "") -> None:
         with self._lock:
             if self._let_go:
                 return
@@ -333,7 +269,7 @@ class Producer(confluent_kafka.Producer):
             self._write(flight, "return", returned, outcome, error or flight.error)
             self._acknowledged.append((returned, flight.acked))
 
-    def _write(self, flight: _Flight, phase: Phase, time: int, outcome: OutcomeName, error: str) -> None:
+    def _write(self, flight: Flight, phase: Phase, time: int, outcome: OutcomeName, error: str) -> None:
         returned = phase == "return"
         self._rows.write(
             Operation(

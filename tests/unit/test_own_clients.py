@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 
 import linkflap
-from linkflap.api.producer import _Flight
+from linkflap.api.flight import Flight
 from linkflap.harness.model.scenario import WorkloadSpec
 
 
-def record(flight: _Flight, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
+def record(flight: Flight, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
     return flight.record(topic, partition, uid)
 
 
@@ -26,7 +26,7 @@ class Delivered:
 
 
 def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
-    flight = _Flight(7, "transaction")
+    flight = Flight(7, "transaction")
     reports = [record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])]
     planned = [(g.topic, g.partition, g.first_uid, g.count) for g in (each.planned() for each in flight.groups)]
     assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
@@ -37,7 +37,7 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
 
 
 def test_a_record_that_was_not_taken_is_refused_for_certain() -> None:
-    flight = _Flight(7, "send")
+    flight = Flight(7, "send")
     record(flight, "A.orders", 0, 3)
     flight.refuse()
     assert flight.groups[0].all_refused

@@ -1,0 +1,50 @@
+"""An operation in flight of a `linkflap.Producer`: what was handed over and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, Message
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Ending, OperationKind
+from linkflap.harness.workloads.acks import Acks
+
+
+class Flight:
+    """One operation: the records that were handed over, in order, as groups with consecutive uids."""
+
+    def __init__(self, number: int, kind: OperationKind) -> None:
+        self.number, self.kind = number, kind
+        self.began, self.ended_at = now(), 0
+        self.ending: Ending = "none"
+        self.identity = (-1, -1)
+        self.groups: list[Acks] = []
+        self.invoked = False
+
+    def record(self, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message], None]:
+        """Takes one more record in; what its delivery is to be reported to."""
+        last = self.groups[-1] if self.groups else None
+        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (topic, partition, uid):
+            last = Acks(topic, partition, uid, 0)
+            self.groups.append(last)
+        index, group = last.count, last
+        group.count += 1
+        group.handed += 1
+        return lambda error, message: group.delivered(index, error, message)
+
+    def refuse(self) -> None:
+        """The last record was not taken: it was never handed over."""
+        self.groups[-1].handed -= 1
+
+    @property
+    def acked(self) -> int:
+        return sum(group.acked for group in self.groups)
+
+    @property
+    def failed(self) -> int:
+        return sum(group.failed for group in self.groups)
+
+    @property
+    def error(self) -> str:
+        return next((group.error for group in self.groups if group.error), "")
