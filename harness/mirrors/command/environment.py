@@ -9,8 +9,8 @@ from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import LinkSpec, topic_pattern
 
 
-def told(deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path) -> dict[str, str]:
-    """What every command of a link's mirror is told (docs/own-mirror.md); `folder` is where it may keep files."""
+def environment_of(deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """What every command of a link's mirror finds in its environment (docs/own-mirror.md); it may keep files in `folder`."""
     source, destination = deployment.links[link.name].bootstrap, deployment.clusters[link.destination].bootstrap
     return {
         "LINKFLAP_LINK": link.name,

@@ -24,7 +24,7 @@ from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.behind import Behind
-from linkflap.harness.mirrors.command.environment import told
+from linkflap.harness.mirrors.command.environment import environment_of
 from linkflap.harness.mirrors.topics import copy_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped, Truncation
@@ -73,7 +73,7 @@ class CommandMirror:
             name=f"mirror {self._manifest.name} of {link.name}",
             folder=path.parent,
             log=state / "output.log",
-            environment={**told(deployment, link, self._homes, state), **manifests.java_of(self._manifest, path)},
+            environment={**environment_of(deployment, link, self._homes, state), **manifests.java_of(self._manifest, path)},
             secrets=self._manifest.environment,
         )
         self._state = state
