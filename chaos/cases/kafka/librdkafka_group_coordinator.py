@@ -135,7 +135,7 @@ CASES = [
             "for, although another broker has taken over: the call blocks, and the transaction with it."
         ),
         sources=("librdkafka issue 5511, open: since the commit that lets brokers go which metadata has no more",),
-        expected=(Expected(shows=True),),
+        expected=(Expected(shows=True, basis="runs"),),
         schedule=_SCHEDULE.format(how="another one takes over"),
         reproduced=_REPRODUCED,
         control_text=_CONTROL,

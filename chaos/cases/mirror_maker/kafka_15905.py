@@ -50,7 +50,7 @@ CASE = Case(
         "group that is behind has no offset there, or its old one, and repeats everything after a failover."
     ),
     sources=("KAFKA-15905 (Apache JIRA): fixed in 3.7.1 and 3.8.0", "KIP-545"),
-    expected=(Expected(shows=True, until="3.7.0"), Expected(shows=False, since="3.8.0")),
+    expected=(Expected(shows=True, until="3.7.0", basis="runs"), Expected(shows=False, since="3.8.0", basis="runs")),
     schedule=(
         f"1. {RECORDS} records are mirrored; 2. the worker is killed; 3. one group commits {BEHIND}, another "
         f"{RECORDS}; 4. it starts"
