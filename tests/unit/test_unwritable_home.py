@@ -66,7 +66,7 @@ def test_commands_work_for_a_user_who_can_write_neither_home_nor_site_packages(t
     }
     script = """
 import linkflap.harness, os, sys
-from linkflap.harness.log import records, segments
+from linkflap.harness.log import record_loops, records, segments
 from linkflap.harness.machine import cache
 assert not os.access(os.path.dirname(records.__file__), os.W_OK)
 print(linkflap.harness.__file__, os.environ["NUMBA_CACHE_DIR"])
