@@ -1,0 +1,203 @@
+"""The skeletons of something new: `python -m tests.new KIND NAME`. CONTRIBUTING.md says in which order they are filled in.
+
+Each kind has its files (texts in `tests/skeletons`, where `new-name`, `new_name` and `NewName` stand for the name) and its lines
+in a registry. The tests of the registry, and the skeletons' own, fail until what they speak of is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SKELETONS: Final = Path(__file__).parent / "skeletons"
+KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
+SNAKE: Final = re.compile(r"[a-z]+(_[a-z]+)*")
+ISSUE: Final = re.compile(r"[A-Za-z]+(-[A-Za-z0-9]+)*")
+_WIDTH: Final = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """A mapping or tuple called `table` in a file: what it imports of which module, and the line that it gets."""
+
+    file: str
+    module: str
+    imports: str
+    table: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skeleton:
+    """One kind. `files`: path -> text in `tests/skeletons`; `then`: what to run next."""
+
+    files: Mapping[str, str]
+    registries: tuple[Registry, ...] = ()
+    name: re.Pattern[str] = KEBAB
+    example: str
+    then: str
+
+
+def _of_modules(file: str, table: str, line: str, *, imports: str = "new_name") -> Registry:
+    """A registry that imports modules of its own package by their names."""
+    module = f"linkflap.{file.removesuffix('/__init__.py').replace('/', '.')}"
+    return Registry(file=file, module=module, imports=imports, table=table, line=line)
+
+
+SCHEMA: Final = "python docs/make_schema.py > docs/scenario.schema.json"
+KINDS: Final[Mapping[str, Skeleton]] = {
+    "check": Skeleton(
+        files={
+            "spark_verify/checks/new_name.py": "check_kernel.txt",
+            "tests/unit/checks/test_check_new_name.py": "check_histories.txt",
+            "tests/oracles/checks/new_name.py": "check_reference.txt",
+            "tests/faithful/mutations/new_name.py": "check_mutation.txt",
+        },
+        registries=(_of_modules("spark_verify/checks/__init__.py", "REGISTRY", "new_name.CHECK,"),),
+        example="lost-write",
+        then="""pytest tests/unit/checks -k new-name                      the histories, then the kernel until they pass
+pytest tests/unit/test_oracles.py -k new-name             the reference
+pytest tests/integration/test_mutation_matrix.py          the mutation
+python -m linkflap.spark_verify.checks.document > docs/checks.md
+python -m tests.faithful.matrix > docs/matrix.md""",
+    ),
+    "fault": Skeleton(
+        files={"chaos/faults/new_name.py": "fault.txt", "tests/unit/test_new_name.py": "fault_test.txt"},
+        registries=(
+            Registry(
+                file="chaos/faults/__init__.py", module="linkflap.chaos.faults.new_name", imports="NewName",
+                table="FAULTS", line='"new-name": NewName,',
+            ),
+        ),
+        example="broker-pause",
+        then=f"pytest tests/unit/test_new_name.py tests/contract/test_faults.py\n{SCHEMA}",
+    ),
+    "mirror": Skeleton(
+        files={
+            "harness/mirrors/new_name.py": "mirror.txt",
+            "harness/mirrors/new_name_options.py": "mirror_options.txt",
+            "harness/guarantees/new_name.py": "mirror_guarantee.txt",
+            "tests/unit/test_new_name.py": "mirror_test.txt",
+        },
+        registries=(
+            _of_modules("harness/guarantees/__init__.py", "DECLARATIONS", '"new-name": new_name.guarantee,'),
+            _of_modules(
+                "harness/mirrors/__init__.py", "MIRRORS",
+                '"new-name": Kind(module="new_name", options=new_name_options.options, about=new_name_options.ABOUT),',
+                imports="new_name_options",
+            ),
+        ),
+        example="mm2",
+        then=f"pytest tests/unit/test_new_name.py tests/unit/test_guarantees.py\n{SCHEMA}",
+    ),
+    "workload": Skeleton(
+        files={"harness/workloads/new_name.py": "workload.txt", "tests/unit/test_new_name.py": "workload_test.txt"},
+        registries=(
+            _of_modules(
+                "harness/workloads/__init__.py", "KINDS",
+                '"new-name": Kind(client=new_name.NewNameClient, reads=False, options=new_name.OPTIONS, about="what they do"),',
+            ),
+        ),
+        example="idempotent",
+        then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads_options.py\n{SCHEMA}",
+    ),
+    "scenario": Skeleton(
+        files={"chaos/scenarios/new_name.py": "scenario.txt", "tests/unit/test_new_name.py": "scenario_test.txt"},
+        registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS", '"new-name": new_name.build,'),),
+        example="link-flap",
+        then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   and docs/scenarios.md",
+    ),
+    "topology": Skeleton(
+        files={"topologies/new_name.py": "topology.txt", "tests/unit/test_new_name.py": "topology_test.txt"},
+        registries=(
+            Registry(
+                file="topologies/named.py", module="linkflap.topologies.new_name", imports="new_name",
+                table="TOPOLOGIES", line='"new_name": new_name,',
+            ),
+        ),
+        name=SNAKE,
+        example="fan_in",
+        then=f"pytest tests/unit/test_new_name.py tests/unit/test_arrows.py\n{SCHEMA}",
+    ),
+    "case": Skeleton(
+        files={"chaos/cases/kafka/new_name.py": "case.txt"},
+        name=ISSUE,
+        example="KAFKA-15591",
+        then="pytest tests/unit/test_cases.py -k new-name   (or move the file to another package of chaos/cases first)",
+    ),
+}  # fmt: skip
+
+
+def write(kind: str, name: str, root: Path = ROOT) -> list[Path]:
+    """Writes the skeletons and the registries' lines. Raises ValueError for a name that cannot be, or that is taken."""
+    skeleton = KINDS[kind]
+    if not skeleton.name.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a {kind}; give one such as {skeleton.example}")
+    paths = {root / named(path, name): SKELETONS / text for path, text in skeleton.files.items()}
+    if taken := [path for path in paths if path.exists()]:
+        raise ValueError(f"{taken[0].relative_to(root)} is there already; give another name, or remove it")
+    for path, skeleton_text in paths.items():
+        path.write_text(named(skeleton_text.read_text(), name))
+    for registry in skeleton.registries:
+        path = root / registry.file
+        text = imported(path.read_text(), named(registry.module, name), named(registry.imports, name))
+        path.write_text(listed(text, registry.table, named(registry.line, name)))
+    return [*paths, *(root / registry.file for registry in skeleton.registries)]
+
+
+def named(text: str, name: str) -> str:
+    """A text with the name in it, as words, as a module and as a class."""
+    module = name.lower().replace("-", "_")
+    named_class = "".join(word.capitalize() for word in module.split("_"))
+    return text.replace("new-name", name).replace("new_name", module).replace("NewName", named_class)
+
+
+def imported(text: str, module: str, name: str) -> str:
+    """A module that imports one thing more, in order."""
+    lines, imports = text.splitlines(), [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom)]
+    old = next((node for node in imports if node.module == module), None)
+    names = sorted({name, *(alias.name for alias in old.names)} if old else {name})
+    new = f"from {module} import {', '.join(names)}"
+    if old and (old.lineno != old.end_lineno or len(new) > _WIDTH):
+        new = "\n".join([f"from {module} import (", *(f"    {each}," for each in names), ")"])
+    first = old or next((n for n in imports if (n.module or "").startswith("linkflap") and str(n.module) > module), None)
+    at = first.lineno - 1 if first else max(node.end_lineno or 0 for node in imports)
+    lines[at : old.end_lineno if old else at] = [new]
+    return "\n".join(lines) + "\n"
+
+
+def listed(text: str, table: str, line: str) -> str:
+    """A registry with one line more at the end of its table."""
+    lines = text.splitlines()
+    made = next(n for n in ast.parse(text).body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table)
+    found = next(n for n in ast.walk(made) if isinstance(n, ast.Dict) or (isinstance(n, ast.Tuple) and len(n.elts) > 2))
+    last = found.values[-1] if isinstance(found, ast.Dict) else found.elts[-1]
+    first = next(filter(None, found.keys)) if isinstance(found, ast.Dict) else found.elts[0]
+    lines.insert(last.end_lineno or 0, " " * first.col_offset + line)
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.new", description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("name", help="a noun: " + ", ".join(f"{s.example} ({kind})" for kind, s in KINDS.items()))
+    given = parser.parse_args(arguments)
+    try:
+        for path in write(given.kind, given.name):
+            print(path.relative_to(ROOT))  # noqa: T201
+    except ValueError as error:
+        parser.error(str(error))
+    then = named(KINDS[given.kind].then, given.name)
+    print(f"\nFill them in (CONTRIBUTING.md), and then:\n{then}\npython docs/make_map.py > docs/map.md")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
