@@ -28,8 +28,11 @@ from linkflap.chaos.faults.link_flap import LinkFlap
 from linkflap.chaos.faults.link_half_open import LinkHalfOpen
 from linkflap.chaos.faults.link_latency import LinkLatency
 from linkflap.chaos.faults.link_reset import LinkReset
+from linkflap.chaos.faults.mirror_coordinator_loss import MirrorCoordinatorLoss
 from linkflap.chaos.faults.mirror_kill import MirrorKill
 from linkflap.chaos.faults.mirror_reverse import MirrorReverse
+from linkflap.chaos.faults.mirror_source_moved import MirrorSourceMoved
+from linkflap.chaos.faults.mirror_verbs import MirrorVerbs
 from linkflap.chaos.faults.partition import Partition
 from linkflap.chaos.faults.partitions_added import PartitionsAdded
 from linkflap.chaos.faults.program_pause import ProgramPause
@@ -66,8 +69,11 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "link-half-open": LinkHalfOpen,
         "link-latency": LinkLatency,
         "link-reset": LinkReset,
+        "mirror-coordinator-loss": MirrorCoordinatorLoss,
         "mirror-kill": MirrorKill,
         "mirror-reverse": MirrorReverse,
+        "mirror-source-moved": MirrorSourceMoved,
+        "mirror-verbs": MirrorVerbs,
         "partition": Partition,
         "partitions-added": PartitionsAdded,
         "program-pause": ProgramPause,

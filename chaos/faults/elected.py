@@ -40,7 +40,7 @@ class ElectedLoss(ABC):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self.values = settings(spec, self.defaults)
-        self._spec, self._world = spec, world
+        self._spec, self.world = spec, world
         if spec.target not in world.deployment.clusters:
             known = ", ".join(world.deployment.clusters)
             raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
@@ -57,7 +57,7 @@ class ElectedLoss(ABC):
 
     def inject(self) -> None:
         held = until(self._elected, within=ELECTED_WITHIN, what=f"the {self.office} of {self.cluster.name} to be elected")
-        self._parts = BrokerParts(replace(self._spec, target=f"{self.cluster.name}/{held}"), self._world)
+        self._parts = BrokerParts(replace(self._spec, target=f"{self.cluster.name}/{held}"), self.world)
         self._parts.look()
         self._parts.broker.kill()
 

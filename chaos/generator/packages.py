@@ -43,13 +43,15 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
     {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
-    | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow"}
+    | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow", "mirror-coordinator-loss"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
 _RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
 """Faults of one broker, which is shut down in good order."""
-_TAKEN_OVER: Final = _RESTARTED | {"coordinator-loss", "controller-loss", "rolling-restart", UPGRADE}
+_TAKEN_OVER: Final = _RESTARTED | {"coordinator-loss", "controller-loss", "mirror-coordinator-loss", "rolling-restart", UPGRADE}
 """Faults that are about how the other brokers of a cluster take over."""
+RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
+"""Faults that are an admin's, of a mirror that brokers are."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
 
@@ -70,8 +72,10 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
         return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(on.entered)]))
     if fault in OF_BROKERS:
         return Wants(holds=frozenset([brokers(on.cluster)]))
-    if fault == KILL:
-        return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(on.source), brokers(on.destination)]))
+    if fault == KILL or fault in RULED:
+        ends = frozenset([brokers(on.source), brokers(on.destination)])
+        held = frozenset([mirror(target), path(target)]) | ends if fault in RULED else frozenset([mirror(target)])
+        return Wants(holds=held, needs=ends)
     if fault in OF_CLIENTS:
         return Wants(holds=frozenset([clients(on.cluster)]), needs=frozenset([brokers(on.cluster)]))
     if fault == DELETED:
@@ -102,6 +106,10 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
         return sorted(link for link in draft.mirrored if LinkSpec.parse(link).source in draft.up)
     if fault == KILL:
         return sorted(link for link in draft.mirrored if set(LinkSpec.parse(link).ends) <= draft.up)
+    if fault in RULED:
+        written = _written_or_mirrored(draft)
+        links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
+        return [link.name for link in links if set(link.ends) <= draft.up and link.source in written]
     if fault in OF_CLIENTS:
         return _written(draft)
     if fault in ("partitions-added", DELETED):
@@ -123,6 +131,8 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
         # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
         spared = _brokers(draft, least=3)
         clusters = sorted({Target.parse(broker).cluster for broker in spared})
+        if fault == "mirror-coordinator-loss":
+            return [name for name in clusters if name in {LinkSpec.parse(link).destination for link in draft.mirrored}]
         if fault == UPGRADE:
             return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
         return spared if fault in _RESTARTED else clusters

@@ -17,6 +17,7 @@ from linkflap.harness.mirrors.cluster_mirroring import settings as cluster_mirro
 from linkflap.harness.mirrors.command import manifest
 from linkflap.harness.mirrors.shadow import settings as shadow_settings
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario
@@ -59,6 +60,9 @@ class Kind:
         return cast(MirrorFactory, import_module(f"{__name__}.{self.module}").make)
 
 
+_A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
+    OF_BROKERS_MIRRORS, "it is a process, not brokers that take verbs and keep its states; use --mirror cluster-mirroring"
+)
 MIRRORS: Final[Mapping[str, Kind]] = {
     cluster_mirroring_settings.KIND: Kind(
         module="cluster_mirroring.mirror",
@@ -69,10 +73,14 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         not_in=cluster_mirroring_settings.NOT_IN,
         asks_source=True,
     ),
-    "command": Kind(module="command.mirror", options=manifest.options, about=manifest.ABOUT),
-    "mm2": Kind(module="mm2", options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
+    "command": Kind(module="command.mirror", options=manifest.options, about=manifest.ABOUT, without=_A_PROCESS),
+    "mm2": Kind(module="mm2", options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND, without=_A_PROCESS),
     "shadow": Kind(
-        module="shadow.mirror", options=shadow_settings.options, about=shadow_settings.ABOUT, sound=shadow_settings.SOUND
+        module="shadow.mirror",
+        options=shadow_settings.options,
+        about=shadow_settings.ABOUT,
+        sound=shadow_settings.SOUND,
+        without=_A_PROCESS,
     ),
 }
 
@@ -107,6 +115,9 @@ def check_played(scenario: Scenario, runtime: str = "process") -> None:
         raise InputError(f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: {MIRRORS[kind].not_in[runtime]}")
     if reason := MIRRORS[scenario.mirror.kind].refusal(scenario):
         raise InputError(reason)
+    for fault in scenario.schedule:
+        if reason := MIRRORS[kind].without.get(fault.fault):
+            raise InputError(f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror {kind}: {reason}")
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:

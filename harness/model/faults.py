@@ -12,6 +12,8 @@ FORCED: Final = "failover-forced"
 KILL: Final = "mirror-kill"
 UNCLEAN: Final = "unclean-election"
 REVERSE: Final = "mirror-reverse"
+OF_BROKERS_MIRRORS: Final = ("mirror-coordinator-loss", "mirror-source-moved", "mirror-verbs")
+"""Faults of mirrors that the destination's brokers are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ lie if at no moment of the last `STALE` it was so little. The source had at leas
 in between; the destination had no more than the most that it reported since, or soon after: one with several brokers reports what
 all in sync have, which follows what its leader has within the time after which a replica that is behind is taken out. A partition
 that was promoted is not mirrored any more, until its mirror is started again.
+
+Verbs that were asked of it in a run (fault mirror-verbs) were held against the model of the KIP when they were answered: what
+disagrees with it was written down, and is an anomaly.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from linkflap.spark_verify.facts.story import Description, Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 
 KIND: Final = "state-lie"
+VERB: Final = "verb-disagreement"
 STALE: Final = 5 * 10**9
 """How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s here)."""
 
@@ -33,7 +37,15 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         findings.append(Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine)))
         findings += _lags(view, mine)
         findings += _states(view, mine)
-    return findings
+    return [*findings, *_verbs(view)]
+
+
+def _verbs(view: PartitionView) -> Iterator[Found]:
+    """The first disagreement of each link: it is about the mirror, and at no offset."""
+    for link in dict.fromkeys(each.link for each in view.disagreements):
+        first = min((each for each in view.disagreements if each.link == link), key=lambda each: each.time)
+        evidence = {"link": link, "said": first.said, "time": first.time}
+        yield Found(kind=VERB, cluster=LinkSpec.parse(link).destination, offset=-1, evidence=evidence)
 
 
 def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
@@ -122,6 +134,16 @@ CHECK = Check(
             sentence="the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}",
             alone="whoever relies on it for a failover loses what it leaves out",
             smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=VERB,
+            meaning="A verb of the mirror was answered as no state of it allows, or did not change it as it should have, by the"
+            " model of the KIP. It is said of the first partition of a topic that the verb was about.",
+            sentence="the mirror of {link} took verbs as its model does not: {said}",
+            counted="mirror took verbs as its model does not|mirrors took verbs as their model does not",
+            alone="what an operator asks of the mirror may not be what it does",
+            smallest="a topic is paused, and pausing it again is accepted: nowhere on B.",
             despite_torn=True,
         ),
     ),

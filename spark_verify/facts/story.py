@@ -72,6 +72,15 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Verbs of a mirror were answered, or changed it, as its model does not allow: `said` in words, when it was written down."""
+
+    link: str
+    said: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
@@ -161,6 +170,7 @@ class Story:
     truncations: Sequence[Truncation] = ()
     stops: Sequence[Stop] = ()
     descriptions: Sequence[Description] = ()
+    disagreements: Sequence[Disagreement] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Refusal, Stop, Story, Truncation, Window
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -238,6 +238,10 @@ class PartitionView:
     @property
     def descriptions(self) -> Sequence[Description]:
         return self.story.descriptions
+
+    @property
+    def disagreements(self) -> Sequence[Disagreement]:
+        return self.story.disagreements
 
     @property
     def compacted(self) -> Mapping[str, int]:

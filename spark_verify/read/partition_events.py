@@ -9,7 +9,7 @@ from typing import TypeVar
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.rundir import Damage
-from linkflap.spark_verify.facts.story import Description, Promotion, Stop, Truncation
+from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Stop, Truncation
 from linkflap.spark_verify.read.captures import Key
 
 Row = TypeVar("Row")
@@ -58,6 +58,15 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
         )
         for e in of_kind(events, happened.MirrorDescribed)
         for row in e.rows
+    )
+
+
+def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement]]:
+    """Of the first partition of a topic that they are about."""
+    return _by_partition(
+        ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
+        for e in of_kind(events, happened.VerbsPlayed)
+        if e.wrong and e.topic
     )
 
 

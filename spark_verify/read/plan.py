@@ -121,6 +121,7 @@ def _stories(
     truncations = partition_events.truncations(events)
     stops = partition_events.stops(events)
     descriptions = partition_events.descriptions(events)
+    disagreements = partition_events.disagreements(events)
     unclear = partition_events.unclear(events)
     compacted = _compacted(bounds, topics)
     keys = (
@@ -129,6 +130,7 @@ def _stories(
         | truncations.keys()
         | stops.keys()
         | descriptions.keys()
+        | disagreements.keys()
         | unclear.keys()
     )
     return {
@@ -140,6 +142,7 @@ def _stories(
             truncations=tuple(truncations.get(key, ())),
             stops=tuple(stops.get(key, ())),
             descriptions=tuple(descriptions.get(key, ())),
+            disagreements=tuple(disagreements.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(unclear.get(key, ())),
         )

@@ -30,6 +30,7 @@ CLUSTER_FAULTS = [
     "controller-loss",
     "coordinator-loss",
     "leadership-move",
+    "mirror-coordinator-loss",
     "partitions-added",
     "program-pause",
     "records-deleted",
@@ -37,7 +38,8 @@ CLUSTER_FAULTS = [
     "rolling-upgrade",
 ]
 OF_THREE_BROKERS = ["unclean-election"]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, *OF_THREE_BROKERS, "clock-skew", "partition", "mirror-kill"]
+OF_LINKS = ["mirror-source-moved", "mirror-verbs"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, *OF_THREE_BROKERS, "clock-skew", "partition", "mirror-kill", *OF_LINKS]
 
 
 @dataclass

@@ -18,6 +18,8 @@ def change(made: World, times: int) -> list[str]:
             done.append(chosen.__name__)
     if times and _lie(made):
         done.append(_lie.__name__)
+    if times and _disagree(made):
+        done.append(_disagree.__name__)
     return done
 
 
@@ -300,6 +302,17 @@ def _lie(made: World) -> bool:
         return False
     for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
         row |= {"mirrors": True, "state": "MIRRORING", "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)])}
+    return True
+
+
+def _disagree(made: World) -> bool:
+    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own dice, as those of `_lie`."""
+    dice = Random(made.time + 1)
+    if not made.descriptions or dice.random() < 0.7:
+        return False
+    links = sorted({row["link"] for row in made.descriptions})
+    for link in dice.sample(links, dice.randint(1, len(links))):
+        made.disagreements.append({"link": link, "said": "pause was accepted", "time": made.time, "partition": 0})
     return True
 
 

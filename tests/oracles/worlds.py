@@ -28,7 +28,17 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import (
+    Description,
+    Disagreement,
+    Promotion,
+    Refusal,
+    RunFacts,
+    Stop,
+    Story,
+    Truncation,
+    Window,
+)
 from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Records, Replica, Watermarks
 from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
@@ -87,6 +97,7 @@ class World:
         self.truncations: list[Row] = []
         self.stops: list[Row] = []
         self.descriptions: list[Row] = []
+        self.disagreements: list[Row] = []
         self.windows: list[Row] = []
         self.refusals: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
@@ -338,6 +349,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         truncations=[Truncation(**row) for row in mine(world.truncations)],
         stops=[Stop(**row) for row in mine(world.stops)],
         descriptions=[Description(**row) for row in mine(world.descriptions)],
+        disagreements=[Disagreement(**row) for row in mine(world.disagreements)],
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
     return PartitionView(

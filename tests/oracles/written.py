@@ -118,6 +118,9 @@ def _events(made: World) -> Iterator[EventRow]:
         described = {name: row[name] for name in ("partition", "state", "mirrors", "lag")} | {"topic": TOPIC}
         data = {"asked": row["asked"], "rows": [described]}
         yield EventRow(time=row["returned"], kind="mirror-described", subject=row["link"], data=data)
+    for row in made.disagreements:
+        data = {"seed": "1", "steps": ["pause"], "wrong": row["said"], "topic": TOPIC}
+        yield EventRow(time=row["time"], kind="verbs-played", subject=row["link"], data=data)
     for row in made.truncations:
         position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
         yield EventRow(time=row["time"], kind="truncation", subject=row["link"], data=position)

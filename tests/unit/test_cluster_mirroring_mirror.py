@@ -27,6 +27,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mir
 from linkflap.harness.mirrors.cluster_mirroring.truncations import Watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.events import FailoverRefused, JournalPartition, MirrorStopped
+from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -144,6 +145,19 @@ def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not
     named = replace(bounds, faults=("mirror-kill",))
     with pytest.raises(InputError, match="no fault of mirror-kill can be played"):
         generate(7, 1, Coverage(), named)
+
+
+def test_a_suite_draws_verbs_other_addresses_and_the_loss_of_coordinators(tmp_path: Path) -> None:
+    libs = str(build(tmp_path / "libs", FIRST))
+    bounds = Bounds(mirrors=("cluster-mirroring",), kafka=(libs,), topologies=("A->B", "A:3->B:3"))
+    made = [generate(7, number, Coverage(), bounds, guided=False) for number in range(1, 120)]
+    found = {name: [(one, f) for one in made for f in one.schedule if f.fault == name] for name in OF_BROKERS_MIRRORS}
+    assert all(found.values()), {name: len(rows) for name, rows in found.items()}
+    for one, fault in found["mirror-coordinator-loss"]:
+        assert one.topology.cluster(fault.target).brokers == 3, "another broker takes the part of the dead one"
+    forced = [fault for one in made for fault in one.schedule if fault.name.forced]
+    stalled = [fault for fault in forced if fault.options.get("source") == "stalled"]
+    assert 0.3 < len(stalled) / len(forced) < 0.7
 
 
 def test_patterns_are_of_all_topics_of_the_homes_but_the_one_that_proves_the_path() -> None:

@@ -18,6 +18,7 @@ from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.recording.run import check
 from linkflap.topologies import parse
 
@@ -137,7 +138,8 @@ def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
     upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
     drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
-    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED
+    ruled = set(OF_BROKERS_MIRRORS)
+    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED - ruled
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS

@@ -87,6 +87,29 @@ class MirrorAdmin:
 
         self._do("delete", call, lambda: self._command.delete(name))
 
+    def setting(self, name: str, setting: str) -> str:
+        """The value of one of a mirror's own settings. Raises Refused."""
+
+        def read(admin: Handle, jvm: Handle) -> str:
+            resource = _resource(jvm, name)
+            found = admin.describeConfigs([resource]).all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            entry = found[resource].get(setting)
+            return "" if entry is None else str(entry.value())
+
+        return self._with("describe-configs", read)
+
+    def change(self, name: str, setting: str, value: str) -> None:
+        """Gives one of a mirror's own settings another value. Raises Refused."""
+
+        def write(admin: Handle, jvm: Handle) -> None:
+            kinds = jvm.org.apache.kafka.clients.admin
+            set_ = getattr(kinds, "AlterConfigOp$OpType").valueOf("SET")
+            changes = [kinds.AlterConfigOp(kinds.ConfigEntry(setting, value), set_)]
+            asked = admin.incrementalAlterConfigs({_resource(jvm, name): changes})
+            asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+        self._with("alter-configs", write)
+
     def describe(self, name: str) -> list[Row]:
         """The rows of a mirror, those that there are: some may be missing, and some be of a moment ago."""
 
@@ -183,6 +206,12 @@ class Describing:
         """Nothing more is noted; an answer that is under way is not waited for."""
         with self._noting:
             self._ended.set()
+
+
+def _resource(jvm: Handle, name: str) -> Handle:
+    """A mirror, as something that has settings."""
+    kinds = jvm.org.apache.kafka.common.config
+    return kinds.ConfigResource(getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name)
 
 
 def _row(row: Handle) -> Row:

@@ -32,6 +32,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, NO_EFFECT, STOPPING, await_stopped, not_promoted
+from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
 from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
@@ -40,7 +41,7 @@ from linkflap.harness.model.events import (
     MirrorStopped,
     VerbAnswer,
 )
-from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder, is_running
+from linkflap.harness.model.protocols import Deployment, FailoverKind, PlayedVerbs, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
@@ -88,6 +89,7 @@ class ClusterMirror:
         self._nth: int = 0 if reverses is None else reverses._nth + 1
         folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{self._nth}"
         self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
+        self._rule = Rule(self._name, link.name, self._admin, self._here, recorder, found.mirror["bootstrap"])
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
@@ -283,6 +285,21 @@ class ClusterMirror:
             raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+
+    def coordinator(self) -> int | None:
+        return self._rule.coordinator()
+
+    def source_addresses(self) -> Sequence[str]:
+        return self._rule.source_addresses()
+
+    def move_source(self, addresses: Sequence[str]) -> None:
+        self._rule.move_source(addresses)
+
+    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
+        return self._rule.play_verbs(sorted(self._topics()), seed, steps)
+
+    def resume_all(self) -> Sequence[str]:
+        return self._rule.resume_all(sorted(self._topics()))
 
     def lag(self) -> int | None:
         """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""

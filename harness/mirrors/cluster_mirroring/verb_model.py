@@ -48,6 +48,10 @@ _ALONE: Final = 0.75
 _ACCEPTED: Final = 0.6
 """How likely one verb alone is drawn until it is one that is accepted: otherwise most are refused, and nothing happens."""
 NAMES: Final[tuple[Name, ...]] = ("create", "start", "pause", "resume", "stop", "delete")
+DRAWN: Final[tuple[Name, ...]] = (*NAMES, "start", "stop")
+"""What a sequence is drawn from."""
+PROMOTING_NOTHING: Final[tuple[Name, ...]] = ("create", "start", "pause", "pause", "resume", "resume", "delete")
+"""Verbs of a mirror in the middle of a run, whose topics are mirrored or paused: none of them promotes, or ends the mirror."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,9 @@ class World:
         if not self.exists:
             return "no mirror"
         return ", ".join(f"{topic} {state}" for topic, state in sorted(self.topics.items())) or "a mirror without topics"
+
+
+NOTHING: Final = World()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +135,20 @@ def known(world: World, verb: Verb) -> str:
 
 
 def sequence(
-    seed: int, topics: Sequence[str], length: int, *, legal: bool = False, but_known: bool = False
+    seed: int | str,
+    topics: Sequence[str],
+    length: int,
+    *,
+    legal: bool = False,
+    but_known: bool = False,
+    begin: World = NOTHING,
+    names: Sequence[Name] = DRAWN,
 ) -> Iterator[tuple[Verb, ...]]:
     """Steps of a random sequence: one verb, or two that are asked for at once. A pure function of its arguments; the states are
     the model's own. `legal`: only what the model accepts, one at a time. `but_known`: nothing that meets what is known, which
-    would end the sequence there."""
+    would end the sequence there. It begins in the world `begin` and has no verbs but those of `names`."""
     chance = random.Random(seed)
-    worlds = [World()]
+    worlds = [begin]
 
     def fits(step: tuple[Verb, ...], *, accepted: bool) -> bool:
         if accepted and any(expected(world, step[0]).errors for world in worlds):
@@ -144,9 +158,9 @@ def sequence(
     for _ in range(length):
         count = 1 if legal or chance.random() < _ALONE else 2
         accepted = legal or (count == 1 and len(worlds) == 1 and chance.random() < _ACCEPTED)
-        step = tuple(_drawn(chance, topics) for _ in range(count))
+        step = tuple(_drawn(chance, topics, names) for _ in range(count))
         while not fits(step, accepted=accepted):
-            step = tuple(_drawn(chance, topics) for _ in range(count))
+            step = tuple(_drawn(chance, topics, names) for _ in range(count))
         ends = (_after(world, order) for world in worlds for order in permutations(step))
         worlds = [*{world.words: world for world in ends}.values()]
         yield step
@@ -167,8 +181,8 @@ def _after(world: World, order: Sequence[Verb]) -> World:
     return world
 
 
-def _drawn(chance: random.Random, topics: Sequence[str]) -> Verb:
-    name = chance.choice((*NAMES, "start", "stop"))
+def _drawn(chance: random.Random, topics: Sequence[str], names: Sequence[Name]) -> Verb:
+    name = chance.choice(names)
     if name in ("create", "delete"):
         return Verb(name=name)
     return Verb(name=name, topics=tuple(sorted(chance.sample(list(topics), chance.randint(1, len(topics))))))

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import NONE, Verb, World, expected, explained
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import NONE, NOTHING, Verb, World, expected, explained
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 
@@ -85,9 +85,10 @@ def play(
     *,
     within: float = SETTLE_SECONDS,
     note: Callable[[Step], None] = lambda _: None,
+    begin: World = NOTHING,
 ) -> list[Step]:
-    """Every step up to the first that disagrees with the model: from there on nobody can say what is expected."""
-    world, played = World(), list[Step]()
+    """Every step from `begin` on, up to the first that disagrees with the model: then nobody can say what is expected."""
+    world, played = begin, list[Step]()
     for verbs in steps:
         step, world = _played(asked, world, verbs, within)
         played.append(step)

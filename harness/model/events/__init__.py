@@ -45,8 +45,10 @@ from linkflap.harness.model.events.mirrors import (
     MirrorState,
     MirrorStopped,
     MirrorVerb,
+    SourceMoved,
     TopicGivenUp,
     VerbAnswer,
+    VerbsPlayed,
 )
 from linkflap.harness.model.events.run import HostStall, Interrupted, Note, NotEnded, Phase
 from linkflap.harness.model.events.union import KINDS, AnyEvent, read
@@ -97,10 +99,12 @@ __all__ = [
     "Promotion",
     "PromotionUnknown",
     "ProxyRebuilt",
+    "SourceMoved",
     "TopicGivenUp",
     "Trigger",
     "Truncation",
     "VerbAnswer",
+    "VerbsPlayed",
     "of_kind",
     "read",
     "stamped",

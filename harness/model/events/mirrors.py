@@ -45,6 +45,26 @@ class MirrorVerb(OfLink, frozen=True, kw_only=True):
     seconds: float
 
 
+class VerbsPlayed(OfLink, frozen=True, kw_only=True):
+    """A random sequence of verbs was asked of a mirror, drawn by `seed`: `steps` in words, with their answers.
+
+    Held against the model of the mirror's verbs: `wrong` is what disagrees with it, after which nothing more was asked, and
+    `topic` one of the topics that this is about; `unanswered` is a verb that had no answer, which disagrees with nothing.
+    """
+
+    seed: str
+    steps: tuple[str, ...]
+    wrong: str | None = None
+    topic: str | None = None
+    unanswered: str | None = None
+
+
+class SourceMoved(OfLink, frozen=True, kw_only=True):
+    """The mirror's settings name other addresses of its source from now on."""
+
+    addresses: tuple[str, ...]
+
+
 class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a mirror's journal says of one partition when the mirror stopped.
 

@@ -28,7 +28,9 @@ from linkflap.harness.model.events.mirrors import (
     MirrorState,
     MirrorStopped,
     MirrorVerb,
+    SourceMoved,
     TopicGivenUp,
+    VerbsPlayed,
 )
 from linkflap.harness.model.events.run import HostStall, Interrupted, Note, NotEnded, Phase
 from linkflap.harness.model.history import EventRow
@@ -46,6 +48,8 @@ AnyEvent = (
     | MirrorStarted
     | MirrorDescribed
     | MirrorVerb
+    | SourceMoved
+    | VerbsPlayed
     | MirrorStopped
     | MirrorCrashed
     | MirrorLag

@@ -9,9 +9,18 @@ from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certi
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
-from linkflap.harness.model.protocols.mirrors import FailoverKind, Mirror, MirrorStage, Recorder, TellsStage
+from linkflap.harness.model.protocols.mirrors import (
+    Administered,
+    FailoverKind,
+    Mirror,
+    MirrorStage,
+    PlayedVerbs,
+    Recorder,
+    TellsStage,
+)
 
 __all__ = [
+    "Administered",
     "Bite",
     "Broker",
     "BrokerState",
@@ -30,6 +39,7 @@ __all__ = [
     "Mirror",
     "MirrorStage",
     "Moment",
+    "PlayedVerbs",
     "Program",
     "Recorder",
     "Running",

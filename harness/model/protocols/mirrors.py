@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -35,6 +35,38 @@ class TellsStage(Protocol):
 
     def stage(self) -> MirrorStage | None:
         """None while it does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedVerbs:
+    """A sequence of verbs that was asked of a mirror: how many were `asked`, how many of them changed it, `wrong` where an answer
+    or the state after it is not as the mirror's model has it, and `unanswered` where one had no answer, which proves nothing."""
+
+    asked: int
+    changed: int
+    wrong: str = ""
+    unanswered: str = ""
+
+
+@runtime_checkable
+class Administered(Protocol):
+    """A mirror that brokers of the destination are: it has no process, and admins rule it by verbs and settings."""
+
+    def coordinator(self) -> int | None:
+        """The destination's broker that coordinates it: it leads the partition of the state topic that the mirror's name has.
+        None while nobody does, or nobody says."""
+
+    def source_addresses(self) -> Sequence[str]:
+        """host:port of the source, as its settings have them."""
+
+    def move_source(self, addresses: Sequence[str]) -> None:
+        """Has its settings name these addresses of its source from now on. Raises FaultError."""
+
+    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
+        """Asks random verbs that promote nothing, each step held against the model of the mirror's verbs."""
+
+    def resume_all(self) -> Sequence[str]:
+        """Resumes what is paused and waits until everything is mirrored; the topics. Raises DeadlineExceeded."""
 
 
 class Mirror(Protocol):

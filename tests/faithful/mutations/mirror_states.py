@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from linkflap.harness.model.history import EventRow
 from tests.faithful.descriptions import described, described_at
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PLANNED, mutation
@@ -36,6 +37,32 @@ def said_to_mirror_a_moment_after(made: Made, rng: Random) -> None:
 def said_to_have_stopped(made: Made, rng: Random) -> None:
     """What the mirror says is what samples show, and six seconds after B was promoted it says that it has stopped."""
     _after_the_promotion(made, 6, -1)
+
+
+def _verbs(made: Made, **said: object) -> None:
+    """Verbs were asked of the mirror of A->B."""
+    described(made)
+    time = max(event.time for event in made.events if event.kind == "mirror-described")
+    data = {"seed": "verbs-1 1000", "steps": [f"[{TOPIC} MIRRORING] pause {TOPIC}: accepted"], **said}
+    made.events.append(EventRow(time=time, kind="verbs-played", subject="A->B", data=data))
+
+
+@mutation(PLANNED, must="mirror-states/verb-disagreement")
+def verb_that_should_be_refused(made: Made, rng: Random) -> None:
+    """A topic was paused, pausing it again was accepted, and what linkflap wrote down says so."""
+    _verbs(made, wrong=f"pause {TOPIC} was accepted, expected: INVALID_CLUSTER_MIRROR_STATES", topic=TOPIC)
+
+
+@mutation(PLANNED, verdict="valid")
+def verbs_that_agree(made: Made, rng: Random) -> None:
+    """Verbs were asked of the mirror, and each was taken as its model has it."""
+    _verbs(made)
+
+
+@mutation(PLANNED, verdict="valid")
+def verb_without_an_answer(made: Made, rng: Random) -> None:
+    """The last verb had no answer in time: that is no disagreement."""
+    _verbs(made, unanswered=f"pause {TOPIC}: NO_ANSWER")
 
 
 @mutation(PLANNED, unknown="mirror-states", verdict="unknown")

@@ -1,4 +1,5 @@
-"""A mirror says no smaller lag than there was at every moment of the last 5 s, and not that it mirrors what was promoted."""
+"""A mirror says no smaller lag than there was at every moment of the last 5 s, and not that it mirrors what was promoted; verbs
+that disagree with its model are said once a link."""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             over = [p for d in said if d.link == link for p in _promoted_before(plain, d)]
             if over:
                 found.append(plain.anomaly("state-lie", b, over[0].offset))
+        for link in {d.link for d in plain.view.disagreements}:
+            found.append(plain.anomaly("verb-disagreement", link.split("->")[1], -1))
     return found
 
 

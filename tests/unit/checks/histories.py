@@ -22,7 +22,18 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Copying, Description, Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import (
+    Copying,
+    Description,
+    Disagreement,
+    Promotion,
+    Refusal,
+    RunFacts,
+    Stop,
+    Story,
+    Truncation,
+    Window,
+)
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -221,6 +232,7 @@ class History(TypedDict, total=False):
     deaths: Mapping[str, int] | None
     refusals: Sequence[Refusal]
     descriptions: Sequence[Description]
+    disagreements: Sequence[Disagreement]
 
 
 class WholeHistory(History, total=False):
@@ -295,6 +307,7 @@ def view(
     deaths: Mapping[str, int] | None = None,
     refusals: Sequence[Refusal] = (),
     descriptions: Sequence[Description] = (),
+    disagreements: Sequence[Disagreement] = (),
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     facts = RunFacts(
@@ -315,6 +328,7 @@ def view(
         truncations=truncations,
         stops=stops,
         descriptions=descriptions,
+        disagreements=disagreements,
         compacted=compacted or {},
     )
     return PartitionView(

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Description, Promotion, Truncation, Window
+from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Truncation, Window
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import (
     SECOND,
@@ -45,6 +45,7 @@ class Rest(TypedDict, total=False):
     promotions: Sequence[Promotion]
     windows: Sequence[Window]
     truncations: Sequence[Truncation]
+    disagreements: Sequence[Disagreement]
     topology: str
 
 
@@ -86,8 +87,10 @@ ACCEPTED = {
     ),
     "nothing said": (seen(), {}),
 }
+PAUSED_TWICE = Disagreement(link="A->B", said="pause A.t was accepted, expected: INVALID_CLUSTER_MIRROR_STATES", time=8 * SECOND)
 REJECTS = {
     "state-lie": Rejected(view=seen(said(0, 8)), cluster="B", offset=1),
+    "verb-disagreement": Rejected(view=seen(said(1, 8), disagreements=[PAUSED_TWICE]), cluster="B", offset=-1),
 }
 
 
@@ -114,3 +117,10 @@ def test_rejects(kind: str) -> None:
 )
 def test_each_lie_is_said_once(history: PartitionView, offset: int) -> None:
     assert anomalies(NAME, history) == [("state-lie", "B", offset)]
+
+
+def test_of_several_disagreements_of_a_mirror_the_first_is_said() -> None:
+    later = replace(PAUSED_TWICE, time=9 * SECOND)
+    back = replace(PAUSED_TWICE, link="B->A")
+    found = anomalies(NAME, seen(disagreements=[later, PAUSED_TWICE, back]))
+    assert found == [("verb-disagreement", "B", -1), ("verb-disagreement", "A", -1)]

@@ -1,0 +1,92 @@
+"""How admins rule a mirror while it mirrors: verbs that promote nothing, the addresses of its source, who coordinates it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.mirrors.cluster_mirroring import verbs_in_a_run
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import PAUSED, Verb
+from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild
+from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.events import SourceMoved
+from linkflap.harness.model.protocols import PlayedVerbs, Recorder
+from linkflap.harness.model.wait import until
+
+STATES: Final = "__mirror_state"
+"""The internal topic that keeps the states of mirrored partitions."""
+MIRRORS_WITHIN: Final = 60.0
+_ANSWERS_WITHIN: Final = 5.0
+
+
+def partition_of(name: str, partitions: int) -> int:
+    """The partition of the state topic whose leader coordinates a mirror of this name: by Java's hash of it."""
+    hashed = 0
+    for each in name.encode("utf-16-be", "surrogatepass")[1::2]:  # names are ASCII: one byte of two says all
+        hashed = (31 * hashed + each) & 0xFFFFFFFF
+    signed = hashed - 0x100000000 if hashed >= 0x80000000 else hashed
+    return (0 if signed == -0x80000000 else abs(signed)) % partitions
+
+
+class Rule:
+    """Over one mirror: `name` at the destination whose Java Admin is `admin` and whose clients ask `here`."""
+
+    def __init__(self, name: str, link: str, admin: MirrorAdmin, here: AdminClient, recorder: Recorder, bootstrap: str) -> None:
+        self._name, self._link, self._admin, self._here, self._recorder = name, link, admin, here, recorder
+        self._bootstrap = bootstrap
+
+    def coordinator(self) -> int | None:
+        try:
+            found = self._here.list_topics(STATES, timeout=_ANSWERS_WITHIN).topics[STATES].partitions
+        except KafkaException:
+            return None
+        leader = found[partition_of(self._name, len(found))].leader if found else -1
+        return leader if leader >= 0 else None
+
+    def source_addresses(self) -> Sequence[str]:
+        try:
+            return sorted(filter(None, self._admin.setting(self._name, self._bootstrap).split(",")))
+        except Refused as error:
+            raise FaultError(f"the settings of mirror {self._name} could not be read: {error}") from error
+
+    def move_source(self, addresses: Sequence[str]) -> None:
+        try:
+            self._admin.change(self._name, self._bootstrap, ",".join(addresses))
+        except Refused as error:
+            raise FaultError(f"mirror {self._name} was given no other addresses of its source: {error}") from error
+        self._recorder.write(SourceMoved(link=self._link, addresses=tuple(addresses)))
+
+    def play_verbs(self, topics: Sequence[str], seed: str, steps: int) -> PlayedVerbs:
+        self._until_all(topics)
+        event, found = verbs_in_a_run.played(OnBuild(self._admin, self._name, {}), self._link, topics, seed, steps)
+        self._recorder.write(event)
+        return found
+
+    def resume_all(self, topics: Sequence[str]) -> Sequence[str]:
+        """Resumes those that are paused. Raises DeadlineExceeded."""
+        self._until_all(topics, resume=True)
+        return sorted(topics)
+
+    def _until_all(self, topics: Sequence[str], *, resume: bool = False) -> None:
+        """Returns when every partition of these topics is mirrored."""
+        said: dict[str, set[str]] = {}
+
+        def mirrored() -> bool:
+            said.clear()
+            try:
+                for row in self._admin.describe(self._name):
+                    said.setdefault(row.topic, set()).add(row.state)
+            except Refused:
+                return False
+            paused = tuple(topic for topic in topics if said.get(topic) == {PAUSED})
+            if resume and paused:
+                OnBuild(self._admin, self._name, {}).ask(Verb(name="resume", topics=paused))
+            return all(said.get(topic) == {MIRRORING} for topic in topics)
+
+        what = f"every topic of mirror {self._name} to be MIRRORING"
+        until(mirrored, within=MIRRORS_WITHIN, every=0.2, what=what, state=lambda: str({t: sorted(s) for t, s in said.items()}))

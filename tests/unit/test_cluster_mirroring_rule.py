@@ -1,0 +1,159 @@
+"""What admins ask of a mirror in mid-run: verbs that promote nothing, its coordinator, the addresses of its source."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from linkflap.harness import mirrors
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, partition_of
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import MIRRORING, Verb, World, expected
+from linkflap.harness.mirrors.cluster_mirroring.verbs_in_a_run import played, steps_of
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.events import Event, Kind, SourceMoved, stamped
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from linkflap.topologies import parse
+
+TOPICS = ["A.x", "A.y"]
+
+
+class Modelled:
+    """A build that does as the model says, but where `wrong` has another answer. Its canary is mirrored all the time."""
+
+    def __init__(self, wrong: dict[str, str] | None = None) -> None:
+        self.world, self.wrong = World(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)), wrong or {}
+
+    def ask(self, asked: Verb) -> str:
+        if asked.words in self.wrong:
+            return self.wrong[asked.words]
+        wanted = expected(self.world, asked)
+        self.world = wanted.after
+        return min(wanted.errors, default="")
+
+    def describe(self) -> list[Row]:
+        states = {**self.world.topics, "A.linkflap-canary": MIRRORING}
+        return [
+            Row(topic=t, partition=0, state=s, source_offset=-1, destination_offset=-1, lag=-1, retries=0, error="")
+            for t, s in states.items()
+        ]
+
+
+def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
+    for seed in range(20):
+        steps = steps_of(f"verbs-1 {seed}", TOPICS, 12)
+        assert len(steps) == 12
+        assert steps[0] == (Verb(name="pause", topics=("A.x", "A.y")),)
+        assert "stop" not in {verb.name for step in steps for verb in step}
+        assert steps == steps_of(f"verbs-1 {seed}", TOPICS, 12)
+
+
+def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
+    build = Modelled()
+    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, within=5)
+    assert (event.wrong, event.topic, event.unanswered) == (None, None, None)
+    assert len(event.steps) == 20
+    assert found.asked >= 20
+    assert 0 < found.changed < found.asked, "some are refused"
+    assert build.world.exists
+
+
+def test_what_disagrees_is_named_with_a_topic_and_ends_the_sequence() -> None:
+    build = Modelled({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
+    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, within=1)
+    assert event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
+    assert (event.topic, len(event.steps), found.changed, found.wrong) == ("A.x", 1, 0, event.wrong)
+
+
+def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
+    event, found = played(Modelled({"pause A.x A.y": "NO_ANSWER"}), "A->B", TOPICS, "verbs-1 7", 20, within=1)
+    assert (event.wrong, event.topic, event.unanswered) == (None, None, "pause A.x A.y: NO_ANSWER")
+    assert found.unanswered == event.unanswered
+    assert not found.wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "number"), [("A-B", 5, 1), ("A-B", 50, 26), ("polygenelubricants", 7, 0), ("", 5, 0)]
+)
+def test_the_coordinating_partition_is_by_javas_hash(name: str, partitions: int, number: int) -> None:
+    assert partition_of(name, partitions) == number
+
+
+class Admin:
+    """The settings and verbs of a mirror, as its admin answers."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.refuses, self.values, self.states, self.resumed = refuses, {"bootstrap.servers": "h:2,h:1"}, ["PAUSED"], list[Any]()
+
+    def setting(self, name: str, setting: str) -> str:
+        if self.refuses:
+            raise Refused("describe-configs", "NO_ANSWER", -1, "nobody")
+        return self.values[setting]
+
+    def change(self, name: str, setting: str, value: str) -> None:
+        if self.refuses:
+            raise Refused("alter-configs", "INVALID_REQUEST", 42, "no")
+        self.values[setting] = value
+
+    def describe(self, name: str) -> list[Row]:
+        return [
+            Row(topic="A.x", partition=n, state=s, source_offset=-1, destination_offset=-1, lag=-1, retries=0, error="")
+            for n, s in enumerate(self.states)
+        ]
+
+    def resume(self, name: str, topics: tuple[str, ...]) -> None:
+        self.resumed.append(topics)
+        self.states = ["MIRRORING"]
+
+
+def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> Rule:
+    class Recorder:
+        def write(self, event: Kind, /) -> Kind:
+            (written if written is not None else []).append(event)
+            return stamped(event)
+
+    partitions = {n: SimpleNamespace(leader=leader if n == 1 else 9) for n in range(5)}
+    here = SimpleNamespace(
+        list_topics=lambda *_, **__: SimpleNamespace(topics={"__mirror_state": SimpleNamespace(partitions=partitions)})
+    )
+    return Rule("A-B", "A->B", cast(MirrorAdmin, admin), cast(Any, here), Recorder(), "bootstrap.servers")
+
+
+def test_the_coordinator_leads_the_partition_of_the_mirrors_name() -> None:
+    assert rule(Admin()).coordinator() == 2
+    assert rule(Admin(), leader=-1).coordinator() is None
+
+
+def test_addresses_of_the_source_are_read_and_changed() -> None:
+    written: list[Event] = []
+    of = rule(Admin(), written)
+    assert of.source_addresses() == ["h:1", "h:2"]
+    of.move_source(["h:3"])
+    assert of.source_addresses() == ["h:3"]
+    assert [event.addresses for event in written if isinstance(event, SourceMoved)] == [("h:3",)]
+
+
+def test_settings_that_are_refused_are_a_fault_that_cannot_be() -> None:
+    with pytest.raises(FaultError, match=r"was given no other addresses of its source: .*INVALID_REQUEST \(42\)"):
+        rule(Admin(refuses=True)).move_source(["h:3"])
+    with pytest.raises(FaultError, match="could not be read"):
+        rule(Admin(refuses=True)).source_addresses()
+
+
+def test_what_is_paused_is_resumed_until_all_is_mirrored() -> None:
+    admin = Admin()
+    assert rule(admin).resume_all(["A.x"]) == ["A.x"]
+    assert admin.resumed == [("A.x",)]
+
+
+@pytest.mark.parametrize("kind", ["shadow", "mm2"])
+def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: str) -> None:
+    fault = FaultSpec(id="f", fault="mirror-verbs", target="A->B", at=0, duration=1)
+    scenario = Scenario(
+        name="s", about="", seed=0, topology=parse("A->B"), mirror=MirrorSpec(kind=kind), workloads=(), schedule=(fault,)
+    )
+    with pytest.raises(InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) has no object with mirror"):
+        mirrors.check_played(scenario)
