@@ -1,0 +1,101 @@
+"""What admins and the loss of a coordinator do to Cluster Mirroring, on a build; skipped where none is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka import Producer
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
+from linkflap.harness.model.protocols import Bite, Deployment, World
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.wire.offsets import quiet
+from linkflap.topologies import parse
+from tests.integration.test_cluster_mirroring import LIBS, TOPIC, pytestmark
+
+__all__ = ["pytestmark"]
+
+
+@dataclass
+class Mirrored:
+    """A and three brokers of B, with a mirror that mirrors one topic, and what is written down."""
+
+    up: Deployment
+    mirror: ClusterMirror
+    log: EventLog
+    events: Path
+
+    def write(self) -> None:
+        producer = Producer(quiet(self.up.clusters["A"].bootstrap) | {"acks": "all"})
+        for number in range(3):
+            producer.produce(TOPIC, b"x", partition=number)
+        assert producer.flush(60) == 0
+
+    def play(self, fault: str, target: str, **options: Option) -> tuple[Bite, list[str]]:
+        spec = FaultSpec(id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options)
+        world = SimpleNamespace(
+            deployment=self.up, mirrors={"A->B": self.mirror}, recorder=self.log, stopping=False, topics={TOPIC: 3}
+        )
+        made = FAULTS[fault](spec, cast(World, world))
+        try:
+            made.inject()
+            self.write()
+            bite = made.bite()
+        finally:
+            checked = list(made.heal())
+        self.write()
+        until(lambda: self.mirror.lag() == 0, within=90, what="the mirror to catch up")
+        return bite, checked
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
+    folder = tmp_path_factory.mktemp("mirrored")
+    log, topology = EventLog(folder / "events.jsonl"), parse(f'A@"{LIBS}"->B@"{LIBS}":3')
+    try:
+        with runtime("process")(topology, folder=folder, recorder=log) as up:
+            up.clusters["A"].create_topic(TOPIC, partitions=3)
+            mirror = cast(ClusterMirror, make_mirror(MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, log))
+            mirror.start()
+            yield Mirrored(up=up, mirror=mirror, log=log, events=folder / "events.jsonl")
+    finally:
+        log.close()
+
+
+def test_verbs_of_a_mirror_in_use_agree_with_the_model(mirrored: Mirrored) -> None:
+    bite, checked = mirrored.play("mirror-verbs", "A->B", steps=8)
+    assert bite.bit, bite.measured
+    assert checked == ["1 topics are mirrored"]
+    (row,) = [row["data"] for row in map(json.loads, mirrored.events.read_text().splitlines()) if row["kind"] == "verbs-played"]
+    assert len(row["steps"]) == 8
+    assert "wrong" not in row, row
+    assert "unanswered" not in row, row
+
+
+def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(mirrored: Mirrored) -> None:
+    proxies = mirrored.mirror.source_addresses()
+    assert sorted(proxies) == sorted(mirrored.up.links["A->B"].bootstrap.split(","))
+    bite, checked = mirrored.play("mirror-source-moved", "A->B")
+    assert bite.bit, bite.measured
+    assert mirrored.mirror.source_addresses() == proxies
+    assert checked[-1] == "3 partitions caught up"
+
+
+def test_the_coordinator_of_a_mirror_is_lost_and_another_takes_over(mirrored: Mirrored) -> None:
+    coordinator = mirrored.mirror.coordinator()
+    assert coordinator in mirrored.up.clusters["B"].brokers
+    bite, checked = mirrored.play("mirror-coordinator-loss", "B")
+    assert bite.bit, bite.measured
+    assert cast(dict[str, object], bite.measured)["lost"] == coordinator
+    assert any("in the ISR of all" in line for line in checked)
