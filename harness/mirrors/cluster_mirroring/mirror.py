@@ -32,7 +32,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, NO_EFFECT, STOPPING, await_stopped, not_promoted
-from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
+from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, Ruled
 from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
@@ -41,7 +41,7 @@ from linkflap.harness.model.events import (
     MirrorStopped,
     VerbAnswer,
 )
-from linkflap.harness.model.protocols import Deployment, FailoverKind, PlayedVerbs, Recorder, is_running
+from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
@@ -61,7 +61,7 @@ def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Rec
     return ClusterMirror(spec, link, deployment, recorder)
 
 
-class ClusterMirror:
+class ClusterMirror(Ruled):
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -285,21 +285,6 @@ class ClusterMirror:
             raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
-
-    def coordinator(self) -> int | None:
-        return self._rule.coordinator()
-
-    def source_addresses(self) -> Sequence[str]:
-        return self._rule.source_addresses()
-
-    def move_source(self, addresses: Sequence[str]) -> None:
-        self._rule.move_source(addresses)
-
-    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        return self._rule.play_verbs(sorted(self._topics()), seed, steps)
-
-    def resume_all(self) -> Sequence[str]:
-        return self._rule.resume_all(sorted(self._topics()))
 
     def lag(self) -> int | None:
         """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""

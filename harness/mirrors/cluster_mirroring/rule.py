@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -90,3 +91,27 @@ class Rule:
 
         what = f"every topic of mirror {self._name} to be MIRRORING"
         until(mirrored, within=MIRRORS_WITHIN, every=0.2, what=what, state=lambda: str({t: sorted(s) for t, s in said.items()}))
+
+
+class Ruled(ABC):
+    """What a mirror has of `Administered` (`harness.model.protocols`): over its own `_rule`, and about the topics that cross it."""
+
+    _rule: Rule
+
+    @abstractmethod
+    def _topics(self) -> Mapping[str, int]: ...
+
+    def coordinator(self) -> int | None:
+        return self._rule.coordinator()
+
+    def source_addresses(self) -> Sequence[str]:
+        return self._rule.source_addresses()
+
+    def move_source(self, addresses: Sequence[str]) -> None:
+        self._rule.move_source(addresses)
+
+    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
+        return self._rule.play_verbs(sorted(self._topics()), seed, steps)
+
+    def resume_all(self) -> Sequence[str]:
+        return self._rule.resume_all(sorted(self._topics()))
