@@ -94,7 +94,7 @@ class Rule:
 
 
 class Ruled(ABC):
-    """What a mirror has of `Administered` (`harness.model.protocols`): over its own `_rule`, and about the topics that cross it."""
+    """What a mirror has of `Administered` (`harness.model.protocols`): by its own `_rule`, of the topics that cross it."""
 
     _rule: Rule
 
