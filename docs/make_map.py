@@ -22,7 +22,6 @@ SECTIONS = {
 }
 """Packages in the order in which a newcomer reads them; each brings the packages inside it."""
 TITLES = {
-    "spark_verify": "The judging half: from run directories to verdicts.",
     "benchmarks": "Programs that print a ratio against a named baseline in the same run.",
 }
 """What packages without a docstring are for."""

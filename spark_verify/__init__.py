@@ -1,0 +1,1 @@
+"""The judging half of linkflap: from run directories to verdicts."""

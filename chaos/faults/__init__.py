@@ -1,4 +1,4 @@
-"""The faults: one file each, one line here. A file's header says what breaks, how the bite is seen, how the heal is checked."""
+"""The faults, one file each, and their registry. Their headers say what breaks, how the bite is seen, how the heal is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named scenarios: one file and one line here each."""
+"""The named scenarios, one file each, and their registry."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run takes from its clusters beside its clients' history: raw logs at a moment, and watermarks all along."""
+"""What a run records of its clusters: their raw logs at certain moments, and watermarks throughout."""

@@ -1,1 +1,1 @@
-"""What a harness process holds of this machine, and how all of it is given back: children, ports, memory, folders, containers."""
+"""What a harness process takes of this machine (children, ports, memory, folders, containers), and how it gives that back."""

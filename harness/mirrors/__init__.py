@@ -1,4 +1,4 @@
-"""What replicates over a link: one module and one line here per kind.
+"""Mirrors: what replicates over a link. A kind is one module, and one entry of `MIRRORS`.
 
 A factory takes `(spec, link, deployment, recorder)` and starts nothing; it raises InputError for options that its mirror does
 not have.

@@ -1,1 +1,1 @@
-"""Pure values and protocols, of the standard library and msgspec's ranges: the words that every other part of linkflap speaks."""
+"""Pure values and protocols that every other part of linkflap uses. Nothing here opens a socket or starts a process."""

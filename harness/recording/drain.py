@@ -54,7 +54,7 @@ def arrives(topology: Topology, topic: str, cluster: str) -> bool:
 
 
 def _orphaned(world: RunWorld, cluster: str) -> bool:
-    """Whether a mirror into this cluster runs on without its source: nothing ends the transactions that the source left open."""
+    """Whether a mirror into this cluster has lost its source: then nothing ends the transactions that the source left open."""
     into = [mirror for mirror in world.running_mirrors if mirror.link.destination == cluster]
     return any(mirror not in world.able_mirrors for mirror in into)
 

@@ -12,7 +12,7 @@ from linkflap.harness.runtimes.distribution.kafka import released
 
 
 def own_builds(scenario: Scenario) -> dict[str, str]:
-    """What runs on a build of the user's own -> the folder or image. Raises InputError."""
+    """Cluster or client that runs a build of the user's own -> its folder or image. Raises InputError."""
     known = released()
     of_clients = {
         f"clients of workload {number} at {spec.home}": each.release
@@ -25,7 +25,7 @@ def own_builds(scenario: Scenario) -> dict[str, str]:
 
 
 def full_path(asked: str) -> str:
-    """A Kafka as any folder finds it: releases and images are as they were."""
+    """A Kafka that can be named in any folder: a folder of jars with its full path, releases and images as they are."""
     path = Path(asked).expanduser()
     return str(path.absolute()) if asked and asked not in released() and path.is_dir() else asked
 

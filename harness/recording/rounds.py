@@ -44,7 +44,7 @@ _ASK_SECONDS: Final = 20.0
 
 
 class Current:
-    """A Recorder: events of clusters and links go into the round that is on, and between rounds into a file beside."""
+    """A Recorder: events of clusters and links go into the current round, and between rounds into a file of their own."""
 
     def __init__(self, between: EventLog) -> None:
         self._between = between
@@ -146,7 +146,7 @@ class LivingClusters:
 
 
 def _remove_groups(cluster: Cluster) -> None:
-    """What groups committed was for topics that are gone; the same offsets of topics that are made anew mean something else."""
+    """Removes the groups: their offsets were of topics that are deleted, and would be wrong for new topics of the same name."""
     admin = AdminClient(quiet(cluster.bootstrap))
 
     def gone() -> bool:

@@ -69,7 +69,7 @@ def check(scenario: Scenario, runtime: str) -> None:
 
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
-    """The user's own commands that a run of a scenario starts: what for -> words. Raises InputError."""
+    """The user's own commands that a run of a scenario starts, each with what it is for. Raises InputError."""
     programs = [spec for spec in scenario.workloads if spec.command]
     return {
         **{f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()},

@@ -1,4 +1,4 @@
-"""How a run ends: with its last events, its exit and what its processes came to, however it was broken off."""
+"""How a run ends, however it was broken off: its last events, its status, and how its processes ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def remove_data(deployment: Deployment) -> None:
 
 
 def broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
-    """The first step of the end of a run: tells everyone, and when it breaks off, what all of them wait for goes first.
+    """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers are ended first.
 
     Clients and faults that wait for brokers end soon when these are gone.
     """
@@ -39,7 +39,7 @@ def broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | 
 
 
 def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
-    """Ends something while a run breaks off: its failure is written down, and hides neither the reason nor what ends next."""
+    """Ends something while a run breaks off. A failure is recorded, and hides neither the first reason nor later ones."""
     try:
         with held_off():
             end()
@@ -49,7 +49,7 @@ def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 @contextmanager
 def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
-    """A run directory that says how the run ended, whatever happened; and the unexpected exits, which make the run failed."""
+    """The run directory, which says in the end how the run ended; unexpected exits make it failed."""
     try:
         writer = RunWriter(folder, run)
     except OSError as error:

@@ -1,7 +1,7 @@
 """`python -m linkflap.harness.recording.soak`: the process that clusters of a soak live in. It records rounds as it is asked to.
 
-Asked on an open file, a line for each round: the scenario file and the run directory, as JSON. It answers with a file beside: how
-large the clusters are now. It ends with the file, with whoever started it, and with the first round that breaks the clusters.
+Each line of a file that it inherits open asks for one round: the scenario file and the run directory, as JSON. It answers with
+a file that says how large the clusters are now. It ends with that file, with its parent, or after a round that breaks clusters.
 """
 
 from __future__ import annotations

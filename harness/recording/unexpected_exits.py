@@ -24,7 +24,7 @@ _WIDTH: Final = 120
 
 
 class Playing(Protocol):
-    """Who knows which faults may have something broken right now."""
+    """Says which faults may have something broken right now."""
 
     def under_way(self) -> Sequence[FaultSpec]: ...
 

@@ -62,7 +62,7 @@ class Suite:
         return self._before + time.monotonic() - self._began
 
     def _left_over(self) -> list[int]:
-        """Runs that were decided on and have no verdict."""
+        """Runs whose scenarios were written and that have no verdict yet."""
         known = {result.number for result in self.folder.results}
         numbers = self.folder.numbers()
         self._begun = set(numbers)

@@ -1,4 +1,4 @@
-"""What failed how: anomalies that nothing allows, and what could not be known, as plain texts that runs can be compared by."""
+"""How runs failed, as texts by which they can be compared: kinds of anomalies that nothing allows, and reasons of unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
 
 
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of failure of one verdict as `check:kind`, what the others follow from first; or what was unknown.
+    """The kinds of failure of one verdict as `check:kind`, causes before consequences; or what was unknown.
 
     Where there are anomalies, what was unknown beside them is left out: it may well be their consequence.
     """
@@ -49,7 +49,7 @@ def name_of(kind: str) -> str:
 
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Failed runs by kind, each kind's in order: by the leading one, or by one that led another run and is among its own."""
+    """Failed runs by kind, in order: by their first kind, or by one of their others that is the first of another run."""
     found: dict[str, list[Result]] = {}
     failed = [result for result in results if result.kinds]
     for result in sorted(failed, key=lambda result: result.number):

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def disk(self) -> int:
-        """Bytes that the suite directory may take at most: runs under way and waiting for their verdict, and failed ones."""
+        """Bytes that the suite directory may take at most: of runs under way, of those without a verdict, and of failed ones."""
         return (2 * self.jobs + self.batch + self.keep) * RUN_MEBIBYTES << 20
 
     @property

@@ -18,7 +18,7 @@ ENDS_WITHIN: Final = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """A recording that runs or has ended. `number` is whatever its caller calls it."""
+    """A recording that runs or has ended. `number` is its caller's."""
 
     number: int
     folder: Path

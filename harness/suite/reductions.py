@@ -88,7 +88,7 @@ def _fewer_clusters(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology | None:
-    """The topology without a cluster that only feeds or is only fed; None where that would leave one without links."""
+    """The topology without a cluster; None where that is both a source and a destination, or another would have no link left."""
     if name in {link.source for link in topology.links} & {link.destination for link in topology.links}:
         return None  # what is behind it would hang in the air
     links = tuple(link for link in topology.links if name not in (link.source, link.destination))

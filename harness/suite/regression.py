@@ -4,8 +4,8 @@ cases.json         what is to be played, written before the first is
 results.jsonl      Result, one line for each case
 cases/             the same as stored results, as `linkflap case run` keeps them
 
-A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce what it could. Whichever it
-is, somebody has to look.
+A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce it any more. Somebody has to
+look which.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
 
 
 def verdict_of(folder: SuiteFolder) -> Verdict:
-    """The worst of all cases; while some were not played nothing is known of them."""
+    """The worst of all cases; unknown while some were not played."""
     found = [Verdict(result.verdict) for result in folder.results]
     return worst([*found, Verdict.UNKNOWN] if len(found) < len(entries(folder)) else found)
 

@@ -40,7 +40,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(scenario: Scenario) -> str:
-    """A scenario, shortly."""
+    """A short digest of a scenario, by which replays of it are found again."""
     return hashlib.sha256(scenario_file.render(scenario).encode()).hexdigest()[:12]
 
 

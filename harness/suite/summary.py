@@ -28,7 +28,7 @@ def unreached(folder: SuiteFolder) -> list[str]:
 
 
 def came_to(folder: SuiteFolder) -> Verdict:
-    """The worst of all runs; at best unknown where a state was to be reached and never was: nothing was seen of it."""
+    """The worst of all runs; at best unknown where a state that had to be reached never was."""
     found = verdict_of(folder.results)
     return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
 

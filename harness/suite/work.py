@@ -44,7 +44,7 @@ class Finished:
 
 @dataclass(slots=True, kw_only=True)
 class Works:
-    """The work under way. `step` is called again and again by its owner; nothing happens in between but what children do."""
+    """The work under way. Its owner calls `step` again and again; between two calls only child processes work."""
 
     jobs: int
     batch: int

@@ -1,4 +1,4 @@
-"""Workloads by kind: the registry. A new kind is one file with a client and its options, and one line here.
+"""Workloads, one file with a client and its options for each kind, and their registry.
 
 What is imported here is imported by every process of clients: it stays small.
 """

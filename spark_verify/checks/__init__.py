@@ -1,4 +1,4 @@
-"""The registry of checks: one file, one line here. `docs/checks.md` describes each; a test holds it to this list."""
+"""The checks, one file each, and their registry. `docs/checks.md` describes them; a test compares it with this list."""
 
 from __future__ import annotations
 

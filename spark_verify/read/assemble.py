@@ -71,7 +71,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
 
 
 def _nameless(seen: PartitionView) -> PartitionView:
-    """What a program of the user's wrote, without payload ids: one that passes a header of its inputs on did not send those."""
+    """Drops the payload ids of what a program of the user's wrote: it may have copied the header of a record that it read."""
 
     def replica(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
@@ -102,7 +102,7 @@ def _settled(replica: Replica) -> Replica:
 
 
 def _same_bytes(story: Story) -> Iterator[Pair]:
-    """What crossed which link, where the mirror keeps every byte."""
+    """The mirrored ranges whose bytes must be the source's, where the mirror keeps every byte."""
     if keeps_ids(story.facts.mirror.guarantee):
         for mirrored_range in history(story).mirrored_ranges:
             yield mirrored_range.source, mirrored_range.destination, mirrored_range.start, mirrored_range.end

@@ -3,7 +3,7 @@
 Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
 again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was truncated. Of its
 replicas the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the
-highest leader epoch and then the most offsets, as an unclean election would want it.
+highest leader epoch and, of those, the most offsets: the one that an unclean election should choose.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Captured:
 
 
 def is_judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
-    """Whether a topic is data: one of those whose home was recorded, or else one that says itself whose it is."""
+    """Whether a topic is data: its home was recorded, or its name begins with it."""
     return topic in homes if homes else is_data(topology, topic)
 
 
@@ -158,7 +158,7 @@ def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], 
 
 
 def _within(captured: Captured) -> Captured:
-    """The replica, its log start clamped to the end of its log: a later one would excuse every missing record."""
+    """The replica with its log start at most at the end of its log: beyond that, every missing record would count as deleted."""
     bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
     # A log reaches at least to the offset its last file is named by: mostly nothing need be read for this.
     if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
@@ -198,7 +198,7 @@ def _size(path: Path) -> int:
 
 
 def _missing(reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]) -> tuple[str, ...]:
-    """Segments of a replica that are gone: without them a log is not whole, however sound the rest of it is."""
+    """Segments of a replica that are missing. Without them a log is not whole, however sound the rest is."""
     folder = reader.folder(moment, bounds).relative_to(reader.root)
     return tuple(f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/"))
 

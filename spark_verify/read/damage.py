@@ -37,7 +37,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
 
 
 def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
-    """Producer ids that no broker hands out, and that a mirror which keeps ids has from nowhere."""
+    """Producer ids that no broker assigns, where the mirror keeps ids and so cannot have made them."""
     if not keeps_ids(seen.mirror.guarantee):
         return
     for replica in (*seen.replicas, *seen.earlier):

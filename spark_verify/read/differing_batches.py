@@ -69,7 +69,7 @@ def _of_pairs(replicas: Sequence[Replica], pairs: Iterable[Pair]) -> Iterator[tu
 
 
 def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches to look into where replicas differ below an offset; none where there are too many records."""
+    """The rows of batches to decode where replicas differ below an offset; none where these have too many records."""
     model = next((r for r in replicas if r.canonical), None)
     since = [at for r in replicas if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below]
     for replica in replicas if since else ():

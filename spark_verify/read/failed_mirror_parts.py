@@ -45,7 +45,7 @@ class FailedPart:
 
 
 def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
-    """The parts whose last state before their link failed over, or before the run ended, is that they do nothing."""
+    """The parts that were failed, or not running, right before their link failed over or the run ended."""
     over = {e.link: e.fault_time for e in of_kind(events, Failover)}
     last: dict[tuple[str, str, int], FailedPart | None] = {}
     for event in events:
@@ -59,7 +59,7 @@ def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
 
 
 def _never(event: MirrorState) -> bool:
-    """A part that never had a state had none before the failover either: it is looked for when the mirror is stopped."""
+    """Parts that Connect has no state of. That is known when the mirror is stopped, and was so before the failover too."""
     return event.state == "NONE"
 
 

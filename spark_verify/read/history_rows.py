@@ -52,7 +52,7 @@ def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
-    """Every operation once both of its rows were met, what is left of them in the end. Held are operations under way."""
+    """Every operation once both of its rows were read; at the end those without a return. Only open ones are held."""
     invoked: dict[int, Operation] = {}
     returned: dict[int, Operation] = {}
     over = array("q")
@@ -74,7 +74,7 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
 
 
 def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
-    """Puts the two rows of an operation together. What the return does not speak of is as it was when it was invoked."""
+    """Puts the two rows of an operation together. What the return does not say is taken from the invocation."""
     last = returned or invoked
     if last is None:
         return
@@ -128,7 +128,7 @@ def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
 
 
 def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
-    """Committed offsets of groups; that there are none at all is no damage, for not every run has a group."""
+    """Committed offsets of groups. None at all is no damage: not every run has a group."""
     wrong: list[Damage] = []
     for g in reader.each(GroupOffset, wrong):
         yield g.topic, g.partition, g.time, g.cluster, g.group, g.offset

@@ -124,7 +124,7 @@ def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
 
 
 def _scanned(captured: Captured) -> tuple[batches.Log, bool]:
-    """The log, and whether anybody asks for its records."""
+    """The scanned log, and whether a check needs its records."""
     paths = [Path(path) for path in captured.paths]
     if not captured.canonical or captured.records == "none" or captured.bounds.topic in INTERNAL_TOPICS:
         return batches.scan(paths), False

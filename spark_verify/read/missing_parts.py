@@ -1,7 +1,7 @@
-"""What a run's events promise of its directory, and the directory does not have: captures, failovers, reversals, promotions.
+"""What must be in a run directory by its events and is missing: captures, failovers, reversals, promotions.
 
-A manifest knows files. It does not know that a whole capture was left out of a copy, or lines out of the events, before
-somebody sealed it again; but one event vouches for another, and for files, and a schedule for events. So a failover is missed
+A manifest lists files. It cannot show that a whole capture, or lines of the events, were removed before somebody sealed the
+directory again; but one event implies others, and files, and a schedule implies events. So a failover is missed
 when all that its mirror said of it is gone: its fault was seen to bite, clients moved, or the run finished and nothing says why
 the schedule was not kept.
 """
@@ -55,7 +55,7 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
 
 
 def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
-    """Captures of a cluster that no event mentions, where there is another of it: which of them is the last is unknown then."""
+    """Captures of a cluster that no event mentions, where it has others: which of them is the last is unknown."""
     noted = {(e.cluster, e.moment) for e in of_kind(events, Captured)}
     found: dict[str, list[str]] = {}
     for moment in reader.moments():
@@ -73,7 +73,7 @@ def rests_on_a_capture(damage: Damage) -> bool:
 
 
 def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Failovers and reversals that something vouches for, and that no event tells of. Events in time order."""
+    """Failovers and reversals that other events imply and that have none of their own. Events in time order."""
     for fault in run.scenario.schedule:
         if fault.name.fails_over or fault.name.reverses:
             yield from _unplayed(run, fault, [e for e in of_kind(events, OfFault) if e.id == fault.id], events)
@@ -169,7 +169,7 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
 
 
 def _nearest(failovers: Sequence[int], time: int) -> int:
-    """Of which failover a promotion is, as where promotions are read (`spark_verify.read.plan`): of the nearest in time."""
+    """The failover that a promotion belongs to: the nearest in time, as in `spark_verify.read.plan`."""
     return min(failovers, key=lambda each: abs(each - time))
 
 
@@ -183,7 +183,7 @@ def _unpromoted(link: str, promoted: set[TopicPartition], named: set[TopicPartit
 
 
 def _named(journals: Sequence[MirrorStopped], judges: Callable[[str], bool]) -> Iterator[TopicPartition]:
-    """The partitions of mirrors' journals, but for what they prove their path with. A mirror without a journal names none."""
+    """The partitions of mirrors' journals without those of canaries. A mirror without a journal names none."""
     for journal in journals:
         for row in journal.partitions or ():
             if judges(row.topic) and not row.topic.endswith(f".{CANARY}"):

@@ -71,12 +71,12 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
 
 
 def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
-    """Cluster and offset of promotions that may have been."""
+    """Cluster and offset of promotions of which it is unknown whether they happened."""
     return _by_partition((e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown))
 
 
 def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[Stop]]:
-    """Of a mirror that keeps no journal there is nothing to tell."""
+    """The ends of mirrors that keep a journal."""
     return _by_partition(
         ((row.topic, row.partition), _stop(event, row))
         for event in of_kind(events, happened.MirrorStopped)

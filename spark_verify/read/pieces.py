@@ -1,7 +1,7 @@
 """The run directory as one Spark table: rows of its logs and of its history (schemas in `spark_verify.read.rows`), by partition.
 
-What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run where Spark has executors, and those must
-see the files at the same paths: one that does not says so, and which it is. A task reads its piece in `mapInArrow`: a data source
+What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run on Spark's executors, which must see
+the files at the same paths; one that does not is named in the error. A task reads its piece in `mapInArrow`: a data source
 would be looked up, made and planned in three further Python processes, and hand over the same bytes.
 
 Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow stream. The JVM sorts and groups by
@@ -193,7 +193,7 @@ def _apart(replica: Captured) -> Iterator[Captured]:
 
 
 def _size(path: str) -> int:
-    """0 of one that went away since the replica was planned: whoever reads it says so."""
+    """The size of a file; 0 for one that is gone since the replica was planned, which its reader reports."""
     try:
         return Path(path).stat().st_size
     except OSError:

@@ -54,7 +54,7 @@ class Cause:
 
 @dataclass(slots=True)
 class _Spans:
-    """Intervals of numbers on one axis, and whose each is."""
+    """Intervals on one axis, each with its owner."""
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     reach: list[int] = field(default_factory=list)
@@ -121,7 +121,7 @@ def _chosen(anomalies: Sequence[Anomaly]) -> tuple[Mapping[Kind, Sequence[int]],
 
 
 class _Order:
-    """What the declarations come to."""
+    """The order of checks and kinds that the declarations imply."""
 
     def __init__(self, checks: Mapping[str, Check]) -> None:
         self._checks = checks
@@ -216,7 +216,7 @@ def _join_copies(
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> None:
-    """Of one kind: what has no other root follows from what its cluster got from another one at that offset."""
+    """Of one kind, an anomaly without another root follows from the same at the cluster that its own was mirrored from."""
     at: dict[Axis, int] = {}
     for number in numbers:
         at.setdefault((*_log(anomalies[number], anomalies[number].cluster), anomalies[number].offset), number)

@@ -107,7 +107,7 @@ def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
 
 
 def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
-    """Damaged parts of the directory without which this check's anomalies prove nothing; torn logs are the kernels' to see."""
+    """Parts of the directory that are damaged and that this check's anomalies rest on. Torn logs are left to the kernels."""
     sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
     for each in damage:
         part = each.path.partition("/")[0].partition(".")[0]
@@ -116,7 +116,7 @@ def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) 
 
 
 def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
-    """Readers that left nothing, or did not read to the end, on which what this check says rests."""
+    """Readers whose rows this check needs and that left none, or did not read to the end."""
     for reader in quiet:
         reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
         if reads and (reader.missing or check.judges_readers):

@@ -15,7 +15,7 @@ from linkflap.spark_verify.read.plan import RunPlan
 
 
 def all_due(check: Check, planned: RunPlan, run: Run, asked_for: Collection[str]) -> Sequence[tuple[str, str]]:
-    """(cluster, origin) of all that is due; `asked_for` is what clients did that not all do (`Check.only_of`)."""
+    """(cluster, origin) of all that is due; `asked_for`: which of the things in `Check.only_of` the clients did."""
     if not (run.recorded or check.examines_any_log) or (run.recorded and check.only_of and check.only_of not in asked_for):
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
@@ -45,7 +45,7 @@ def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, s
 
 
 def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
-    """Places of which nothing is due: all that was mirrored there lies before where the logs begin now."""
+    """(cluster, origin) of which nothing is due, because all that was mirrored there lies before the log starts of now."""
     left: dict[str, list[bool]] = defaultdict(list)
     for captured in planned.replicas:
         bounds = captured.bounds
@@ -66,7 +66,7 @@ def _followers(planned: RunPlan) -> Sequence[str]:
 
 
 def unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
-    """Notes that no reader was on a cluster that follows: none has to be, because readers follow the clients."""
+    """Notes on clusters that follow and had no reader, which is no fault: readers go where the clients go."""
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
         for cluster in _followers(planned):
             if not examined.get((cluster, "mirrored")):
@@ -81,7 +81,7 @@ def nothing_seen(
     *,
     recorded: bool,
 ) -> Iterable[str]:
-    """Places where something was due and nothing was examined, with the parts of a mirror that had to bring it."""
+    """Where something was due and nothing was examined, with the failed mirror parts that explain it."""
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
@@ -95,7 +95,7 @@ def nothing_seen(
 
 
 def not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]) -> Iterable[str]:
-    """What a check of groups cannot know of a cluster to which nothing, or nothing more, was carried of them."""
+    """Why a check of groups cannot judge a cluster: the mirror synced no group offsets to it, or stopped to."""
     if "groups" not in check.inputs:
         return
     for cluster, origin in due:
@@ -105,7 +105,7 @@ def not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[F
 
 
 def never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
-    """Where a mirror could have synced offsets of a group and, though somebody sampled, none was seen: slow, and no violation."""
+    """Clusters where no synced offset of a group was sampled before the failover, though others were: slow, and no violation."""
     if not any(origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due):
         return
     for cluster, origin in due:

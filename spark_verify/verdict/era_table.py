@@ -51,7 +51,7 @@ def _key(row: FindingRow) -> EraKey:
 
 
 def _compared(rows: Sequence[FindingRow], units: Mapping[str, str]) -> Mapping[EraKey, Mapping[str, int]]:
-    """By era and unit, how much of it the check that examined most has examined."""
+    """By era and unit, the count of the check that examined most of it."""
     compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if row.finding == "examined" and row.offset >= 0 and row.check in units:
@@ -97,7 +97,7 @@ def _looked_at(compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int
 
 
 def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
-    """What the cluster had in the end, and what was truncated before."""
+    """The eras of a cluster's last log, and the truncated tails before it."""
     for generation in generations:
         for era in generation.eras:
             if generation.last:

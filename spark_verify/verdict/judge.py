@@ -141,7 +141,7 @@ def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
 
 
 def _of_all(results: Sequence[CheckResult], checks: int) -> Verdict:
-    """Checks that were not due prove nothing, and what is proven of the run alone (the results behind those) is not enough."""
+    """The worst verdict of the checks that were due. Valid needs one of them: the checks of the run itself are not enough."""
     verdicts = [result.verdict for result in results]
     return worst([worst(verdicts[:checks]), *verdicts[checks:]])
 
@@ -171,7 +171,7 @@ def _names(planned: RunPlan, done: Done) -> Names:
 
 
 def _without_history(check: Check) -> CheckResult:
-    """Of logs alone most checks have nothing to compare."""
+    """The results of a directory without a history: most checks have nothing to compare."""
     lacking = ", ".join(sorted(check.inputs & {"sends", "reads", "watermarks", "groups"}))
     return CheckResult(
         name=check.name, verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0,
@@ -180,7 +180,7 @@ def _without_history(check: Check) -> CheckResult:
 
 
 def _without_followers(result: CheckResult) -> CheckResult:
-    """One replica agrees with itself: that proves nothing, whatever else was found in it."""
+    """Replica agreement of logs that were fetched from leaders alone: not due, because one replica agrees with itself."""
     if result.verdict is not Verdict.VALID:
         return result
     return replace(
@@ -210,7 +210,7 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
 
 
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
-    """The link over which what is there came to its cluster, or what it had before; empty at its home."""
+    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it last; empty at its home."""
     past = history(planned.story(anomaly.topic, anomaly.partition))
     mine = past.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
@@ -234,7 +234,7 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
 
 
 def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
-    """Why a verdict is not valid: the checks that have it. What is wrong with the record is why the rest could not be judged."""
+    """Why a verdict is not valid: the checks that have that verdict. A damaged record comes first, as it explains the rest."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")

@@ -139,7 +139,7 @@ def recording(
 
 
 def _distance(damage: Damage) -> int:
-    """How far a damaged part is from what is judged: the first reasons are read. Last are the logs of Kafka's own topics."""
+    """The order of damaged parts, most important first, since only the first reasons are shown: Kafka's own topics last."""
     parts = damage.path.split("/")
     return 2 if any(part.startswith("__") for part in parts) else int(parts[0] == "captures")
 
@@ -152,7 +152,7 @@ def _status(reader: RunReader) -> Iterator[str]:
 
 
 def _impossible(run: Run) -> Iterator[str]:
-    """What of run.json no run can have had: it was changed, and other things may have been."""
+    """Values of run.json that no run can have had: somebody changed it, and perhaps other files."""
     known = {cluster.name for cluster in run.scenario.topology.clusters}
     for link in run.scenario.topology.links:
         for name in sorted({link.source, link.destination} - known):
@@ -181,7 +181,7 @@ def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
 
 
 def _behind(events: Sequence[Event]) -> Iterator[str]:
-    """Mirrors that stood still: stopped at the end of the run with something missing, though both of their clusters lived."""
+    """Mirrors that were behind when the run stopped them, although both of their clusters ran."""
     failovers = of_kind(events, Failover)
     dead = {e.between.source for e in failovers if e.mode == "forced"}
     ended = {e.link for e in failovers}

@@ -1,4 +1,4 @@
-"""What an anomaly says in one sentence: on which cluster, at which offset, who did what, and what it comes to.
+"""Anomalies as sentences: on which cluster, at which offset, who did what, and with which consequence.
 
 The sentence is a kind's own (`AnomalyKind.sentence`); here are the words for what it names. Payloads and operations are named
 by the client that made them: `idempotent-5 #3` is record 3 of idempotent-5, `idempotent-5/2 #0` the first of its second
@@ -24,7 +24,7 @@ _WORDS: Final = frozenset({"the", "on", "two", "no", "producer", "outputs", "bro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Who is who in a run: the label of each producer incarnation, and where partitions were promoted."""
+    """The names in a run's sentences: a label for each producer incarnation, and where partitions were promoted."""
 
     processes: Mapping[int, str] = field(default_factory=dict)
     promotions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def kind_of(check: str, kind: str, checks: Mapping[str, Check]) -> AnomalyKind |
 
 
 def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names) -> str:
-    """A cause and what it comes to; of one from which no harm to clients followed, what it can come to."""
+    """A cause and its consequences; where no client was harmed, what it could have led to."""
     kind, own = kind_of(cause.check, cause.kind, checks), (cause.check, cause.kind)
     parts, said_already = [sentence(anomalies[cause.first], checks, names)], own
     if kind is not None and kind.latent and (led_to := [each for each in cause.consequences if each != own]):
@@ -95,7 +95,7 @@ def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str,
 
 
 def _harm(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind) -> Sequence[str]:
-    """What follows, counted, one kind of each check: what harms clients before the rest, and the checks as registered."""
+    """The consequences, counted, one kind of each check: those that harm clients first, checks in the registry's order."""
     worst = {name: rank for rank, name in enumerate(checks)}
     found: dict[str, str] = {}
     for each in sorted(cause.consequences, key=lambda each: (bool(_alone(each, checks)), worst.get(each[0], len(worst)))):
@@ -106,7 +106,7 @@ def _harm(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check
 
 
 def _alone(kind: Kind, checks: Mapping[str, Check]) -> str:
-    """What a kind can come to by itself; empty where it is harm."""
+    """What a kind can lead to by itself; empty where it is harm itself."""
     declared = kind_of(*kind, checks)
     return declared.alone if declared else ""
 
@@ -117,7 +117,7 @@ def begin(text: str) -> str:
 
 
 def counted(check: str, kind: str, anomalies: Sequence[Anomaly], checks: Mapping[str, Check]) -> str:
-    """What a number of anomalies of one kind comes to; empty where that says nothing by itself."""
+    """A number of anomalies of one kind in words; empty where the kind has none for it."""
     declared = kind_of(check, kind, checks)
     if declared is None or not declared.counted:
         return ""
@@ -186,7 +186,7 @@ def _other_marker(anomaly: Anomaly, theirs: str, ours: str) -> str:
 
 
 def _difference(anomaly: Anomaly) -> str:
-    """In what a batch differs from its source's, and what a marker that ends its transaction otherwise comes to."""
+    """In what a batch differs from its source's, and the effect of a marker that ends its transaction otherwise."""
     evidence = anomaly.evidence
     fields, markers = evidence.get("fields"), evidence.get("markers")
     if isinstance(markers, list) and len(markers) == 2:

@@ -1,1 +1,1 @@
-"""Scenarios of linkflap that are recorded and judged in Spark: what a check finds in them is the anomaly."""
+"""Cases that are whole runs, recorded and judged: the anomaly is what a check finds."""

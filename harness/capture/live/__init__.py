@@ -1,1 +1,1 @@
-"""Logs of clusters that are running and that nobody here started, fetched as a consumer fetches: nothing there is changed."""
+"""Reads the logs of running clusters that linkflap did not start, by Fetch alone: nothing there is changed."""
