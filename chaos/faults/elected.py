@@ -13,21 +13,15 @@ from typing import ClassVar, Final
 
 from linkflap.chaos.faults.bites import milliseconds
 from linkflap.chaos.faults.broker_parts import HEALS_WITHIN, UNANSWERED_WITHIN, BrokerParts
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.settings import settings
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.protocols import Bite, Cluster, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 
 ELECTED_WITHIN: Final = 60.0
-
-
-def cluster_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is a cluster of the topology."""
-    if any(cluster.name == target for cluster in topology.clusters):
-        return None
-    return f"{target!r} is not a cluster; this topology has {', '.join(cluster.name for cluster in topology.clusters)}"
 
 
 class ElectedLoss(ABC):
@@ -41,10 +35,7 @@ class ElectedLoss(ABC):
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self.values = settings(spec, self.defaults)
         self._spec, self.world = spec, world
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self.cluster: Cluster = world.deployment.clusters[spec.target]
+        self.cluster: Cluster = cluster_of(spec, world)
         self._parts: BrokerParts | None = None
 
     @classmethod

@@ -22,9 +22,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.bites import watch
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.settings import settings
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology
@@ -60,10 +60,7 @@ class LeadershipMove:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._of = str(settings(spec, self.defaults)["of"])
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self._world, self._cluster = world, world.deployment.clusters[spec.target]
+        self._world, self._cluster = world, cluster_of(spec, world)
         self._before: dict[TopicPartition, Led] = {}
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
 

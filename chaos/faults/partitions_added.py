@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from linkflap.chaos.faults.bites import watch
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.reached import reached
 from linkflap.chaos.faults.settings import number, settings
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
@@ -42,10 +42,7 @@ class PartitionsAdded:
         self._add = int(number(settings(spec, self.defaults), "add"))
         if self._add < 1:
             raise InputError(f"option add of fault {spec.id!r} is {self._add}; it must be 1 or more partitions")
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self._world, self._home = world, spec.target
+        self._world, self._home = world, cluster_of(spec, world).name
         self._before: dict[str, int] = {}
 
     @classmethod

@@ -18,10 +18,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.bites import watch
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.reached import reached
 from linkflap.chaos.faults.settings import settings
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology, is_data_topic
@@ -43,10 +43,7 @@ class RecordsDeleted:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self._world, self._home = world, spec.target
+        self._world, self._home = world, cluster_of(spec, world).name
         self._before: Offsets = {}
         self._wanted: Offsets = {}
 

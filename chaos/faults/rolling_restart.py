@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from linkflap.chaos.faults.broker_parts import BrokerParts
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.settings import settings
-from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
@@ -31,13 +30,9 @@ class RollingRestart:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
         self._world, self._target = world, spec.target
         self._parts = [
-            BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
-            for number in world.deployment.clusters[spec.target].brokers
+            BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world) for number in cluster_of(spec, world).brokers
         ]
         self._begun: list[BrokerParts] = []
         self._seen: list[tuple[bool, object]] = []

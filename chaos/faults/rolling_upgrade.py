@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import psutil
 
 from linkflap.chaos.faults.broker_parts import BrokerParts
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_reason
 from linkflap.chaos.faults.rolling_restart import RollingRestart
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.errors import InputError

@@ -24,11 +24,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.broker_parts import HEALS_WITHIN
-from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.leadership_move import Led, reordered
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.capture.replicas import log_end
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, LinkflapError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
 from linkflap.harness.model.protocols import Bite, Broker, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
@@ -58,10 +58,7 @@ class UncleanElection:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
-        if spec.target not in world.deployment.clusters:
-            known = ", ".join(world.deployment.clusters)
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
-        self._world, self._cluster = world, world.deployment.clusters[spec.target]
+        self._world, self._cluster = world, cluster_of(spec, world)
         self._before: dict[TopicPartition, Led] = {}
         self._in_sync: dict[str, str | None] = {}
         self._elected = -1

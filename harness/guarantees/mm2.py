@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from linkflap.harness.guarantees.failovers import group_replay, torn_by_failover
 from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import Option
@@ -27,23 +28,11 @@ REPEATS: Final = Allowance(
 )
 _CHECKPOINTS: Final = "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
 ALLOWED: Final = (
-    Allowance(
-        kind="group-replay",
-        rule="within-bound",
-        window="a failover",
-        bound="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind; or, where "
-        "syncs were late, what lies above the offset that the mirror had last committed for the group",
-        citation="KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
-        because="the offset that was synced for the group was behind",
+    group_replay(
+        "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
+        recent="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind",
     ),
-    Allowance(
-        kind="torn-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="transactions of which some partitions had arrived when the source was given up",
-        citation="KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously",
-        because="partitions are mirrored independently",
-    ),
+    torn_by_failover("KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously"),
     *over_a_failover(_CHECKPOINTS),
 )
 

@@ -5,36 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from linkflap.harness.guarantees.failovers import group_replay, outcome_split, torn_by_failover
 from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
 from linkflap.harness.model.scenario import Option
 
 _SYNC: Final = "KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records"
 ALLOWED: Final = (
-    Allowance(
-        kind="group-replay",
-        rule="within-bound",
-        window="a failover",
-        bound="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind; or, "
-        "where syncs were late, what lies above the offset that the mirror had last committed for the group",
-        citation="KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
-        because="the offset that was synced for the group was behind",
+    group_replay(
+        "KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
+        recent="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind",
     ),
-    Allowance(
-        kind="torn-by-failover",
-        rule="forced-failover",
-        window="a forced failover",
-        bound="transactions of which some partitions had arrived when the source was given up",
-        citation="KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously",
-        because="partitions are mirrored independently",
-    ),
-    Allowance(
-        kind="outcome-split",
-        rule="forced-failover",
-        window="a forced failover, or the end of a run in which the mirror was behind",
-        bound="transactions that were mirrored without their COMMIT when the mirror ended",
-        citation="KIP-1279: what is open when a mirror stops is aborted on the destination, even if the source commits it later",
-        because="markers are mirrored as data, and what is open when the mirror ends is aborted",
+    torn_by_failover("KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously"),
+    outcome_split(
+        "KIP-1279: what is open when a mirror stops is aborted on the destination, even if the source commits it later"
     ),
     *over_a_failover(_SYNC),
     Allowance(
