@@ -32,6 +32,8 @@ from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.folder import Result, SuiteFolder
 
 REGRESSION: Final = "regression"
+BY_CHANCE: Final = 0.05
+"""A case that shows as often as before, and happens not to in all runs of a regression: up to this chance it counts as gone."""
 CASES: Final = "cases.json"
 _VERDICTS: Final = {Outcome.REPRODUCED: Verdict.VALID, Outcome.NOT_REPRODUCED: Verdict.INVALID}
 
@@ -140,15 +142,22 @@ def _unplayed(entry: Entry, needed: int, why: str) -> Played:
 
 
 def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
-    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as an answer takes."""
+    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as an answer takes.
+
+    Unknown where it shows so seldom that as many runs without it are no surprise.
+    """
     verdict = _VERDICTS.get(played.outcome, Verdict.UNKNOWN)
+    reason, chance = played.words, (1 - entry.shown / entry.runs) ** played.runs
     if verdict is Verdict.INVALID and played.runs < played.needed:
         verdict = Verdict.UNKNOWN
+    elif verdict is Verdict.INVALID and chance > BY_CHANCE:
+        verdict = Verdict.UNKNOWN
+        reason += f"; at {entry.shown} of {entry.runs}, as before, {100 * chance:.0f} % of regressions end so"
     kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(verdict, (f"unknown:{entry.case}",))
     return Result(
         number=entry.number,
         verdict=verdict,
-        reason=played.words,
+        reason=reason,
         cause=f"it was reproduced in {entry.shown} of {entry.runs} runs before" if verdict is Verdict.INVALID else "",
         kinds=kind,
         seconds=played.seconds,

@@ -71,6 +71,17 @@ def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFol
 
 
 @pytest.mark.parametrize(
+    ("shown", "runs", "verdict"),
+    [(1, 13, Verdict.UNKNOWN), (1, 3, Verdict.INVALID), (10, 10, Verdict.INVALID)],
+)
+def test_a_case_that_seldom_shows_is_not_gone_after_a_few_runs(shown: int, runs: int, verdict: Verdict) -> None:
+    entry = Entry(number=0, case=KNOWN[0].case.name, variant=KNOWN[0].variant, shown=shown, runs=runs)
+    result = regression.result_of(entry, played(entry, Outcome.NOT_REPRODUCED, runs=10), ended=1.0)
+    assert result.verdict == verdict
+    assert ("at 1 of 13, as before, 45 % of regressions end so" in result.reason) is (verdict is Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
     ("outcome", "runs"), [(Outcome.NOT_REPRODUCED, 2), (Outcome.UNKNOWN, 0), (Outcome.NEEDS, 0)]
 )  # fmt: skip
 def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder: SuiteFolder, outcome: Outcome, runs: int) -> None:
