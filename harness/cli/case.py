@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from linkflap.harness.cli.case_documents import of_case, of_result
 from linkflap.harness.cli.folders import check_keep, check_store
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
@@ -71,7 +72,7 @@ def list_(as_json: bool) -> int:
 
     known = tallies(load(STORED))
     if as_json:
-        click.echo(json.dumps([_document(each) for each in registry().values()]))
+        click.echo(json.dumps([of_case(each) for each in registry().values()]))
         return 0
     for each in registry().values():
         mine = [tally for key, tally in known.items() if key[0] == each.name]
@@ -90,7 +91,7 @@ def show(name: str, as_json: bool) -> int:
 
     each = case_named(name)
     if as_json:
-        click.echo(json.dumps(_document(each)))
+        click.echo(json.dumps(of_case(each)))
         return 0
     rows = {
         "claim": each.claim_text,
@@ -156,7 +157,7 @@ def run(
     with _benches(keep) as benches:
         results = [_played(each, variant, count, store, benches) for variant in variants]
     if as_json:
-        click.echo(json.dumps([_result(result) for result in results], default=str))
+        click.echo(json.dumps([of_result(result) for result in results], default=str))
     return _worst([result.exit_code for result in results])
 
 
@@ -270,43 +271,3 @@ def _shard(text: str) -> tuple[int, int]:
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise InputError(f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4")
     return int(found[1]), int(found[2])
-
-
-def _document(each: Case) -> dict[str, object]:
-    return {
-        "name": each.name,
-        "title": each.title,
-        "kind": each.kind,
-        "claim": each.claim_text,
-        "sources": list(each.sources),
-        "expected": [one.words for one in each.expected],
-        "schedule": each.schedule,
-        "reproduced": each.reproduced,
-        "control": each.control_text,
-        "refuted": each.refuted,
-        "runs": each.runs,
-        "clients": list(each.clients),
-        "oldest": each.oldest,
-        "tried": each.tried,
-    }
-
-
-def _result(result: Result) -> dict[str, object]:
-    low, high = result.bounds
-    return {
-        "case": result.case,
-        "version": result.version,
-        "client": result.variant.client,
-        "transactions": result.variant.transactions,
-        "outcome": str(result.outcome),
-        "shown": result.shown,
-        "runs": result.runs,
-        "low": low,
-        "high": high,
-        "expected": result.expected.words if result.expected else None,
-        "exit_code": result.exit_code,
-        "why": result.why,
-        "failures": list(result.failures),
-        "facts": dict(result.facts),
-        "control_facts": dict(result.control_facts),
-    }

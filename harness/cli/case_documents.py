@@ -1,0 +1,51 @@
+"""Documents of `linkflap case`: a case and a result of it, as `--json` prints them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linkflap.chaos.cases.case import Case
+    from linkflap.chaos.cases.runner import Result
+
+
+def of_case(each: Case) -> dict[str, object]:
+    """What a case claims."""
+    return {
+        "name": each.name,
+        "title": each.title,
+        "kind": each.kind,
+        "claim": each.claim_text,
+        "sources": list(each.sources),
+        "expected": [one.words for one in each.expected],
+        "schedule": each.schedule,
+        "reproduced": each.reproduced,
+        "control": each.control_text,
+        "refuted": each.refuted,
+        "runs": each.runs,
+        "clients": list(each.clients),
+        "oldest": each.oldest,
+        "tried": each.tried,
+    }
+
+
+def of_result(result: Result) -> dict[str, object]:
+    """What came out of one, with one Kafka."""
+    low, high = result.bounds
+    return {
+        "case": result.case,
+        "version": result.version,
+        "client": result.variant.client,
+        "transactions": result.variant.transactions,
+        "outcome": str(result.outcome),
+        "shown": result.shown,
+        "runs": result.runs,
+        "low": low,
+        "high": high,
+        "expected": result.expected.words if result.expected else None,
+        "exit_code": result.exit_code,
+        "why": result.why,
+        "failures": list(result.failures),
+        "facts": dict(result.facts),
+        "control_facts": dict(result.control_facts),
+    }
