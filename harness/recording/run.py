@@ -39,8 +39,8 @@ from linkflap.harness.report.progress import Counters, Progress
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
 from linkflap.harness.workloads import jvms
+from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.company import check_all, make_all
 
 LAG_EVERY = 1_000_000_000
 COUNT_EVERY = 500_000_000

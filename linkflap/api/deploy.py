@@ -35,7 +35,7 @@ from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
-from linkflap.harness.workloads.company import check_all, make_all
+from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.topologies import parse
 
 NO_MIRROR: Final = MirrorSpec(kind="none")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, by_client, delivered, found
+from linkflap.spark_verify.checks.parts.delivered_records import Delivered, aborted_there, by_client, delivered, found
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of

@@ -19,7 +19,7 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.changed import changed_records
+from linkflap.spark_verify.checks.parts.changed_records import changed_records
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate, read

@@ -8,11 +8,11 @@ again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser 
 the destination before a failover (sync.group.offsets) never goes back, never beyond what the group got, nor the log's end.
 
 Once a fault has reached brokers of the destination, a sample that steps back may be of a coordinator that has loaded the group
-anew (`spark_verify.checks.parts.sampled`). Then `__consumer_offsets` says which it is: if it has a commit of the later offset
+anew (`parts.sampled_offsets`). Then `__consumer_offsets` says which it is: if it has a commit of the later offset
 behind one of the earlier, nothing went back. Where that log was not captured from its beginning, it is unknown.
 
 What the mirror committed on the destination is also read from the bytes of `__consumer_offsets`, whether or not anybody failed
-over (`spark_verify.checks.parts.synced`): there it must not go back either, nor be beyond what the group ever committed on the
+over (`parts.synced_offsets`): there it must not go back either, nor be beyond what the group ever committed on the
 source maps to; and where group offsets are exact it is one that the group committed, or the end of the destination's log.
 
 Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A following group has some on the
@@ -32,11 +32,11 @@ import numpy as np
 from linkflap.harness.log.coordinators import GROUPS
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts import synced
+from linkflap.spark_verify.checks.parts import synced_offsets
 from linkflap.spark_verify.checks.parts.checkpoints import checkpoints, held_against, uids_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.sampled import never_sampled
+from linkflap.spark_verify.checks.parts.sampled_offsets import never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
@@ -53,12 +53,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     if view.mirror.guarantee.group_offsets == "none":
         return []
     if view.internal:
-        return list(synced.commits(view)) if view.topic == GROUPS else []
+        return list(synced_offsets.commits(view)) if view.topic == GROUPS else []
     findings: list[Finding] = []
     for compared in hops(view):
         if not isinstance(compared, Hop):
             continue
-        findings += synced.mapped(view, compared)
+        findings += synced_offsets.mapped(view, compared)
         if compared.mirrored_range.promotion is None:
             continue
         promotion, then = compared.mirrored_range.promotion, during(view, compared)
@@ -177,10 +177,10 @@ def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds samples that stepped back against what the coordinators of the cluster wrote, and that against the source."""
-    found = list(synced.combine(parts))
+    found = list(synced_offsets.combine(parts))
     for part in parts:
         if part.data["what"] == "back":
-            logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == synced.COMMITS]
+            logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == synced_offsets.COMMITS]
             judged = held_against(part, part.data, logs)
             found += [] if judged is None else [Combined(found=judged, topic=part.topic, partition=part.partition)]
     return found

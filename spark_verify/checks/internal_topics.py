@@ -4,7 +4,7 @@ Of `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a b
 watermark: CRCs are right, replicas agree, and no offset is missing where no cleaner was. A capture of a running cluster may stop
 in the middle of a batch above that.
 
-A coordinator writes that a transaction is complete when every partition has its marker (`spark_verify.checks.parts.coordinated`):
+A coordinator writes that a transaction is complete when every partition has its marker (`parts.coordinator_decisions`):
 so the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided,
 in that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
 group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that order.
@@ -24,7 +24,7 @@ import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, TransactionState
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.coordinated import combine
+from linkflap.spark_verify.checks.parts.coordinator_decisions import combine
 from linkflap.spark_verify.checks.parts.coordinator_writes import (
     commit_columns,
     marked_partial,

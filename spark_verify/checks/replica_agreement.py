@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.changed import ABSENT
+from linkflap.spark_verify.checks.parts.changed_records import ABSENT
 from linkflap.spark_verify.checks.parts.cleaning import KEPT, Cleaned, Explained, Lacking, readable
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
 from linkflap.spark_verify.checks.parts.replicas import between, missing, within

@@ -21,7 +21,7 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, by_client, columns_of, found
+from linkflap.spark_verify.checks.parts.delivered_records import Delivered, aborted_there, by_client, columns_of, found
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, number_at, of_readers, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, runs
 from linkflap.spark_verify.facts.eras import LogGeneration

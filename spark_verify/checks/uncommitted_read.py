@@ -15,7 +15,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, by_client, delivered, found, of_transactions
+from linkflap.spark_verify.checks.parts.delivered_records import (
+    Delivered,
+    aborted_there,
+    by_client,
+    delivered,
+    found,
+    of_transactions,
+)
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,

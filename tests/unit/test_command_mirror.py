@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from linkflap.chaos.scenario_file import read as read_scenario
 from linkflap.harness import mirrors
 from linkflap.harness.mirrors.command import manifest as manifests
-from linkflap.harness.mirrors.command.behind import Order
+from linkflap.harness.mirrors.command.measured_lag import Order
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec

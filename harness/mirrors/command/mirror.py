@@ -23,8 +23,8 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.command import manifest as manifests
-from linkflap.harness.mirrors.command.behind import Behind
 from linkflap.harness.mirrors.command.environment import environment_of
+from linkflap.harness.mirrors.command.measured_lag import Behind
 from linkflap.harness.mirrors.topics import copy_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped, Truncation

@@ -1,4 +1,4 @@
-"""What coordinators wrote and others saw, as partial findings that `parts.coordinated` holds against each other."""
+"""What coordinators wrote and others saw, as partial findings that `parts.coordinator_decisions` holds against each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from linkflap.harness.log.coordinators import TransactionState
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.parts.generations import generations, native
-from linkflap.spark_verify.checks.parts.sampled import disturbed_from, pending_commits, visible_commits
+from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from, pending_commits, visible_commits
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 

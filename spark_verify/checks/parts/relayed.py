@@ -10,7 +10,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, reads_in
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate
-from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled
+from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.changed import changed_records
+from linkflap.spark_verify.checks.parts.changed_records import changed_records
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, Replica
 
 
