@@ -27,7 +27,7 @@ def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
     mirrored.brokers = frozenset((1, 2, 3))
     mirrored.journal.notes.phase = "settling"
     mirrored.lead(mirrored.add(*TOPIC_PARTITION), 4)
-    topics = SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3])
+    topics = SimpleNamespace(placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3]))
     parts = [SimpleNamespace() for _ in range(4)]
     return Failover(mirrored, parts[0], SimpleNamespace(), topics, *parts[1:])
 

@@ -31,7 +31,8 @@ def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Ha
     async def refuse() -> None:
         raise EnvironmentFailure("topic A.t could not be configured: not today")
 
-    topics = SimpleNamespace(replicas=lambda _number, _topic: [leader], gone=set(), restore_configs=refuse)
+    placement = SimpleNamespace(replicas=lambda _number, _topic: [leader])
+    topics = SimpleNamespace(placement=placement, gone=set(), restore_configs=refuse)
     return Handover(mirrored, SimpleNamespace(picture=picture), topics, SimpleNamespace())
 
 
