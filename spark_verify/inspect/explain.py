@@ -128,11 +128,11 @@ def _explained(
 
 
 def _sentence(anomaly: Anomaly, promised: str, meaning: str, there: str) -> str:
-    """What was promised and what is there, in one sentence."""
+    """What was promised and what is there, for a person."""
     where = f"{anomaly.topic}-{anomaly.partition} on {anomaly.cluster}" + (
         f" at offset {anomaly.offset}" if anomaly.offset >= 0 else ""
     )
-    return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
+    return f"Expected: {promised.rstrip('.')}. Found for {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
 
 
 def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:

@@ -157,7 +157,7 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
         if not isinstance(finding, Found) or finding.kind in sound:
             return finding
         found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
-        return Unjudged(reason=f"the log of {where} is torn, so {found} may be none")
+        return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")
 
     return [*map(judged, findings), Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged")]
 

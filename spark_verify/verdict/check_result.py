@@ -55,7 +55,7 @@ def check_result(
     broken = Counter(a.kind for a in found if not a.allowed)
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
-    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
+    unfounded = [f"{path} is damaged, so these may be false positives: {counted}" for path in doubts]
     due, failed = all_due(check, planned, run, asked_for), failed_parts(events)
     something = bool(due or examined)
     reasons = [
@@ -85,7 +85,7 @@ def check_result(
 
 
 def _nothing_due(check: Check, run: Run) -> str:
-    return f"nothing to examine: of {check.unit}, due are {check.due_where}" if run.recorded else "the logs have none"
+    return f"nothing to examine; {check.unit} that are due: {check.due_where}" if run.recorded else "the logs have none"
 
 
 def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:

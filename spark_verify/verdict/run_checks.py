@@ -159,7 +159,7 @@ def _impossible(run: Run) -> Iterator[str]:
             yield f"run.json: its link {link.name} names {name}, which is no cluster of its topology"
     for name, time in (("started", run.started), ("ended", run.ended)):
         if not 0 <= time < LAST_TIME:
-            yield f"run.json: {name} is {time:.4g} ns after 1970, when no run was"
+            yield f"run.json: {name} is {time:.4g} ns after 1970, a time that no run can have"
 
 
 def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) -> Iterator[str]:

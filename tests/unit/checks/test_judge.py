@@ -88,7 +88,7 @@ def test_a_check_that_had_nothing_to_look_at_says_so(recorded: Recorded) -> None
     checked = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
     assert (checked.verdict, checked.reason) == (
         Verdict.NOT_DUE,
-        "nothing to examine: of records, due are those mirrored to where a group fails over, if the mirror carries its offsets",
+        "nothing to examine; records that are due: those mirrored to where a group fails over, if the mirror carries its offsets",
     )
 
 

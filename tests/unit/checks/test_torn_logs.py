@@ -33,7 +33,7 @@ def test_the_reason_names_what_was_found_and_where() -> None:
     seen = torn(MODULES["duplicate"].REJECTS["duplicate"].view)
     reasons = [row.data["reason"] for row in examine(REGISTRY["duplicate"], seen) if row.finding == "unjudged"]
     assert reasons == [
-        "the log of A.t-0 on B is torn, so duplicate at offset 2 of B may be none",
+        "the log of A.t-0 on B is torn, so duplicate at offset 2 of B may be a false positive",
         "the log of A.t-0 on B is torn, so not all of it could be judged",
     ]
 
