@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, partition_of
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import MIRRORING, Verb, World, expected
 from linkflap.harness.mirrors.cluster_mirroring.verbs_in_a_run import played, steps_of
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.events import Event, Kind, SourceMoved, stamped
+from linkflap.harness.model.events import Event, Kind, SourceMoved, VerbsPlayed, stamped
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.topologies import parse
 
@@ -87,6 +88,7 @@ class Admin:
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.refuses, self.values, self.states, self.resumed = refuses, {"bootstrap.servers": "h:2,h:1"}, ["PAUSED"], list[Any]()
+        self.created: list[Mapping[str, str]] = []
 
     def setting(self, name: str, setting: str) -> str:
         if self.refuses:
@@ -104,7 +106,24 @@ class Admin:
             for n, s in enumerate(self.states)
         ]
 
+    def create(self, name: str, configs: Mapping[str, str]) -> None:
+        self.created.append(configs)
+        raise Refused("create", "CLUSTER_MIRROR_ALREADY_EXISTS", 136, "it is there")
+
+    def pause(self, name: str, topics: tuple[str, ...]) -> None:
+        if self.states == ["PAUSED"]:
+            raise Refused("pause", "MIRROR_TOPIC_ALREADY_PAUSED", 140, "it is paused")
+        self.states = ["PAUSED"]
+
+    def start(self, name: str, topics: tuple[str, ...], patterns: Sequence[str]) -> None:
+        raise Refused("start", "INVALID_CLUSTER_MIRROR_STATES", 145, "it is mirrored")
+
+    def delete(self, name: str) -> None:
+        raise Refused("delete", "CLUSTER_MIRROR_NOT_EMPTY", 143, "it has topics")
+
     def resume(self, name: str, topics: tuple[str, ...]) -> None:
+        if self.states == ["MIRRORING"]:
+            raise Refused("resume", "MIRROR_TOPIC_NOT_PAUSED", 141, "it is mirrored")
         self.resumed.append(topics)
         self.states = ["MIRRORING"]
 
@@ -119,7 +138,9 @@ def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> R
     here = SimpleNamespace(
         list_topics=lambda *_, **__: SimpleNamespace(topics={"__mirror_state": SimpleNamespace(partitions=partitions)})
     )
-    return Rule("A-B", "A->B", cast(MirrorAdmin, admin), cast(Any, here), Recorder(), "bootstrap.servers")
+    return Rule(
+        "A-B", "A->B", cast(MirrorAdmin, admin), cast(Any, here), Recorder(), "bootstrap.servers", {"bootstrap.servers": "h:1"}
+    )
 
 
 def test_the_coordinator_leads_the_partition_of_the_mirrors_name() -> None:
@@ -157,3 +178,17 @@ def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: s
     )
     with pytest.raises(InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) has no object with mirror"):
         mirrors.check_played(scenario)
+
+
+def test_verbs_are_asked_with_what_the_mirror_was_made_with_and_written_down() -> None:
+    admin, written = Admin(), list[Event]()
+    admin.states = ["MIRRORING"]
+    played = rule(admin, written).play_verbs(["A.x"], "verbs-1 3", 30)
+    assert not played.wrong
+    assert admin.created, "a create that has to be refused was asked for"
+    assert all(configs == {"bootstrap.servers": "h:1"} for configs in admin.created), (
+        "the source is asked before a create is sent"
+    )
+    (event,) = (event for event in written if isinstance(event, VerbsPlayed))
+    assert len(event.steps) == 30
+    assert event.wrong is None

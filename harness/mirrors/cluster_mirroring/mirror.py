@@ -89,7 +89,12 @@ class ClusterMirror(Ruled):
         self._nth: int = 0 if reverses is None else reverses._nth + 1
         folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{self._nth}"
         self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
-        self._rule = Rule(self._name, link.name, self._admin, self._here, recorder, found.mirror["bootstrap"])
+        names = found.mirror
+        self._configs = {
+            names["bootstrap"]: deployment.links[link.name].bootstrap,
+            names["groups"]: self._options.groups or "(?!)",
+        }
+        self._rule = Rule(self._name, link.name, self._admin, self._here, recorder, names["bootstrap"], self._configs)
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
@@ -143,13 +148,8 @@ class ClusterMirror(Ruled):
 
     def _create(self) -> None:
         """The mirror as an object of the destination; one that an earlier turn over this link has left is used again."""
-        names = self._generation.mirror
-        configs = {
-            names["bootstrap"]: self._deployment.links[self.link.name].bootstrap,
-            names["groups"]: self._options.groups or "(?!)",
-        }
         try:
-            self._ask_until("create", lambda: self._admin.create(self._name, configs), START_SECONDS, never=ALREADY_EXISTS)
+            self._ask_until("create", lambda: self._admin.create(self._name, self._configs), START_SECONDS, never=ALREADY_EXISTS)
         except Refused as error:
             if error.name != ALREADY_EXISTS or self._nth == 0:
                 raise SetupError(f"mirror {self._name} of {self.link.name} could not be made: {error}") from error

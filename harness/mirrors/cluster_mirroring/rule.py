@@ -37,9 +37,20 @@ def partition_of(name: str, partitions: int) -> int:
 class Rule:
     """Over one mirror: `name` at the destination whose Java Admin is `admin` and whose clients ask `here`."""
 
-    def __init__(self, name: str, link: str, admin: MirrorAdmin, here: AdminClient, recorder: Recorder, bootstrap: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        link: str,
+        admin: MirrorAdmin,
+        here: AdminClient,
+        recorder: Recorder,
+        bootstrap: str,
+        configs: Mapping[str, str],
+    ) -> None:
+        """`bootstrap` is what the setting of the source's addresses is called, `configs` what it is created with: the Java
+        Admin asks the source for its cluster id before it sends a create, also one that has to be refused."""
         self._name, self._link, self._admin, self._here, self._recorder = name, link, admin, here, recorder
-        self._bootstrap = bootstrap
+        self._bootstrap, self._asked = bootstrap, OnBuild(admin, name, configs)
 
     def coordinator(self) -> int | None:
         try:
@@ -64,7 +75,7 @@ class Rule:
 
     def play_verbs(self, topics: Sequence[str], seed: str, steps: int) -> PlayedVerbs:
         self._until_all(topics)
-        event, found = verbs_in_a_run.played(OnBuild(self._admin, self._name, {}), self._link, topics, seed, steps)
+        event, found = verbs_in_a_run.played(self._asked, self._link, topics, seed, steps)
         self._recorder.write(event)
         return found
 
@@ -86,7 +97,7 @@ class Rule:
                 return False
             paused = tuple(topic for topic in topics if said.get(topic) == {PAUSED})
             if resume and paused:
-                OnBuild(self._admin, self._name, {}).ask(Verb(name="resume", topics=paused))
+                self._asked.ask(Verb(name="resume", topics=paused))
             return all(said.get(topic) == {MIRRORING} for topic in topics)
 
         what = f"every topic of mirror {self._name} to be MIRRORING"
