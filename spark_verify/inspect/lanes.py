@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,48 @@ MOST_BINS: Final = 30_000
 MOST_LOGS: Final = 96
 MOST_POINTS: Final = 40
 Ints = NDArray[np.int64]
-Lane = Mapping[str, object]
+
+
+class Bins(TypedDict):
+    """Offsets, markers among them, and the last timestamp (ms), per bin of offsets of one width."""
+
+    records: list[int]
+    markers: list[int]
+    time: list[int]
+
+
+class LaneEra(TypedDict):
+    """Offsets from `start` to before `end`, None: the last era. `owner` wrote them, `source` is what it mirrored."""
+
+    start: int
+    end: int | None
+    owner: str
+    source: str
+
+
+class Lane(TypedDict):
+    """One log as it is drawn; the lists from `base` to `time` have an element per drawn batch, timestamps in ms."""
+
+    topic: str
+    partition: int
+    cluster: str
+    generation: int
+    truncated: int | None
+    broker: int
+    start: int
+    end: int
+    high: int
+    batches: int
+    base: list[int]
+    count: list[int]
+    kind: list[int]
+    producers: list[list[int]]
+    who: list[int]
+    time: list[int]
+    gaps: list[int]
+    bins: Bins | None
+    eras: list[LaneEra]
+    promoted: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +197,7 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
     }
 
 
-def _bins(h: Headers, start: int, end: int, count: int) -> Mapping[str, object]:
+def _bins(h: Headers, start: int, end: int, count: int) -> Bins:
     """How many offsets, how many of them markers, and the last timestamp, per bin of offsets."""
     edges = np.linspace(start, max(end, start + 1), count + 1)
     at = np.clip(np.searchsorted(edges, h.base_offset, side="right") - 1, 0, count - 1)

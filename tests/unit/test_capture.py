@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,7 +18,8 @@ from linkflap.harness.capture import logs, replicas
 from linkflap.harness.capture.replicas import Known, Replica
 from linkflap.harness.log import batches
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.history import Bounds, Watermark
+from linkflap.harness.model.protocols import Broker, Cluster
 from linkflap.harness.rundir import RunWriter
 from linkflap.topologies import parse
 from tests.kafka_log import batch, ours, segment
@@ -38,7 +41,7 @@ def replica(tmp_path: Path, number: int, records: int, *, topic: str = "A.x", ep
     folder = broker.log_dir / f"{topic}-0"
     segment(folder, [batch(offset, [ours(offset)]) for offset in range(records)])
     (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
-    return Replica(broker=broker, topic=topic, partition=0, folder=folder)
+    return Replica(broker=cast(Broker, broker), topic=topic, partition=0, folder=folder)
 
 
 def checkpoint(of: Replica, high_watermark: int, *, name: str = "replication-offset-checkpoint") -> None:
@@ -55,13 +58,13 @@ def sampled(leader: int, high_watermark: int) -> Watermark:
 class NoCluster:
     """A cluster of which no broker runs: nothing is asked of it."""
 
-    bootstrap = "127.0.0.1:1"
+    name, bootstrap = "A", "127.0.0.1:1"
 
     def __init__(self, *found: Replica) -> None:
         self.brokers = {replica.broker.id: replica.broker for replica in found}
 
 
-def bounds(found: list[Replica], known: Known):
+def bounds(found: list[Replica], known: Known) -> dict[int, Bounds]:
     return {r.broker.id: replicas.bounds_of(r, r.folder, known) for r in found}
 
 
@@ -85,14 +88,14 @@ def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path: Path) -> None
 
 def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 7)]
-    known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 4)})
+    known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 4)})
     row = bounds(found, known)[1]
     assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (True, False, 7, "recomputed")
 
 
 def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2, 3)]
-    known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(2, 6)})
+    known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(2, 6)})
     rows = bounds(found, known)
     assert [number for number, row in rows.items() if row.leader] == [2]
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(6, "sampled")}
@@ -106,7 +109,7 @@ def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_p
     ]
     checkpoint(found[0], 4)
     checkpoint(found[1], 5)
-    rows = bounds(found, replicas.ask(NoCluster(*found), found, {}))
+    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
     assert [number for number, row in rows.items() if row.leader] == [3]
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(5, "checkpoint")}
 
@@ -114,13 +117,13 @@ def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_p
 def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2)]
     checkpoint(found[1], 8)
-    rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 3)}))
+    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 3)}))
     assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(8, "checkpoint")}
 
 
 def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
-    rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 8)}))
+    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 8)}))
     assert (rows[1].high_watermark, rows[2].high_watermark) == (8, 3)
 
 
@@ -179,7 +182,7 @@ def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_pat
     found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
     for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):
         (one.folder / "quorum-state").write_text(json.dumps({"leaderId": leader, "leaderEpoch": epoch}))
-    rows = bounds(found, replicas.ask(NoCluster(*found), found, {}))
+    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
     assert [number for number, row in rows.items() if row.leader] == [3]
     assert {row.high_watermark for row in rows.values()} == {4}
 
@@ -195,9 +198,9 @@ def test_only_segments_are_copied(tmp_path: Path) -> None:
 def test_a_copy_during_compaction_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = replica(tmp_path, 1, 3).folder
     segment(source, [batch(3, [ours(3)])], base_offset=3)
-    swapped = []
+    swapped: list[bool] = []
 
-    def swap_under_the_copy(origin, target, copy=shutil.copyfile) -> None:
+    def swap_under_the_copy(origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile) -> None:
         copy(origin, target)
         if not swapped:
             swapped.append(True)
@@ -212,7 +215,7 @@ def test_a_copy_during_compaction_begins_anew(tmp_path: Path, monkeypatch: pytes
 def test_a_folder_that_never_stands_still_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = replica(tmp_path, 1, 3).folder
 
-    def replace_every_time(origin, target, copy=shutil.copyfile) -> None:
+    def replace_every_time(origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile) -> None:
         copy(origin, target)
         segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(origin)
 
@@ -227,11 +230,10 @@ def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path: Path, mo
 
     found = replica(tmp_path, 1, 7)
     cluster = NoCluster(found)
-    cluster.name = "A"
     deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
     writer = RunWriter(tmp_path / "run", run())
     captures = logs.Captures(deployment, writer)
-    monkeypatch.setattr(logs.shutil, "copyfile", refused)
+    monkeypatch.setattr(shutil, "copyfile", refused)
     with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
         captures.take("2-end", "A")
     assert not captures.current("A")
@@ -242,7 +244,6 @@ def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path: Path, mo
 def test_a_dead_cluster_is_captured_from_its_disk(tmp_path: Path) -> None:
     found = replica(tmp_path, 1, 7)
     cluster = NoCluster(found)
-    cluster.name = "A"
     deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
     writer = RunWriter(tmp_path / "run", run())
     captures = logs.Captures(deployment, writer, lambda _: {("A.x", 0): sampled(1, 4)})

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
+import click.testing
 import pytest
 from click.testing import CliRunner
 
 from linkflap.chaos.cases import GROUPS, case_named, registry, results, runner, track_record
+from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, Result, check, run_case
-from linkflap.chaos.cases.variant import Variant
+from linkflap.chaos.cases.variant import Client, Protocol, Variant
 from linkflap.harness.cli.case import _MATRIX, _benches, _shard, _worst, case
 from linkflap.harness.cli.commands import _exit_of
 from linkflap.harness.machine import ledger
@@ -27,8 +31,8 @@ from linkflap.harness.runtimes.distribution import pin
 ROOT = Path(__file__).parents[2]
 
 
-def a_case(**changed) -> Case:
-    values = {
+def a_case(**changed: Any) -> Case:
+    values: dict[str, Any] = {
         "name": "a-case",
         "title": "A title",
         "kind": "defect",
@@ -46,11 +50,9 @@ def a_case(**changed) -> Case:
     return Case(**values | changed)
 
 
-def a_result(
-    version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: str | Variant | Expected | None
-) -> Result:
+def a_result(version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: Any) -> Result:
     outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
-    values = {
+    values: dict[str, Any] = {
         "case": "a-case",
         "variant": Variant(kafka=version),
         "version": version,
@@ -113,9 +115,10 @@ def test_expectations_by_release_client_and_protocol() -> None:
             Expected(shows=True, since="3.7.0", until="4.3.1"),
         )
     )
-    assert each.expectation(Variant(client="java", transactions="V2"), "4.1.0").shows is False
-    assert each.expectation(Variant(client="java", transactions="V1"), "4.1.0").shows is True
-    assert each.expectation(Variant(), "4.3.1").shows is True
+    later, earlier = each.expected
+    assert each.expectation(Variant(client="java", transactions="V2"), "4.1.0") is later
+    assert each.expectation(Variant(client="java", transactions="V1"), "4.1.0") is earlier
+    assert each.expectation(Variant(), "4.3.1") is earlier
     assert each.expectation(Variant(), "4.4.0") is None
     assert each.expectation(Variant(), "unknown") is None
     assert each.expected[0].words == "4.0.0 and later, java, transactions V2: does not show (reading)"
@@ -152,12 +155,13 @@ def test_guarantees_by_client_and_protocol(tmp_path: Path) -> None:
         protocols=("", "V1"),
         expected=(Expected(shows=False),),
     )
-    for version, client, transactions, runs, shown in (
+    played: tuple[tuple[str, Client, Protocol, int, int], ...] = (
         ("3.9.2", "librdkafka", "", 3, 0),
         ("4.3.1", "librdkafka", "V1", 4, 0),
         ("4.3.1", "librdkafka", "", 2, 0),
         ("4.3.1", "java", "", 3, 1),
-    ):
+    )
+    for version, client, transactions, runs, shown in played:
         variant = Variant(kafka=version, client=client, transactions=transactions)
         result = a_result(version, case="KIP-360-x", variant=variant, runs=runs, shown=shown, expected=each.expected[0])
         results.store(tmp_path, results.row(each, result))
@@ -286,8 +290,15 @@ def test_a_shard_that_is_none(text: str) -> None:
         _shard(text)
 
 
-def invoked(*words: str) -> Result:
+def invoked(*words: str) -> click.testing.Result:
     return CliRunner().invoke(case, list(words), standalone_mode=False)
+
+
+def ended(*words: str) -> tuple[int, str]:
+    """The exit code and the sentence of a command that is refused."""
+    error = invoked(*words).exception
+    assert error is not None
+    return _exit_of(error)
 
 
 def test_list_and_show() -> None:
@@ -316,8 +327,7 @@ def test_list_and_show() -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_254(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    error = invoked(*words, *(["--store", str(tmp_path)] if words[0] != "show" else [])).exception
-    code, text = _exit_of(error)
+    code, text = ended(*words, *(["--store", str(tmp_path)] if words[0] != "show" else []))
     assert code == 254
     assert sentence in text
     assert not list(tmp_path.iterdir()), "nothing was played"
@@ -327,7 +337,7 @@ def test_bad_input_is_one_sentence_and_254(words: tuple[str, ...], sentence: str
 def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(tmp_path: Path, option: str, names: str) -> None:
     file = tmp_path / "file"
     file.touch()
-    code, text = _exit_of(invoked("run", "KAFKA-20734", "--store", str(tmp_path), option, str(file / "in it")).exception)
+    code, text = ended("run", "KAFKA-20734", "--store", str(tmp_path), option, str(file / "in it"))
     assert code == 254
     assert f"{option} {file / 'in it'}" in text
     assert names in text
@@ -426,16 +436,16 @@ class NoBenches:
     def __init__(self) -> None:
         self.stamp, self.dropped, self.ended = "1-a-case", 0, 0
 
-    def prepare(self, variant) -> None:
+    def prepare(self, variant: Variant) -> None:
         pass
 
-    def bench(self, case, variant) -> NoBenches:
+    def bench(self, case: Case, variant: Variant) -> NoBenches:
         return self
 
     def drop(self) -> None:
         self.dropped += 1
 
-    def begin(self, stamp) -> None:
+    def begin(self, stamp: str) -> None:
         pass
 
     def end(self) -> None:
@@ -445,11 +455,11 @@ class NoBenches:
         pass
 
 
-def steps(*shown: bool | None):
+def steps(*shown: bool | None) -> Callable[[Bench], Observation]:
     """Steps whose runs show it or not, in turn; None: a step fails."""
     turns = iter(shown)
 
-    def play(bench) -> Observation:
+    def play(bench: Bench) -> Observation:
         seen = next(turns)
         if seen is None:
             raise DeadlineExceeded("waited 60 s for a leader")
@@ -461,7 +471,7 @@ def steps(*shown: bool | None):
 def test_control_and_claim_by_turns() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(False, True, True), control=steps(False, False, False))
-    result = run_case(case, Variant(kafka="4.3.1"), benches=benches)
+    result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, benches))
     assert (result.outcome, result.shown, result.runs, result.controls) == (Outcome.REPRODUCED, 2, 3, 3)
     assert result.facts == {"shown": True}, "of the first run that showed it"
     assert (result.exit_code, benches.dropped) == (0, 0)
@@ -469,14 +479,14 @@ def test_control_and_claim_by_turns() -> None:
 
 def test_a_control_that_shows_it_makes_the_result_unknown() -> None:
     case = a_case(claim=steps(True, True, True), control=steps(False, True, False))
-    result = run_case(case, Variant(kafka="4.3.1"), benches=NoBenches())
+    result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, NoBenches()))
     assert result.words == "UNKNOWN: the control showed it in 1 of 3 runs"
     assert (result.exit_code, result.controls) == (2, 2)
 
 
 def test_a_guarantee_whose_control_does_not_show_the_anomaly_is_unknown() -> None:
     case = a_case(claim=steps(False), control=steps(False), control_shows=True, expected=(Expected(shows=False),))
-    result = run_case(case, Variant(kafka="4.3.1"), count=1, benches=NoBenches())
+    result = run_case(case, Variant(kafka="4.3.1"), count=1, benches=cast(Benches, NoBenches()))
     assert result.words == "UNKNOWN: the control did not show it in 1 of 1 runs"
 
 
@@ -484,7 +494,7 @@ def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(None, False, False, False), control=steps(False, False, False, False))
     reported: list[str] = []
-    result = run_case(case, Variant(kafka="4.2.0"), benches=benches, report=reported.append)
+    result = run_case(case, Variant(kafka="4.2.0"), benches=cast(Benches, benches), report=reported.append)
     assert (result.outcome, result.shown, result.runs, result.exit_code) == (Outcome.NOT_REPRODUCED, 0, 3, 0)
     assert result.failures == ("run 1: DeadlineExceeded: waited 60 s for a leader",)
     assert benches.dropped == 1
@@ -496,7 +506,7 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path: Path, 
         raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
 
     monkeypatch.setattr(runner, "java_for", none)
-    monkeypatch.setattr(runner.kafkas, "kafka", lambda kafka: SimpleNamespace(version=kafka))
+    monkeypatch.setattr(kafkas, "kafka", lambda kafka: SimpleNamespace(version=kafka))
     with Benches(tmp_path / "runs") as benches, pytest.raises(SetupError, match=r"for Kafka 4\.3\.1; install"):
         run_case(a_case(), Variant(kafka="4.3.1"), benches=benches)
     assert not (tmp_path / "runs").exists()
@@ -504,7 +514,7 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(tmp_path: Path, 
 
 def test_three_failures_in_a_row_end_the_case() -> None:
     case = a_case(claim=steps(None, None, None), control=steps(False, False, False))
-    result = run_case(case, Variant(kafka="4.3.1"), benches=NoBenches())
+    result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, NoBenches()))
     assert result.words == "UNKNOWN: no run came to its end: run 1: DeadlineExceeded: waited 60 s for a leader"
     assert (result.exit_code, len(result.failures)) == (2, 3)
 
@@ -512,13 +522,13 @@ def test_three_failures_in_a_row_end_the_case() -> None:
 def test_a_mirrored_case_gets_clusters_of_its_own_for_control_and_claim() -> None:
     benches = NoBenches()
     case = a_case(claim=steps(True), control=steps(False), apart=True)
-    assert run_case(case, Variant(kafka="4.3.1"), count=1, benches=benches).shown == 1
+    assert run_case(case, Variant(kafka="4.3.1"), count=1, benches=cast(Benches, benches)).shown == 1
     assert benches.dropped == 2
 
 
 def test_what_is_wrong_with_a_case_itself_is_not_hidden_as_a_failed_run() -> None:
-    def broken(bench) -> Observation:
+    def broken(bench: Bench) -> Observation:
         raise InputError("there is no such mirror")
 
     with pytest.raises(InputError, match="there is no such mirror"):
-        run_case(a_case(claim=steps(True), control=broken), Variant(kafka="4.3.1"), benches=NoBenches())
+        run_case(a_case(claim=steps(True), control=broken), Variant(kafka="4.3.1"), benches=cast(Benches, NoBenches()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_connections_to_the_proxies_of_a_link() -> None:
 
 
 def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path: Path) -> None:
-    ours = {"pid": 5, "epoch": 0, "transactional": True}
+    ours: dict[str, Any] = {"pid": 5, "epoch": 0, "transactional": True}
     data = [
         written(0, [record(b"aborted")], seq=0, **ours),
         written(1, [record(b"another's")], pid=6, epoch=0, seq=0, transactional=True),
@@ -168,8 +169,8 @@ def test_the_innermost_exception_of_java_is_named() -> None:
     assert failure(Error()) == "ProducerFencedException"
 
 
-def a_row(case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: object) -> Row:
-    values = {
+def a_row(case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: Any) -> Row:
+    values: dict[str, Any] = {
         "format": 1,
         "date": "2026-11-22",
         "case": case,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,15 @@ from linkflap.harness import mirrors
 from linkflap.harness.log import batches
 from linkflap.harness.log.batches import Headers
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
+from linkflap.harness.mirrors.cluster_mirroring.answers import Answer, Refused, Row, mirroring, summary, until_accepted
 from linkflap.harness.mirrors.cluster_mirroring.truncations import Watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.events import FailoverRefused, JournalPartition, MirrorStopped
+from linkflap.harness.model.events import Event, FailoverRefused, JournalPartition, MirrorStopped
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.distribution.kafka import look_for
+from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
 from linkflap.topologies import parse
 
@@ -50,7 +51,7 @@ ADMIN = "org/apache/kafka/clients/admin/"
 FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
 
 
-def build(folder: Path, classes: list[str]):
+def build(folder: Path, classes: list[str]) -> Path:
     """A directory as a build of Kafka leaves it, of which nothing but the names of its classes matters here."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-4.2.0-SNAPSHOT.jar", "w") as jar:
@@ -60,12 +61,18 @@ def build(folder: Path, classes: list[str]):
     return folder
 
 
+def kafka_in(libs: Path) -> Kafka:
+    found = look_for(str(libs))
+    assert found is not None
+    return found
+
+
 def headers(moment: str, cluster: str, partition: int = 0) -> Headers:
     return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log"))).headers
 
 
 def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Row:
-    given = {"source_offset": 10, "destination_offset": 10, "lag": 0, "retries": 0, "error": "", **fields}
+    given: dict[str, Any] = {"source_offset": 10, "destination_offset": 10, "lag": 0, "retries": 0, "error": "", **fields}
     return Row(topic="A.orders", partition=partition, state=state, **given)
 
 
@@ -76,12 +83,13 @@ def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Ro
 def test_a_generation_is_known_by_the_classes_of_its_clients(
     tmp_path: Path, classes: list[str], name: str, aligning: str
 ) -> None:
-    found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", classes))))
+    found = cluster_mirroring.generation(kafka_in(build(tmp_path / "libs", classes)))
+    assert found is not None
     assert (found.name, found.aligning) == (name, aligning)
 
 
 def test_other_builds_have_none_of_it_and_need_none_of_its_settings(tmp_path: Path) -> None:
-    found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", ["CreateTopicsOptions"]))))
+    found = cluster_mirroring.generation(kafka_in(build(tmp_path / "libs", ["CreateTopicsOptions"])))
     assert found is None
     assert cluster_mirroring.broker_settings(found, 3) == {}
 
@@ -115,13 +123,13 @@ def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_p
 def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is_to_take_topics_back(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
 
-    def refusal(name: str, topology: str) -> str | None:
-        return settings.refusal(SCENARIOS[name](Wish(seed=1, mirror="cluster-mirroring", topology=parse(topology))))
+    def refusal(name: str, topology: str) -> str:
+        return settings.refusal(SCENARIOS[name](Wish(seed=1, mirror="cluster-mirroring", topology=parse(topology)))) or ""
 
     assert "cluster B runs Kafka 4.3.1, which has no Cluster Mirroring" in refusal("link-flap", f"A@{libs}->B")
-    assert refusal("link-flap", f"A->B@{libs}") is None, "any Kafka can be mirrored from"
+    assert refusal("link-flap", f"A->B@{libs}") == "", "any Kafka can be mirrored from"
     assert "cluster A runs Kafka 4.3.1" in refusal("failback-divergence", f"A->B@{libs}")
-    assert refusal("failback-divergence", f"A@{libs}->B@{libs}") is None
+    assert refusal("failback-divergence", f"A@{libs}->B@{libs}") == ""
 
 
 @pytest.mark.parametrize("name", ["stalled", "round-trip", "third-promotion", "paused-follower"])
@@ -205,14 +213,14 @@ def refused(times: int, name: str = "INVALID_CLUSTER_MIRROR_STATES", code: int =
 
 
 def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down() -> None:
-    notes = []
+    notes: list[Answer] = []
     answer = until_accepted("stop", refused(2), within=60, note=notes.append)
     assert notes == [answer]
     assert (answer.accepted, answer.tries, answer.refused) == (True, 3, {"INVALID_CLUSTER_MIRROR_STATES (145)": 2})
 
 
 def test_a_verb_that_is_refused_to_the_end_says_with_what() -> None:
-    notes = []
+    notes: list[Answer] = []
     with pytest.raises(Refused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"):
         until_accepted("stop", refused(1000), within=0.1, note=notes.append)
     assert [n.accepted for n in notes] == [False]
@@ -229,9 +237,10 @@ def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
         )
 
 
-def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str):
+def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any, list[Event]]:
     """A mirror whose stop is accepted, and whose partitions get no reset: describe says these states of them."""
-    made, written = object.__new__(mirror.ClusterMirror), []
+    made: Any = object.__new__(mirror.ClusterMirror)  # its parts are stand-ins
+    written: list[Event] = []
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
     monkeypatch.setattr(from_bytes, "every", lambda cluster, partitions: {})
     monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
@@ -250,7 +259,7 @@ def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_
         made.fail_over("forced")
     (found,) = (event for event in written if isinstance(event, FailoverRefused))
     assert (found.error, found.code, found.mode) == ("ACCEPTED_WITHOUT_EFFECT", 0, "forced")
-    assert "2 FAILED" in found.states
+    assert "2 FAILED" in (found.states or "")
 
 
 def test_a_stop_that_is_still_under_way_is_not_said_to_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +294,9 @@ def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> Simple
     return SimpleNamespace(brokers=found)
 
 
-def log_file(cluster: SimpleNamespace, number: int = 1):
-    return max((cluster.brokers[number].log_dir / "tx-0").glob("*.log"))
+def log_file(cluster: SimpleNamespace, number: int = 1) -> Path:
+    folder: Path = cluster.brokers[number].log_dir / "tx-0"
+    return max(folder.glob("*.log"))
 
 
 def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
@@ -390,7 +400,7 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
 ) -> None:
     made, written = stopping_mirror(monkeypatch, "FAILED")
 
-    def never(began) -> None:
+    def never(began: float) -> None:
         raise DeadlineExceeded(110.0, "every partition to be MIRRORING", "1 FAILED")
 
     made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from linkflap.chaos import scenario_file
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader, RunWriter
@@ -68,19 +70,20 @@ def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command
         each.stop()
 
 
-def output(writer) -> str:
+def output(writer: RunWriter) -> str:
     log = writer.logs / "commands" / "command-1" / "output.log"
     return log.read_text() if log.exists() else ""
 
 
-def said(writer, starts: int) -> dict[str, str]:
+def said(writer: RunWriter, starts: int) -> dict[str, str]:
     """What it said at its so-manieth start."""
 
     def lines() -> list[str]:
         return [line for line in output(writer).splitlines() if line.startswith("{")]
 
     until(lambda: len(lines()) >= starts, within=60, what="the program to start")
-    return json.loads(lines()[starts - 1])
+    environment: dict[str, str] = json.loads(lines()[starts - 1])
+    return environment
 
 
 def test_it_finds_addresses_and_topics_in_its_environment(program: Callable[..., Command], writer: RunWriter) -> None:
@@ -135,7 +138,7 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
     with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
         clients.kill("B", workload="command", moment="any", by="kill", within=10)
     events, _ = RunReader(writer.root).events()
-    (died,) = [event for event in events if event.kind == "client-died"]
+    (died,) = [event for event in events if isinstance(event, ClientDied)]
     assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
 
 
@@ -150,7 +153,7 @@ def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: P
     finally:
         mine.stop()
     events, _ = RunReader(writer.root).events()
-    assert next(e.status for e in events if e.kind == "client-died") == 3
+    assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
 
 
 def test_it_can_be_stopped_and_go_on(program: Callable[..., Command], writer: RunWriter) -> None:
@@ -179,7 +182,7 @@ def test_it_can_be_stopped_and_go_on(program: Callable[..., Command], writer: Ru
         ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(changed, says: str) -> None:
+def test_what_is_wrong_is_one_sentence(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as raised:
         check(WorkloadSpec(**{"kind": "command", "home": "A", "command": ("true",), **changed}))
     assert says in str(raised.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,15 +15,16 @@ from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
 
 
-def look(*folders: Path, code: int):
+def look(*folders: Path, code: int) -> dict[str, Any]:
     """The document, and its exit code checked."""
     result = CliRunner().invoke(linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False)
     assert result.exception is None, result.output
     assert result.return_value == code, result.output
-    return json.loads(result.stdout)
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
-def found(document):
+def found(document: dict[str, Any]) -> list[tuple[str, str, int, int]]:
     return [(c["kind"], c["topic"], c["partition"], c["offset"]) for c in document["cases"]]
 
 
@@ -274,7 +276,7 @@ def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_pa
     assert look(tmp_path, code=0)["cases"] == []
 
 
-def coordinated(tmp_path: Path, *states: int, end: int = COMMIT):
+def coordinated(tmp_path: Path, *states: int, end: int = COMMIT) -> Path:
     """A transaction of orders-0, and what its coordinator wrote of it."""
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])

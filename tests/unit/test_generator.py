@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule_checks
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults.broker_kill import BrokerKill
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position
@@ -19,6 +20,7 @@ from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.recording.run import check
 from linkflap.topologies import parse
 
@@ -50,7 +52,8 @@ def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often() -> None:
 
 
 def test_each_library_alone_and_all_by_turns_are_drawn_and_played() -> None:
-    bounds, coverage, seen = Bounds(clients=("librdkafka", "java")), Coverage(), []
+    bounds, coverage = Bounds(clients=("librdkafka", "java")), Coverage()
+    seen: list[str] = []
     bounds.check()
     for number in range(1, 31):
         made = generate(5, number, coverage, bounds)
@@ -156,11 +159,11 @@ def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certi
 
 
 def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Strange(FAULTS["broker-kill"]):  # type: ignore[misc, name-defined]
+    class Strange(BrokerKill):
         """A fault that the generator has never heard of."""
 
         @classmethod
-        def applies_to(cls, target, topology) -> str | None:
+        def applies_to(cls, target: str, topology: Topology) -> str | None:
             return None if target == "B" else "only B"
 
     registry = {**FAULTS, "strange": Strange}
@@ -238,7 +241,10 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> No
     import random
 
     draft = Draft(topology=parse("A->B"), dice=random.Random(1))
-    holds = lambda *names: Wants(holds=frozenset(names))  # noqa: E731
+
+    def holds(*names: str) -> Wants:
+        return Wants(holds=frozenset(names))
+
     first = draft.add("link-cut", "A->B", holds("x"))
     other = draft.add("link-cut", "A->B", holds("y"))
     both = draft.add("link-cut", "A->B", holds("x", "y"))

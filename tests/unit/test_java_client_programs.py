@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError
@@ -16,11 +17,13 @@ from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.recording.run import check
 from linkflap.harness.workloads import jvms, readers
+from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.java.configuration import of_consumer, of_producer
 from linkflap.harness.workloads.java.errors import Errors
 from linkflap.harness.workloads.java.serialization import serialized
 from linkflap.harness.workloads.librdkafka import producer_config
 from linkflap.harness.workloads.make_crew import PER_PROCESS, _shared_out
+from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.protocol import Hosted
 from linkflap.topologies import parse
 
@@ -75,7 +78,7 @@ class Reader:
         [(None, b"1", b"h")] * 3,
     ],
 )
-def test_records_cross_as_one_java_object(records) -> None:
+def test_records_cross_as_one_java_object(records: list[tuple[bytes | None, ...]]) -> None:
     reader = Reader(serialized(records))
     assert reader.read() == [list(record) for record in records]
     assert reader.rest == b""
@@ -119,7 +122,7 @@ def test_what_an_error_lets_a_client_do_is_as_it_was_given() -> None:
 
 
 def test_every_setting_of_a_producer_has_a_name_of_javas() -> None:
-    java = of_producer(producer_config("b:1", "tx", timeout=3.0, compression="lz4", largest=40 << 20))
+    java: dict[str, Any] = of_producer(producer_config("b:1", "tx", timeout=3.0, compression="lz4", largest=40 << 20))
     assert java["delivery.timeout.ms"] == java["transaction.timeout.ms"] == 3000
     assert java["linger.ms"] + java["request.timeout.ms"] <= 3000
     assert java["buffer.memory"] >= java["max.request.size"] > 40 << 20
@@ -135,8 +138,9 @@ def test_every_setting_of_a_reader_has_a_name_of_javas(group: str) -> None:
     class Nowhere:
         def polls(self, reader: str) -> None: ...
 
-    context = readers.Context(
-        spec=spec, clusters={"A": "b:1"}, links={}, topics={"A.t": 1}, writer=Nowhere(), seed=1, numbers=None
+    nowhere: Any = Nowhere()
+    context = Context(
+        spec=spec, clusters={"A": "b:1"}, links={}, topics={"A.t": 1}, writer=nowhere, seed=1, numbers=cast(Numbers, None)
     )
     java = of_consumer(readers.ReaderClient(context, "readers-1", "A")._config(), batch=77)
     assert (java["auto.offset.reset"], java["max.poll.records"], java["fetch.max.wait.ms"]) == ("none", 77, 100)
@@ -145,7 +149,7 @@ def test_every_setting_of_a_reader_has_a_name_of_javas(group: str) -> None:
 
 def test_a_secured_cluster_is_entered_as_java_enters_it() -> None:
     security = Security(protocol="SASL_SSL", authority="/ca.pem", mechanism="PLAIN", username="client", password="secret")
-    java = of_producer(producer_config(Address("b:1", security), "", timeout=3.0, compression="none"))
+    java: dict[str, Any] = of_producer(producer_config(Address("b:1", security), "", timeout=3.0, compression="none"))
     assert java.items() >= security.java().items()
     assert java["bootstrap.servers"] == "b:1"
     assert not [name for name in java if name.endswith(("username", "ca.location"))]
@@ -204,7 +208,7 @@ def test_a_workload_with_one_client_has_the_first_library() -> None:
 
 
 def test_java_is_the_newest_release_of_the_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched = []
+    fetched: list[str] = []
     monkeypatch.setattr(jvms, "_installed", fetched.append)
     specs = [WorkloadSpec(kind="relay", home="A", library=text) for text in ("java", "java@3.9.1,librdkafka", "librdkafka")]
     topology = parse("A@3.9.2->B@3.8.1")

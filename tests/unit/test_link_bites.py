@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.faults.link_half_open import LinkHalfOpen
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.protocols.faults import Fault
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 
 class SlowLink:
@@ -19,37 +21,37 @@ class SlowLink:
 
     name, source, enabled = "A->B", "A", True
 
-    def __init__(self, answers, *, delivers: bool = True) -> None:
+    def __init__(self, answers: Iterable[float | None], *, delivers: bool = True) -> None:
         """`delivers`: whether requests still take effect when the fault is there."""
         self._answers, self._delivers, self._broken = iter(answers), delivers, False
 
-    def round_trip(self, *, within) -> float | None:
+    def round_trip(self, *, within: float) -> float | None:
         return None if self._broken else 0.001
 
-    def first_answer(self, *, within):
+    def first_answer(self, *, within: float) -> float | None:
         seconds = next(self._answers)
         return seconds if seconds is not None and seconds <= within else None
 
-    def delivers_requests(self, *, within) -> bool:
+    def delivers_requests(self, *, within: float) -> bool:
         return self._delivers or not self._broken
 
     def add_toxic(self, *_: object, **__: object) -> None:
         self._broken = True
 
-    def cut(self, *, owner) -> None:
+    def cut(self, *, owner: str) -> None:
         self._broken = True
 
-    def restore(self, *, owner) -> None:
+    def restore(self, *, owner: str) -> None:
         pass
 
-    def toxics(self, *, owner=None):
+    def toxics(self, *, owner: str | None = None) -> list[str]:
         return []
 
-    def holders(self):
+    def holders(self) -> frozenset[str]:
         return frozenset(["another fault"])
 
 
-def fault(name: str, link: SlowLink, **options: float) -> Fault:
+def fault(name: str, link: SlowLink, **options: Option) -> Fault:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
     world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))
@@ -67,9 +69,10 @@ def test_a_flap_is_seen_although_nobody_is_let_in_between() -> None:
 def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled: str) -> None:
     """0.5 s before, 0.9 s with the fault: that is a busy machine."""
     slow = SlowLink(itertools.chain([0.5], itertools.repeat(0.9)), delivers=stalled == "responses")
-    half_open = fault("link-half-open", slow, stalled=stalled)
+    half_open = cast(LinkHalfOpen, fault("link-half-open", slow, stalled=stalled))
     half_open.inject()
-    bit, seen = half_open._measure()
+    bit, measured = half_open._measure()
+    seen = cast(dict[str, object], measured)
     assert not bit
     assert (seen["answered"], seen["took_effect_before"]) == (True, True)
 
@@ -77,7 +80,7 @@ def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled: str) -> None:
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
 def test_a_link_without_any_answer_for_longer_than_that_is_silent(stalled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     silence = SlowLink(itertools.chain([0.01], itertools.repeat(None)), delivers=stalled == "responses")
-    half_open = fault("link-half-open", silence, stalled=stalled)
+    half_open = cast(LinkHalfOpen, fault("link-half-open", silence, stalled=stalled))
     half_open.inject()
     clock = itertools.count(step=10)
     monkeypatch.setattr("linkflap.chaos.faults.link_half_open.time", SimpleNamespace(monotonic=lambda: next(clock)))

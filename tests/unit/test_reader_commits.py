@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ class Rows:
     """What the reader writes."""
 
     def __init__(self) -> None:
-        self.written = []
+        self.written: list[object] = []
 
-    def polls(self, name) -> Rows:
+    def polls(self, name: str) -> Rows:
         return self
 
-    def write(self, row) -> None:
+    def write(self, row: object) -> None:
         self.written.append(row)
 
 
@@ -40,7 +41,14 @@ def refused() -> Iterator[str]:
 
 def test_a_dead_cluster_is_asked_for_no_commit(refused: str) -> None:
     spec = WorkloadSpec(kind="readers", home="A", options={"group": "followers"})
-    beside = {"clusters": {"A": refused}, "links": {}, "topics": {"A.t": 1}, "writer": Rows(), "seed": 1, "numbers": Numbers()}
+    beside: dict[str, Any] = {
+        "clusters": {"A": refused},
+        "links": {},
+        "topics": {"A.t": 1},
+        "writer": Rows(),
+        "seed": 1,
+        "numbers": Numbers(),
+    }
     reader = readers.ReaderClient(context(spec, **beside), "readers-1", "A")
 
     def stepped() -> bool:

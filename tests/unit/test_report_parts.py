@@ -7,11 +7,12 @@ import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, cast
 
 import numpy as np
 import pytest
 
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import Operation, Phase
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
@@ -71,6 +72,7 @@ def test_of_many_batches_those_worth_a_look_stay(failback: Path, monkeypatch: py
     for lane in lanes(plan(failback), Points(offsets={(topic, partition): [5]})):
         whole = every[lane["topic"], lane["partition"], lane["cluster"], lane["generation"]]
         bins = lane["bins"]
+        assert bins is not None
         assert sum(bins["records"]) == sum(whole["count"])
         assert sum(bins["markers"]) == sum(kind > 1 for kind in whole["kind"])
         assert set(lane["base"]) < set(whole["base"])
@@ -89,16 +91,22 @@ def test_an_empty_log_is_an_empty_lane(failback: Path, tmp_path: Path) -> None:
     assert [(lane["base"], lane["batches"]) for lane in empty] == [([], 0)]
 
 
-def operation(number: int, phase: str, time: float, outcome: str = "info", client: str = "p-1", process: int = 1) -> Operation:
+Outcome = Literal["ok", "fail", "info"]
+
+
+def operation(
+    number: int, phase: Phase, time: float, outcome: Outcome = "info", client: str = "p-1", process: int = 1
+) -> Operation:
     return Operation(
         number=number, phase=phase, time=int(time * SECOND), client=client, process=process, cluster="A", kind="transaction",
         ending="commit", outcome=outcome,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def test_latency_errors_and_what_never_returned() -> None:
     done = Done()
-    for number, (start, end, outcome) in enumerate([(0.0, 0.1, "ok"), (0.2, 0.5, "ok"), (1.0, 1.2, "fail"), (1.5, 0.0, "")]):
+    every: list[tuple[float, float, Outcome | None]] = [(0.0, 0.1, "ok"), (0.2, 0.5, "ok"), (1.0, 1.2, "fail"), (1.5, 0.0, None)]
+    for number, (start, end, outcome) in enumerate(every):
         done.operation(operation(number, "invoke", start))
         if outcome:
             done.operation(operation(number, "return", end, outcome))
@@ -205,7 +213,7 @@ def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str
     ended = {(each.operation, each.cluster): each for each in found.listed if each.ending in wrong.values()}
     assert len(ended) == len(rows)
     for row in rows:
-        each = ended[row.evidence["operation"], row.cluster]
+        each = ended[cast(int, row.evidence["operation"]), row.cluster]
         assert (each.ending, each.first) == (wrong[row.kind], row.evidence["first_offset"])
         assert each.marker == (row.offset if row.kind == "commit-aborted" else -1)
     assert found.counted[commits.COMMIT] == sum(each.ending == commits.COMMIT for each in found.listed) > 0

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from linkflap.harness.rundir import Appender, RunReader, RunWriter
 from tests.events import append_row
 from tests.unit.recorded_run import START, run
 
+Row = Operation | Poll | Watermark | GroupOffset
 ROW = GroupOffset(time=START, cluster="A", group="g", topic="A.t", partition=0, offset=1)
 NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or name a folder on another disk with --out"
 
@@ -47,7 +49,7 @@ def recorded(folder: Path) -> Iterator[RunWriter]:
 
 def as_good_as_full(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimpleNamespace(f_bfree=1, f_bavail=1, f_frsize=4096, f_blocks=1000)
-    monkeypatch.setattr(disk_full.os, "statvfs", lambda _: disk)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
 
 
 def test_the_first_write_that_fails_ends_the_record(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_a_disk_that_is_all_but_full_is_full(tmp_path: Path, monkeypatch: pytest
 
 def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RunWriter(tmp_path / "run", run())
-    monkeypatch.setattr(disk_full.os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
     writer.check()
     writer.close("finished")
 
@@ -164,12 +166,12 @@ UNTOLD = Watermark(
 )  # fmt: skip
 
 
-def sent(**changed: tuple[tuple[int, int, int]] | tuple[tuple[int, int]] | int) -> Operation:
+def sent(**changed: Any) -> Operation:
     return replace(RETURNED, sends=(replace(SENT, **changed),))
 
 
-def fetched(*run: int) -> Poll:
-    return replace(POLLED, fetched=(replace(POLLED.fetched[0], runs=(run,)),))
+def fetched(uid: int, offset: int, count: int) -> Poll:
+    return replace(POLLED, fetched=(replace(POLLED.fetched[0], runs=((uid, offset, count),)),))
 
 
 @pytest.mark.parametrize(
@@ -196,8 +198,9 @@ def fetched(*run: int) -> Poll:
         (RETURNED, replace(RETURNED, time=1 << 62), "after the run had ended"),
     ],
 )
-def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good, bad, said: str) -> None:
-    folder = {Operation: "operations", Poll: "polls", Watermark: "watermarks", GroupOffset: "groups"}[type(good)]
+def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good: Row, bad: Row, said: str) -> None:
+    folders: dict[type[Row], str] = {Operation: "operations", Poll: "polls", Watermark: "watermarks", GroupOffset: "groups"}
+    folder = folders[type(good)]
     writer = RunWriter(tmp_path / "run", run())
     rows = getattr(writer, folder)("A")
     for row in (good, bad, good):
@@ -218,7 +221,9 @@ def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good, bad, s
         ("failover", {"kind": "forced", "fault_time": -1, "open_transactions": 0}, "at `$.fault_time`"),
     ],
 )
-def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path: Path, kind: str, data, said: str) -> None:
+def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(
+    tmp_path: Path, kind: str, data: dict[str, Any], said: str
+) -> None:
     writer = RunWriter(tmp_path / "run", run())
     append_row(writer.root, kind, "A->B", **data)
     writer.write(HostStall(seconds=-1))
@@ -231,7 +236,7 @@ def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path: P
 
 
 @pytest.mark.parametrize("wrong", [{"broker": 1 << 40}, {"log_start": -1}, {"high_watermark": -7}, {"compacted": 1 << 63}])
-def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path: Path, wrong: dict[str, int]) -> None:
+def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path: Path, wrong: dict[str, Any]) -> None:
     def of(broker: int, partition: int) -> Bounds:
         return Bounds(
             cluster="A", broker=broker, topic="A.t", partition=partition, leader=broker == 1, alive=True,
