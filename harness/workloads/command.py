@@ -43,6 +43,7 @@ class ProgramDeath:
     """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what it had in flight."""
 
     process: str
+    by: str
     clients: Sequence[str]
     status: int
     time: int
@@ -144,7 +145,7 @@ class Command(Producers):
         ))  # fmt: skip
         self._wanted = again
         self._child = None
-        return ProgramDeath(process=self.name, clients=[self.name], status=status, time=now())
+        return ProgramDeath(process=self.name, by=by, clients=[self.name], status=status, time=now())
 
     @property
     def crashes(self) -> list[str]:

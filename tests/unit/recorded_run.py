@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Phase, Poll, SendGroup, Watermark
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.rundir import Run, RunWriter
+from linkflap.harness.rundir import Appender, Run, RunWriter
 
 START = 1_790_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -122,9 +122,11 @@ class Recorded:
         self.writer.close(status, versions={"kafka": "4.3.1", "toxiproxy": "2.12.0"})  # type: ignore[arg-type]
         return self.folder
 
-    def _operation(self, out: object, tick: int, second: float, cluster: str, count: int) -> None:
+    def _operation(self, out: Appender[Operation], tick: int, second: float, cluster: str, count: int) -> None:
         uid = (1 << PROCESS_SHIFT) + self.sent
-        for phase, time, acks in (("invoke", second, ()), ("return", second + 0.03, ((0, count, self.sent),))):
+        phases: tuple[Phase, ...] = ("invoke", "return")
+        for phase in phases:
+            time, acks = (second, ()) if phase == "invoke" else (second + 0.03, ((0, count, self.sent),))
             group = SendGroup(topic=TOPIC, partition=0, first_uid=uid, count=count, acks=acks)
             row = Operation(
                 number=(1 << PROCESS_SHIFT) + tick,
@@ -140,7 +142,7 @@ class Recorded:
             )
             out.write(row)
 
-    def _poll(self, out: object, second: float, cluster: str, count: int) -> None:
+    def _poll(self, out: Appender[Poll], second: float, cluster: str, count: int) -> None:
         if not count:
             return
         first = self.seen - count

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
     ],
 )
 def test_wrong_arguments_are_one_sentence_before_anything_starts(
-    tmp_path: Path, scenario: str, options: dict[str, str], said: str
+    tmp_path: Path, scenario: str, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(linkflap.InputError, match=said):
         linkflap.run(scenario, folder=tmp_path / "run", **options)

@@ -9,9 +9,11 @@ import pytest
 from linkflap.harness.capture.folders import Folder, bounds, folders
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
+from linkflap.harness.log.batches import Log
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import Promotion
 from linkflap.harness.model.events.base import Event
-from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.read.plan import plan
@@ -21,7 +23,7 @@ from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, 
 THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
 
 
-def where_found(found: list[Folder]):
+def where_found(found: list[Folder]) -> list[tuple[int, str, int]]:
     return [(f.broker, f.topic, f.partition) for f in found]
 
 
@@ -68,12 +70,12 @@ def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_p
     ]
 
 
-def logs(tmp_path: Path, **by_cluster: list[bytes]):
+def logs(tmp_path: Path, **by_cluster: list[bytes]) -> list[tuple[TopicPartition, dict[str, Log]]]:
     return [(("t", 0), {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()})]
 
 
-def recorded(events: list[Event]):
-    return [(e.subject, e.cluster, e.offset) for e in events if e.kind == "promotion"]
+def recorded(events: list[Event]) -> list[tuple[str, str, int]]:
+    return [(e.subject, e.cluster, e.offset) for e in events if isinstance(e, Promotion)]
 
 
 DATA = batch(0, [record(b"one"), record(b"two")])

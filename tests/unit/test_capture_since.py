@@ -15,14 +15,15 @@ from tests.kafka_log import batch, ours, segment
 BATCHES = [batch(offset, [ours(offset), ours(offset + 1)]) for offset in (0, 2, 4, 6)]
 
 
-def left(folder: Path):
+def left(folder: Path) -> list[int]:
     """Base offsets of the batches, after names and sums have been looked at."""
     paths = sorted(folder.glob("*.log"))
     headers = batches.scan(paths).headers
     assert headers.crc_ok.all()
     firsts = [batches.scan([path]).headers.base_offset[:1].tolist() for path in paths]
     assert [[int(path.stem)] for path, first in zip(paths, firsts, strict=True) if first] == [first for first in firsts if first]
-    return headers.base_offset.tolist()
+    offsets: list[int] = headers.base_offset.tolist()
+    return offsets
 
 
 @pytest.mark.parametrize(

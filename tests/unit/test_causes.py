@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from string import Formatter
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def uid(process: int, number: int) -> int:
 
 
 def found(
-    check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence
+    check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence: Any
 ) -> Anomaly:
     return Anomaly(
         check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition, offset=offset, evidence=evidence,
@@ -115,7 +116,7 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
 def marker(cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object) -> Anomaly:
     """Of a transaction of two records, at 20 and 21."""
     markers = ["ABORT" if ours == "COMMIT" else "COMMIT", ours]
-    known = {"source": source, "fields": ["crc"], "markers": markers, "ends": 2, "first_offset": 20, **evidence}
+    known: dict[str, Any] = {"source": source, "fields": ["crc"], "markers": markers, "ends": 2, "first_offset": 20, **evidence}
     return found("byte-equality", "byte-divergence", 22, cluster, **known)
 
 
@@ -357,7 +358,7 @@ def test_a_name_at_the_beginning_stays_as_it_is() -> None:
 
 
 def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
-    position = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
+    position: dict[str, Any] = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
     return begin(sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES))
 
 

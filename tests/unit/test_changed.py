@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from linkflap.harness.model.verdict import Anomaly
 from tests.copied_logs import asked, judged, sound
 from tests.kafka_log import batch, batches_in, ours, record, rewrite
 
 
-def differing(tmp_path: Path, number: int, data: bytes):
+def differing(tmp_path: Path, number: int, data: bytes) -> list[Anomaly]:
     """The byte-divergences of B, which has other bytes in one batch."""
     sound(tmp_path / "A" / "orders-0")
     path = sound(tmp_path / "B" / "orders-0")
@@ -33,4 +35,4 @@ def test_another_packing_changes_no_record(tmp_path: Path) -> None:
     (found,) = differing(tmp_path, 0, batch(0, [record(b"one"), record(b"two")], codec="lz4"))
     assert found.offset == 0
     assert found.evidence["records"] == []
-    assert "crc" in found.evidence["fields"]
+    assert "crc" in cast(list[str], found.evidence["fields"])

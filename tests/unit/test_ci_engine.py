@@ -47,24 +47,24 @@ def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
     assert reason in done.stdout
 
 
-def test_an_engine_that_was_named_and_does_not_answer(machine) -> None:
+def test_an_engine_that_was_named_and_does_not_answer(machine: Path) -> None:
     refused(begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"), "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1")
 
 
-def test_somebody_who_may_not_start_one(machine) -> None:
+def test_somebody_who_may_not_start_one(machine: Path) -> None:
     put(machine, "id", "echo 1000")
     refused(begun(machine), "only root can start one")
 
 
-def test_nothing_to_install_one_with(machine) -> None:
+def test_nothing_to_install_one_with(machine: Path) -> None:
     refused(begun(machine), "there is no dockerd and no apt-get")
 
 
-def test_a_package_that_cannot_be_installed(machine) -> None:
+def test_a_package_that_cannot_be_installed(machine: Path) -> None:
     put(machine, "apt-get", "echo 'E: Unable to locate package docker.io'; exit 100")
     refused(begun(machine), "apt-get could not install docker.io (E: Unable to locate package docker.io)")
 
 
-def test_a_kernel_that_refuses(machine) -> None:
+def test_a_kernel_that_refuses(machine: Path) -> None:
     put(machine, "dockerd", "echo 'failed to start daemon: no cgroups'; exit 1")
     refused(begun(machine), "dockerd does not start here (failed to start daemon: no cgroups)")

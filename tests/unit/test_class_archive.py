@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.machine import children
 from linkflap.harness.machine.java import Java
 from linkflap.spark_verify.spark import class_archive
 
@@ -34,8 +35,13 @@ def test_a_java_that_fails_is_named_and_leaves_nothing(java: Java, tmp_path: Pat
 
 
 def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(class_archive.children, "run", lambda command, **_: asked.append(command) or 0)
+    asked: list[list[str]] = []
+
+    def nothing(command: list[str], **_: object) -> int:
+        asked.append(command)
+        return 0
+
+    monkeypatch.setattr(children, "run", nothing)
     assert class_archive.options(java) == class_archive.options(java) == []
     assert len(asked) == 1
     assert len(archives(tmp_path)) == 1
@@ -48,7 +54,7 @@ def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytes
         output.touch()
         return 0
 
-    monkeypatch.setattr(class_archive.children, "run", write)
+    monkeypatch.setattr(children, "run", write)
     (folder,) = {Path(word.partition("=")[2]).parent for word in class_archive.options(java) if "SharedArchiveFile" in word}
     assert [path.name for path in folder.iterdir()] == ["spark"]
     assert folder in archives(tmp_path)

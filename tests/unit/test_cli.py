@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 
 import click
 import pytest
@@ -105,7 +106,7 @@ def test_which_fault_explains_which_death(spec: FaultSpec, broker: bool, mirror:
         (lambda: linkflap.main(["list", "mirrrors"], standalone_mode=False), "no list of 'mirrrors' (did you mean 'mirrors'?)"),
     ],
 )
-def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse, says: str) -> None:
+def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse: Callable[[], object], says: str) -> None:
     with pytest.raises(InputError) as refused:
         refuse()
     assert says in str(refused.value)

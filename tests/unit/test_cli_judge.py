@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
 from linkflap.harness.report.document import read
 from linkflap.spark_verify.inspect import lanes
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.unit.recorded_run import Recorded, document
 
 
@@ -39,7 +40,7 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path: Path) -> None:
     one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
-    assert page.write(one) == []
+    assert page.write(cast(Judgement, one)) == []
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
@@ -51,7 +52,7 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path: Pat
         raise OverflowError("cannot convert float infinity to integer")
 
     monkeypatch.setattr(html, "payload", undrawable)
-    (said,) = page.write(one)
+    (said,) = page.write(cast(Judgement, one))
     assert "\n" not in said
     assert said.startswith(f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over")
     assert not (one.folder / html.NAME).exists()
@@ -63,7 +64,7 @@ def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path: P
 
     one = judged(tmp_path)
     monkeypatch.setattr(lanes, "lanes", undrawable)
-    (said,) = page.write(one)
+    (said,) = page.write(cast(Judgement, one))
     assert "\n" not in said
     assert "is without the offsets (OverflowError" in said
     text = (one.folder / html.NAME).read_text()

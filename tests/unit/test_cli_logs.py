@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,13 +15,13 @@ from linkflap.harness.cli.logs import asked_live, asked_logs
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 
-NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "preset": "exact",
+NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": ".*", "preset": "exact",
     "producer_ids": None, "leader_epochs": None,
     "bootstrap": (), "properties": (), "rate": None,
 }  # fmt: skip
 
 
-def asked(**said: Sequence[str]) -> Asked | None:
+def asked(**said: Any) -> Asked | None:
     return asked_logs(**{**NOTHING, **said})
 
 
@@ -63,7 +63,7 @@ def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said: dict[str, str], 
     assert arguments.options == options
 
 
-def live(**said) -> LiveAsked | None:
+def live(**said: Any) -> LiveAsked | None:
     return asked_live(**{**NOTHING, **said})
 
 
@@ -80,7 +80,9 @@ def test_live_clusters_are_read(tmp_path: Path) -> None:
     assert arguments.rate == 500_000
     assert (arguments.said.links, arguments.said.topics) == ([LinkSpec(source="A", destination="B")], "my.*")
     assert arguments.said.promotions == {("B", "my", 0): [3]}
-    assert live(bootstrap=("A=one:9092",)).rate == 20_000_000
+    plain = live(bootstrap=("A=one:9092",))
+    assert plain is not None
+    assert plain.rate == 20_000_000
 
 
 def test_without_live_clusters_there_is_nothing_to_fetch() -> None:

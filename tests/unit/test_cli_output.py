@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def nobody() -> Iterator[int]:
         os.close(writing)
 
 
-def ends(*arguments: str, **streams):
+def ends(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, check=False, text=True, timeout=300, **streams)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from linkflap.harness.machine import children
+from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring import admin, command_line
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 DESCRIBED = (
     '[{"mirror":"m","topic":"A.orders-x","partition":0,"sourceOffset":7,"destinationOffset":5,"lag":2,"state":"MIRRORING",'
@@ -63,13 +67,15 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are those of its last call."""
     seen = SimpleNamespace(said="", status=0, words=())
 
-    def run(command, *, name, folder, output, within):
+    def run(command: list[str], *, name: str, folder: Path, output: Path, within: float) -> int:
         output.write_text(seen.said)
         seen.words = command[command.index(command_line.TOOL) + 1 :]
-        return seen.status
+        status: int = seen.status
+        return status
 
-    monkeypatch.setattr(command_line.children, "run", run)
-    kafka, java = SimpleNamespace(classpath="libs/*"), SimpleNamespace(path="/bin/java")
+    monkeypatch.setattr(children, "run", run)
+    kafka = cast(Kafka, SimpleNamespace(classpath="libs/*"))
+    java = cast(Java, SimpleNamespace(path="/bin/java"))
     seen.command = command_line.MirrorCommand(kafka, java, tmp_path / "admin", "127.0.0.1:1")
     seen.admin = admin.MirrorAdmin(kafka, java, tmp_path / "admin", "127.0.0.1:1")
     return seen
@@ -106,9 +112,9 @@ def test_a_refused_verb_says_with_what(ran: SimpleNamespace) -> None:
 def test_what_the_java_admin_has_not_is_asked_of_the_command_line_from_then_on(
     ran: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[str] = []
 
-    def lacks(verb, run) -> None:
+    def lacks(verb: str, run: object) -> None:
         asked.append(verb)
         raise admin.NotThere("Method resumeMirrorTopics does not exist")
 

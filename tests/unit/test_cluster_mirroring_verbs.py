@@ -10,6 +10,7 @@ from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     NAMES,
     PAUSED,
     STOPPED,
+    Name,
     Verb,
     World,
     expected,
@@ -27,7 +28,7 @@ def at(**states: str) -> World:
     return World(exists=True, topics=states)
 
 
-def verb(name: str, *topics: str) -> Verb:
+def verb(name: Name, *topics: str) -> Verb:
     return Verb(name=name, topics=topics)
 
 
@@ -103,6 +104,7 @@ def test_what_is_known_of_the_build_that_was_run() -> None:
     assert known(NO_MIRROR, verb("start", "x")) == "start-without-a-mirror"
     assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
     assert known(at(x=STOPPED), verb("delete")) == "created-anew"
+    others: list[tuple[World, Name]]
     others = [(EMPTY, "start"), (at(x=MIRRORING), "stop"), (EMPTY, "delete"), (at(x=MIRRORING), "delete"), (NO_MIRROR, "create")]
     assert not [name for world, name in others if known(world, verb(name, "x"))]
 

@@ -14,7 +14,7 @@ from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.measured_lag import Order
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.guarantee import Allowance, Guarantee
-from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.scenario import MirrorSpec, Option
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "replicator"
 SMALLEST = """
@@ -29,7 +29,7 @@ start = ["python3", "mine.py"]
 """
 
 
-def written(tmp_path: Path, text: str = SMALLEST):
+def written(tmp_path: Path, text: str = SMALLEST) -> Path:
     path = tmp_path / "mirror.toml"
     path.write_text(text)
     return path
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path: Path, before: str
         ({"manifest": "mine.toml", "speed": 3}, "has no option 'speed'"),
     ],
 )
-def test_a_mirror_without_a_manifest_is_refused(options, said: str) -> None:
+def test_a_mirror_without_a_manifest_is_refused(options: dict[str, Option], said: str) -> None:
     with pytest.raises(InputError, match=said):
         mirrors.check(MirrorSpec(kind="command", options=options))
 

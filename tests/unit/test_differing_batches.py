@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.replica_agreement import kernel
 from linkflap.spark_verify.read.assemble import views
 from tests.kafka_log import Plain, batch, batches_in, ours, rewrite
@@ -29,8 +30,9 @@ def like_the_first(records: list[Plain], codec: str = "none") -> bytes:
     return batch(0, records, seq=0, transactional=True, pid=0, epoch=0, leader_epoch=1, codec=codec)
 
 
-def disagreements(root: Path):
-    return [f for f in kernel(next(iter(views(root)))) if getattr(f, "kind", "") == "replica-disagreement"]
+def disagreements(root: Path) -> list[Found]:
+    rows = kernel(next(iter(views(root))))
+    return [row for row in rows if isinstance(row, Found) and row.kind == "replica-disagreement"]
 
 
 def test_a_healthy_partition_is_not_looked_into(tmp_path: Path) -> None:

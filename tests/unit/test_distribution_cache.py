@@ -39,7 +39,7 @@ def test_of_many_processes_one_makes_and_all_see_it_whole(tmp_path: Path) -> Non
 
 
 def test_a_failure_leaves_nothing_and_the_next_one_starts_afresh() -> None:
-    def fail(target) -> None:
+    def fail(target: Path) -> None:
         (target / "half").write_text("")
         raise RuntimeError("torn")
 

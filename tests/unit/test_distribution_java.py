@@ -21,7 +21,7 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "bin"))
 
 
-def fake(home: Path, major: int, *, release: bool = True):
+def fake(home: Path, major: int, *, release: bool = True) -> Path:
     """A home whose java says what it is asked for."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     path = home / "bin" / "java"

@@ -105,7 +105,7 @@ def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, own_cache, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path
 ) -> None:
     unreachable(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -119,7 +119,7 @@ def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
 
 @pytest.mark.skipif(not shutil.which("mvn"), reason="mvn is not installed")
 def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, own_cache, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path
 ) -> None:
     closed = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=1" for scheme in ("http", "https"))
     monkeypatch.setenv("MAVEN_OPTS", f"-Dmaven.repo.local={tmp_path / 'repository'} {closed}")

@@ -88,7 +88,7 @@ def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path: Path
 
 
 def test_a_folder_called_docker_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_installed(name) -> None:
+    def none_installed(name: str) -> None:
         raise PackageNotFoundError(name)
 
     (tmp_path / "docker").mkdir()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from linkflap.api import runs
 from linkflap.chaos.scenario_file import is_file
@@ -17,19 +20,20 @@ from tests.foreign_project import BLOCKS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def every_one():
+def every_one() -> Iterator[ParameterSet]:
     """Each test of each block with all arguments of its markers, one for each parameter that it has."""
     for block in BLOCKS:
         names: dict[str, object] = {}
         exec(compile(block, "docs/pytest.md", "exec"), names)  # our own page
         for test in (made for name, made in names.items() if name.startswith("test_") and isinstance(made, FunctionType)):
-            marks = [mark for mark in test.pytestmark if mark.name == "linkflap"]
-            given = [p.marks for mark in test.pytestmark if mark.name == "parametrize" for p in mark.args[1]] or [()]
+            every: list[pytest.Mark] = vars(test)["pytestmark"]
+            marks = [mark for mark in every if mark.name == "linkflap"]
+            given = [p.marks for mark in every if mark.name == "parametrize" for p in mark.args[1]] or [()]
             for more in given:
                 yield pytest.param(test, arguments([*marks, *more]), id=test.__name__)
 
 
-def arguments(marks):
+def arguments(marks: Iterable[pytest.Mark]) -> dict[str, object]:
     wanted: dict[str, object] = {}
     for mark in marks:
         wanted |= {**({"scenario": mark.args[0]} if mark.args else {}), **mark.kwargs}
@@ -42,7 +46,7 @@ def test_there_are_five_kinds_of_user_and_clusters_that_are_shared_with_some_ten
 
 
 @pytest.mark.parametrize(("test", "wanted"), [*every_one()])
-def test_each_asks_for_what_there_is(test, wanted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_asks_for_what_there_is(test: FunctionType, wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     fixture = next(name for name in test.__code__.co_varnames if name.startswith("linkflap_"))
     if fixture == "linkflap_world":

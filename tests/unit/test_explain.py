@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -77,7 +78,7 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
     verdict = json.loads((root / "verdict.json").read_bytes())
     number = next(n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write")
     explained = explain(root, str(number))
-    uid = explained.anomaly.evidence["uid"]
+    uid = cast(int, explained.anomaly.evidence["uid"])
     assert any(g.first_uid <= uid < g.first_uid + g.count for row in explained.operations for g in row.sends)
     assert {poll.reader for poll in explained.polls} == {"r1"}
     shown = [r for side in explained.sides for r in side.records if r["uid"] == uid]

@@ -56,7 +56,7 @@ def text_of(explained: Explanation) -> str:
 
 
 @pytest.mark.parametrize(("check", "kind"), KINDS)
-def test_an_offset_is_enough_for_all_that_shows_it(run, check: str, kind: str) -> None:
+def test_an_offset_is_enough_for_all_that_shows_it(run: tuple[Path, Row], check: str, kind: str) -> None:
     root, named = run
     anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": named["offset"]}
     shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
@@ -78,7 +78,7 @@ def test_an_offset_is_enough_for_all_that_shows_it(run, check: str, kind: str) -
     assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and truncations"))
 
 
-def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run) -> None:
+def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run: tuple[Path, Row]) -> None:
     root, named = run
     evidence = {"uid": named["uid"], "reader": named["reader"]}
     anomaly = {"check": "aborted-read", "kind": "aborted-read", "cluster": "A", "topic": TOPIC, "partition": 0, "offset": -1}

@@ -60,6 +60,7 @@ def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
     """Held against Java itself, on patterns by chance."""
     dice = random.Random(5)
     parts = [*"aabz[](){}|*+?^$.-,&123", "[a-z]", "(?:", "(?i)", "(?=", "(?<n>", "(?<=", "{2}", "{3,1}", "&&", "[^", "a{", "-["]
+    assert spark._jvm is not None
     pattern = spark._jvm.java.util.regex.Pattern
     refused = 0
     for _ in range(1500):

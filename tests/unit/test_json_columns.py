@@ -19,7 +19,7 @@ def crossed(data: dict[str, object]) -> dict[str, object]:
 
 
 @given(st.lists(st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, -1, 0, HIGHEST]))))
-def test_a_column_comes_back(numbers) -> None:
+def test_a_column_comes_back(numbers: list[int]) -> None:
     column = crossed({"of": np.array(numbers, np.int64)})["of"]
     assert isinstance(column, np.ndarray)
     assert column.dtype == np.int64
@@ -27,7 +27,13 @@ def test_a_column_comes_back(numbers) -> None:
 
 
 def test_everything_else_stays_what_it_is() -> None:
-    data = {"list": [1, 2], "object": {"int64": "x", "more": 1}, "word": "int64", "nothing": None, "numbers": {}}
+    data: dict[str, object] = {
+        "list": [1, 2],
+        "object": {"int64": "x", "more": 1},
+        "word": "int64",
+        "nothing": None,
+        "numbers": {},
+    }
     assert crossed(data) == data
 
 

@@ -38,6 +38,9 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "_own", None)
 
 
+Holder = Callable[[int], subprocess.Popen[str]]
+
+
 @pytest.fixture
 def lease() -> Iterator[Lease]:
     lease = leases.Lease()
@@ -46,7 +49,7 @@ def lease() -> Iterator[Lease]:
 
 
 @pytest.fixture
-def holder() -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+def holder() -> Iterator[Holder]:
     """Starts processes that hold ports until they are asked to end, or killed."""
     started = []
 
@@ -67,11 +70,12 @@ def holder() -> Iterator[Callable[[int], subprocess.Popen[str]]]:
         process.communicate()
 
 
-def ports_of(process) -> set[int]:
+def ports_of(process: subprocess.Popen[str]) -> set[int]:
+    assert process.stdout is not None
     return {int(port) for port in process.stdout.readline().split()}
 
 
-def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder) -> None:
+def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder: Holder) -> None:
     processes = [holder(20) for _ in range(4)]
     held = [ports_of(process) for process in processes]
     assert [len(ports) for ports in held] == [20] * 4
@@ -112,7 +116,7 @@ def test_release_gives_back_and_leaves_no_entry(lease: Lease) -> None:
     assert len(lease.ports(90)) == 90
 
 
-def test_the_lease_of_a_killed_harness_is_free_again(holder, lease: Lease) -> None:
+def test_the_lease_of_a_killed_harness_is_free_again(holder: Holder, lease: Lease) -> None:
     process = holder(95)
     assert len(ports_of(process)) == 95
     with pytest.raises(SetupError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scramp import ScramMechanism
@@ -92,7 +93,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram_proves_both_sides_to_each_other(mechanism: str) -> None:
-    def server(password: str):
+    def server(password: str) -> Any:
         known = ScramMechanism(mechanism)
         return known.make_server(lambda _: known.make_auth_info(password))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from linkflap.harness.log import batches, records, segments
 from tests.kafka_log import COMMIT, batch, changed, marker, ours, record, segment
 
 
-def many(tmp_path: Path, **how: str):
+def many(tmp_path: Path, **how: Any) -> list[Path]:
     """Two segments of some batches each, with markers between."""
     data, offset = [], 0
     for number in range(40):

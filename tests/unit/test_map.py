@@ -25,7 +25,7 @@ def test_every_package_is_on_the_map() -> None:
     assert [name for name in packages if f"- **`{name}/`**: " not in page] == []
 
 
-def test_the_map_is_read_in_five_minutes():
+def test_the_map_is_read_in_five_minutes() -> None:
     assert len((ROOT / "docs" / "map.md").read_text().splitlines()) < 250
 
 

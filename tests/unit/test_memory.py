@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,5 +61,9 @@ def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: C
 @pytest.mark.parametrize("part", history_rows.PARTS)
 def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_rows, "_ROWS_AT_ONCE", 64)
-    few, many = (peak(lambda run=run: [len(batch) for batch in history_rows.history_rows(run, part)]) for run in runs)
+
+    def read(run: Path) -> list[int]:
+        return [len(batch) for batch in history_rows.history_rows(run, part)]
+
+    few, many = (peak(partial(read, run)) for run in runs)
     assert many < 1.5 * few + 64 * (MANY - FEW)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from linkflap.harness.mirrors import make_mirror, mm2_config
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.protocols import Deployment, Recorder
+from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.model.topology import LinkSpec, topic_pattern
 
@@ -52,7 +55,7 @@ def test_defaults_read_committed_and_deliver_at_least_once() -> None:
         ({"tasks": 1.5}, "from 1 to 64"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(given, says: str) -> None:
+def test_a_wrong_option_is_named_with_what_is_allowed(given: dict[str, Option], says: str) -> None:
     with pytest.raises(InputError) as refused:
         mm2_config.options(given)
     assert says in str(refused.value)
@@ -87,7 +90,7 @@ def test_a_connector_without_work_is_not_expected() -> None:
 
 def test_an_unknown_kind_is_named_with_the_kinds_there_are() -> None:
     with pytest.raises(InputError, match=r"no mirror 'mm1'.*mm2"):
-        make_mirror(MirrorSpec(kind="mm1"), LINK, None, None)
+        make_mirror(MirrorSpec(kind="mm1"), LINK, cast(Deployment, None), cast(Recorder, None))
 
 
 def test_the_source_is_read_through_the_link_and_the_destination_written_directly() -> None:

@@ -53,7 +53,7 @@ def test_a_disagreement_is_reported() -> None:
     )
 
 
-def agrees(name: str, random, changes: int) -> None:
+def agrees(name: str, random: Random, changes: int) -> None:
     made = world(random)
     done = change(made, changes)
     seen = with_program(made, random) if name == "program-copies" else with_own(made)
@@ -64,7 +64,7 @@ def agrees(name: str, random, changes: int) -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(COMMON, derandomize=True, max_examples=40)
 @given(random=RANDOM, changes=st.integers(1, 4))
-def test_a_check_and_its_reference_agree(name: str, random, changes) -> None:
+def test_a_check_and_its_reference_agree(name: str, random: Random, changes: int) -> None:
     agrees(name, random, changes)
 
 
@@ -72,7 +72,7 @@ def test_a_check_and_its_reference_agree(name: str, random, changes) -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(COMMON, derandomize=False, max_examples=500)
 @given(random=RANDOM, changes=st.integers(0, 6))
-def test_a_check_and_its_reference_agree_on_very_many(name: str, random, changes) -> None:
+def test_a_check_and_its_reference_agree_on_very_many(name: str, random: Random, changes: int) -> None:
     agrees(name, random, changes)
 
 
@@ -101,7 +101,7 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees() -> None:
 
 @settings(COMMON, derandomize=True, max_examples=40)
 @given(random=RANDOM)
-def test_nothing_is_found_in_a_faithful_history(random) -> None:
+def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
     made = world(random)
     seen = with_own(made)
     # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.

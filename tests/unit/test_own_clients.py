@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, Message
@@ -31,7 +32,7 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     planned = [(g.topic, g.partition, g.first_uid, g.count) for g in (each.planned() for each in flight.groups)]
     assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
     for report, offset in zip(reports, [10, 11, 5, 12, 13], strict=True):
-        report(None, Delivered(offset))
+        report(None, cast("Message[bytes, bytes]", Delivered(offset)))
     assert [group.outcome().acks for group in flight.groups] == [((0, 2, 10),), ((0, 1, 5),), ((0, 2, 12),)]
     assert flight.acked == 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,11 @@ WHERE = {"cluster": "A", "topic": "A.t", "partition": 0}
 ROW = {"topic": "A.t", "partition": 0, "mirrored": 9, "promoted": 9}
 
 
-def reasons(tmp_path: Path, *events):
+Said = tuple[str, str, dict[str, Any]]
+"""Kind, subject and data of an event."""
+
+
+def reasons(tmp_path: Path, *events: Said) -> list[str]:
     """What of events.jsonl cannot be, as the plan of a run with these events says."""
     writer = RunWriter(tmp_path / "run", run())
     for kind, subject, data in events:
@@ -54,7 +59,7 @@ def test_a_cluster_that_the_run_does_not_have(tmp_path: Path, kind: str) -> None
 def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     began = writer.write(event("fault-start", "A->B", id="failover", fault="failover-forced"))
-    refused = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
+    refused: dict[str, Any] = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
     writer.write(event("failover-refused", "A->B", **refused))
     writer.close("finished")
     facts = plan(tmp_path / "run").facts
@@ -78,7 +83,7 @@ def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(
     assert plan(tmp_path / "run").facts.deaths == ({"A": began.time} if dead else {})
 
 
-def described(**changed: str):
+def described(**changed: str) -> Said:
     row = {"topic": "A.orders", "partition": 0, "state": "MIRRORING", "mirrors": True, "lag": 3} | changed
     return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
 

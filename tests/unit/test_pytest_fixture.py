@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from linkflap.harness.model.verdict import CheckResult, Verdict
-from linkflap.harness.pytest_plugin import FixtureRun
+from linkflap.harness.pytest_plugin import FixtureRun, Policy
 
 pytest_plugins = ["pytester"]
 
@@ -70,7 +71,7 @@ def test_a_valid_run_is_returned() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["fail", "skip", "run-again"])
-def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unknown: str) -> None:
+def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unknown: Policy) -> None:
     with pytest.raises(pytest.fail.Exception) as failed:
         run(Verdict.INVALID).require_valid(unknown=unknown)
     said = str(failed.value)
@@ -88,4 +89,4 @@ def test_what_becomes_of_an_unknown_run_is_the_tests_to_say() -> None:
         with pytest.raises(pytest.fail.Exception, match=f"linkflap: {verdict}"):
             run(Verdict.UNKNOWN, again=verdict).require_valid(unknown="run-again")
     with pytest.raises(pytest.fail.Exception, match="give 'fail' or 'skip' or 'run-again'"):
-        run(Verdict.UNKNOWN).require_valid(unknown="perhaps")
+        run(Verdict.UNKNOWN).require_valid(unknown=cast(Policy, "perhaps"))

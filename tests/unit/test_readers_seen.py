@@ -32,7 +32,7 @@ WRITTEN = workload("A", acknowledged=1)
         ([workload("A"), workload("A", read=0)], 0),  # nothing was written at all yet
     ],
 )
-def test_what_counts_is_the_kind_of_readers_that_was_given_least(workloads, given: int | None) -> None:
+def test_what_counts_is_the_kind_of_readers_that_was_given_least(workloads: list[Any], given: int | None) -> None:
     assert WorkloadClients(workloads, cast(Any, None)).read_on("A") == given
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,7 +143,8 @@ def first_screen(opened: Seen, height: int) -> str | None:
 
 
 def test_what_follows_is_counted_on_the_first_screen(seen: Seen, reports: dict[str, Judgement]) -> None:
-    first = reports["taken-for-a-repeat"].document["causes"][0]
+    document: dict[str, Any] = dict(reports["taken-for-a-repeat"].document)
+    first = document["causes"][0]
     assert first["consequences"]
     follows = [f"{each['count']} {each['kind']}" for each in first["consequences"]]
     assert seen.page.locator(".follows li").all_inner_texts() == follows
@@ -162,7 +164,7 @@ def test_a_consequence_leads_to_its_anomaly_and_its_offsets(seen: Seen) -> None:
 def test_the_bytes_stand_beside_the_first_of_each_kind(seen: Seen, reports: dict[str, Judgement]) -> None:
     seen.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     shown = seen.page.locator("pre", has_text="promised").all_inner_texts()
-    document = reports["taken-for-a-repeat"].document
+    document: dict[str, Any] = dict(reports["taken-for-a-repeat"].document)
     assert len(shown) == len({(a["check"], a["kind"]) for a in document["anomalies"] if not a["allowed"]})
     assert all("batches of" in text for text in shown)
     assert any("plain-1" in text and " #" in text for text in shown), "payloads are named by their clients"
@@ -332,7 +334,7 @@ def test_paper_has_what_is_folded_on_the_screen(seen: Seen) -> None:
     assert all("linkflap explain" in text for text in named)
     assert seen.page.locator('details[id^="bytes-"][open]').count() == 1
     assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == [700, 700]
-    assert seen.page.locator("#timeline-chart svg").get_attribute("viewBox").startswith("0 0 700 ")
+    assert (seen.page.locator("#timeline-chart svg").get_attribute("viewBox") or "").startswith("0 0 700 ")
     seen.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert folded.count() == before
     assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == wide
@@ -347,7 +349,9 @@ def test_on_a_phone_rows_stand_as_lines_that_say_their_columns(seen: Seen) -> No
     assert all(above["y"] + above["height"] <= below["y"] + 1 for above, below in pairwise(cells)), "one below the other"
     labels = [cell.get_attribute("data-label") for cell in row.locator("> td").all()]
     assert labels == [None, None, "examined", "anomalies", "allowed", None]
-    assert seen.page.locator("nav a").last.bounding_box()["x"] < PHONE[0], "sections wrap"
+    last = seen.page.locator("nav a").last.bounding_box()
+    assert last is not None
+    assert last["x"] < PHONE[0], "sections wrap"
 
 
 def test_what_is_written_in_the_offsets_lies_over_nothing(seen: Seen) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -220,7 +221,7 @@ def test_a_long_history_is_gone_through_row_by_row(tmp_path: Path) -> None:
     for seconds in (20.0, 120.0):
         folder = Recorded(tmp_path / str(seconds), seconds=seconds).write().close()
         rows.append(sum(len(path.read_bytes().splitlines()) for path in folder.glob("*/*.jsonl")))
-        peaks.append(peak(lambda folder=folder: series(RunReader(folder))))
+        peaks.append(peak(partial(lambda at: series(RunReader(at)), folder)))
     assert (peaks[1] - peaks[0]) / (rows[1] - rows[0]) < HELD_PER_ROW
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,8 +129,15 @@ def test_what_is_no_document(broken: dict[str, object]) -> None:
         documents.read(broken)
 
 
-def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: object) -> dict[str, object]:
-    row = {"topic": "A.t", "partition": partition, "cluster": cluster, "origin": "native", "owner": cluster, "source": ""}
+def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: Any) -> dict[str, object]:
+    row: dict[str, Any] = {
+        "topic": "A.t",
+        "partition": partition,
+        "cluster": cluster,
+        "origin": "native",
+        "owner": cluster,
+        "source": "",
+    }
     return row | {"start": start, "end": end, "compared": {"records": 5}, "verdict": "valid"} | rest
 
 
@@ -153,7 +161,7 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
 
 def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:
     """B has topics of its own beside those that it took over from A, and C has both, from one or from the other."""
-    own = {"topic": "B.t", "owner": "B"}
+    own: dict[str, Any] = {"topic": "B.t", "owner": "B"}
     verdict = document(folder) | {
         "eras": [
             era("B", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),

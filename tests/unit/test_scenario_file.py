@@ -6,6 +6,7 @@ import json
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ rpo_records = 100
 """
 
 
-def made(tmp_path: Path, text: str = GOOD):
+def made(tmp_path: Path, text: str = GOOD) -> Path:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     return path
@@ -283,7 +284,7 @@ EXAMPLES = sorted(
 
 
 @pytest.fixture(scope="module")
-def published():
+def published() -> Any:
     """The published schema, in a validator that others have released."""
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(SCHEMA.read_text())
@@ -292,13 +293,13 @@ def published():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(path: Path, published) -> None:
+def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(path: Path, published: Any) -> None:
     assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
     if "@KAFKA" not in path.read_text():  # a case, which names its release, has tests of its own
         assert read(path, seed=1).schedule
 
 
-def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(published, tmp_path: Path) -> None:
+def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(published: Any, tmp_path: Path) -> None:
     for name in SCENARIOS:
         save(scenario(name, Wish(seed=7)), tmp_path / f"{name}.toml")
         content = tomllib.loads((tmp_path / f"{name}.toml").read_text())
@@ -317,7 +318,7 @@ def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read() -> No
     assert SCHEMA_VERSION == FORMAT
 
 
-def run(*arguments: str | int):
+def run(*arguments: str | int | Path) -> object:
     return linkflap.main(["run", *map(str, arguments)], standalone_mode=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.chaos.schedule import Player
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.topologies import parse
@@ -103,10 +105,10 @@ class Events:
     """A recorder and a watcher that remember."""
 
     def __init__(self) -> None:
-        self.events = []
+        self.events: list[tuple[str, str, Any]] = []
         self.lock = threading.Lock()
 
-    def write(self, event):
+    def write(self, event: Event) -> Event:
         with self.lock:
             self.events.append((event.kind, event.subject, event.row.data))
         return event
@@ -117,7 +119,7 @@ class Events:
     def fault_ended(self, *_: object) -> None:
         pass
 
-    def of(self, kind: str):
+    def of(self, kind: str) -> list[Any]:
         return [data for known, _, data in self.events if known == kind]
 
 
@@ -136,7 +138,7 @@ def played(
 class Obedient:
     restores = True
 
-    def __init__(self, spec, world) -> None:
+    def __init__(self, spec: FaultSpec, world: object) -> None:
         pass
 
     def inject(self) -> None:
@@ -145,7 +147,7 @@ class Obedient:
     def bite(self) -> Bite:
         return Bite(bit=True, observable="it", measured=1, expected=1)
 
-    def heal(self):
+    def heal(self) -> list[str]:
         return ["well"]
 
 
@@ -155,12 +157,12 @@ class Blunt(Obedient):
 
 
 class Incurable(Obedient):
-    def heal(self) -> None:
+    def heal(self) -> list[str]:
         raise FaultError("cannot be healed")
 
 
 class Defective(Obedient):
-    def bite(self) -> None:
+    def bite(self) -> Bite:
         raise ZeroDivisionError
 
 
@@ -174,6 +176,7 @@ def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
     began = now()
     events, player = played(monkeypatch, Obedient)
     looked = now()
+    assert player.last_ended is not None
     assert began < player.last_ended < looked
     assert schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended is None
 
@@ -234,7 +237,7 @@ def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypa
     assert events.of("trigger")[0]["hit"] is False
 
 
-def overlapped(monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str):
+def overlapped(monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str) -> list[tuple[str, str]]:
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
     world = SimpleNamespace(recorder=events, stopping=False)

@@ -11,7 +11,7 @@ from linkflap.harness.log import reference
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow.log import producer_ids
 from linkflap.harness.mirrors.shadow.log.batches import Stamped, abort_marker, end_of, reset_marker, stamp, within
-from linkflap.harness.mirrors.shadow.settings import Options
+from linkflap.harness.mirrors.shadow.settings import Options, ProducerIds
 from tests import kafka_log
 from tests.kafka_log import batch, record
 
@@ -35,7 +35,7 @@ def stamped(
     )
 
 
-def decoded(data: bytes) -> list[reference.Batch]:
+def decoded(data: bytes | memoryview) -> list[reference.Batch]:
     return list(reference.batches(bytes(data)))
 
 
@@ -64,7 +64,7 @@ def test_batches_end_below_the_bound() -> None:
 
 
 @pytest.mark.parametrize("name", ["negate", "complement", "region"])
-def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: str) -> None:
+def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: ProducerIds) -> None:
     ids = producer_ids.mapping(Options(producer_ids=name), "source")
     assert ids is not None
     raw = b"".join(three())
@@ -76,8 +76,9 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: str)
 
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
-def test_a_second_hop_gives_the_first_ids_back(name: str) -> None:
+def test_a_second_hop_gives_the_first_ids_back(name: ProducerIds) -> None:
     ids = producer_ids.mapping(Options(producer_ids=name), "source")
+    assert ids is not None
     assert [ids(ids(n)) for n in (0, 1, 5, 1 << 40)] == [0, 1, 5, 1 << 40]
 
 
@@ -92,7 +93,7 @@ def test_negated_and_region_ids_are_negative_and_never_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["keep", "jump", "reset"])
-def test_other_strategies_leave_ids_alone(name: str) -> None:
+def test_other_strategies_leave_ids_alone(name: ProducerIds) -> None:
     assert producer_ids.mapping(Options(producer_ids=name), "source") is None
 
 

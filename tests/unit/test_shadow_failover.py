@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,9 @@ def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
     mirrored.brokers = frozenset((1, 2, 3))
     mirrored.journal.notes.phase = "settling"
     mirrored.lead(mirrored.add(*TOPIC_PARTITION), 4)
-    topics = SimpleNamespace(placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3]))
-    parts = [SimpleNamespace() for _ in range(4)]
-    return Failover(mirrored, parts[0], SimpleNamespace(), topics, *parts[1:])
+    topics: Any = SimpleNamespace(placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3]))
+    parts: list[Any] = [SimpleNamespace() for _ in range(5)]
+    return Failover(mirrored, parts[0], parts[1], topics, *parts[2:])
 
 
 def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000) -> asyncio.Task[None]:

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Steps
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step, Steps
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
 from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.model.errors import InputError
 
 
-async def returns(steps: Steps, step: str) -> bool:
+async def returns(steps: Steps, step: Step) -> bool:
     try:
         await asyncio.wait_for(steps.reach(step), 0.05)
     except TimeoutError:
@@ -30,7 +30,7 @@ def test_it_stops_nowhere_unless_it_is_asked_to() -> None:
 
 
 @pytest.mark.parametrize("wanted", STEPS)
-def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: str) -> None:
+def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: Step) -> None:
     async def play() -> None:
         steps = Steps.of({PAUSE_AT: wanted})
         standing = [asyncio.create_task(steps.reach(wanted)) for _ in range(2)]
@@ -39,7 +39,7 @@ def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: st
         assert await returns(steps, STEPS[STEPS.index(wanted) - 1])
         steps.go_on()
         await asyncio.wait_for(asyncio.gather(*standing), 1)
-        assert steps.at == ""
+        assert not steps.at
         assert await returns(steps, wanted)
 
     asyncio.run(play())

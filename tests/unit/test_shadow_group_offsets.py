@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from linkflap.harness.mirrors.shadow.group_offsets import clamped, reached
@@ -10,7 +12,7 @@ from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 
 
-def partition(**state: int) -> Partition:
+def partition(**state: Any) -> Partition:
     return Partition(topic="t", number=0, note=PartitionNote(), epochs=Lineage(), source_epochs=Lineage(), **state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,10 @@ def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Ha
         raise EnvironmentFailure("topic A.t could not be configured: not today")
 
     placement = SimpleNamespace(replicas=lambda _number, _topic: [leader])
-    topics = SimpleNamespace(placement=placement, gone=set(), restore_configs=refuse)
-    return Handover(mirrored, SimpleNamespace(picture=picture), topics, SimpleNamespace())
+    topics: Any = SimpleNamespace(placement=placement, gone=set(), restore_configs=refuse)
+    destination: Any = SimpleNamespace(picture=picture)
+    membership: Any = SimpleNamespace()
+    return Handover(mirrored, destination, topics, membership)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
@@ -28,5 +30,5 @@ MARKER = "ABORT of producer 7, epoch 0"
         "markers of the brokers that lead then",
     ],
 )
-def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_truncation(lengths, kept: int) -> None:
+def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_truncation(lengths: dict[str, Any], kept: int) -> None:
     assert PartitionNote(**lengths).kept == kept

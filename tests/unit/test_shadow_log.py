@@ -10,7 +10,7 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.log import mirrored_log
 from linkflap.harness.mirrors.shadow.log.batches import Stamped
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from tests.unit.test_shadow_protocol import config
+from tests.shadows import config
 
 FRAME = 1 << 20
 

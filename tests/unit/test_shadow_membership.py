@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -23,7 +24,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.answers, self.fenced, self.epoch = 0, False, 0
-        self._serving = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
@@ -36,7 +37,7 @@ class Controller:
             await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._serving.add(asyncio.current_task())
+        self._serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
         try:
             while True:
                 frame = await reader.readexactly(*messages.LENGTH.unpack(await reader.readexactly(messages.LENGTH.size)))

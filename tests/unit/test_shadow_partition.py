@@ -17,8 +17,9 @@ def one(offset: int) -> bytes:
 
 
 def read(partition: Partition, offset: int, limit: int) -> tuple[bytes, int]:
-    found, end = partition.read(offset, limit)
-    return bytes(found), end
+    found = partition.read(offset, limit)
+    assert found is not None
+    return bytes(found[0]), found[1]
 
 
 @pytest.fixture

@@ -6,9 +6,12 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.failover import producer_id_advance
 from linkflap.harness.mirrors.shadow.failover.producer_id_advance import AHEAD, ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.journal import Journal
@@ -69,9 +72,13 @@ def mirrored(tmp_path: Path) -> MirroredLog:
     return made
 
 
+def advance(mirrored: MirroredLog, ids: Ids) -> ProducerIdAdvance:
+    return ProducerIdAdvance(mirrored, cast(Destination, ids), cast(Membership, ids))
+
+
 def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
     """Mirrors until all live brokers give out ids from there on."""
-    made = ProducerIdAdvance(mirrored, ids, ids)
+    made = advance(mirrored, ids)
 
     async def play() -> None:
         keeping = asyncio.create_task(made.keep())
@@ -86,7 +93,7 @@ def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
 def finished(mirrored: MirroredLog, ids: Ids) -> float:
     """Seconds that a failover takes for it."""
     began = time.monotonic()
-    asyncio.run(ProducerIdAdvance(mirrored, ids, ids).finish())
+    asyncio.run(advance(mirrored, ids).finish())
     return time.monotonic() - began
 
 
@@ -143,7 +150,7 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored: 
     finished(mirrored, ids)
     assert mirrored.journal.notes.undrained == {3: 0}
     ids.still.clear()
-    asyncio.run(ProducerIdAdvance(mirrored, ids, ids).again())
+    asyncio.run(advance(mirrored, ids).again())
     assert mirrored.journal.notes.undrained == {}
     assert ids.draw(3) >= 7 + MARGIN
 

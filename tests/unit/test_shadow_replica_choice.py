@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
-from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, truncation_point
+from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
 
 PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}
@@ -17,14 +17,20 @@ def picture(leader: int, *, live: tuple[int, ...] = (1, 2, 3), replicas: tuple[i
     return Picture(brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})})
 
 
+def chosen(readers: Readers) -> Reading:
+    found = readers.get(PARTITION)
+    assert found is not None
+    return found
+
+
 def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never() -> None:
     readers = Readers()
     readers.look(picture(2), {})
-    assert (readers.get(PARTITION).address, readers.get(PARTITION).epoch) == ("two:2", 7)
+    assert (chosen(readers).address, chosen(readers).epoch) == ("two:2", 7)
     for leader in (1000, -1):
         readers.look(picture(leader), {})
-        assert readers.get(PARTITION).address in readers.get(PARTITION).replicas == ("one:1", "two:2", "three:3")
-        assert not readers.get(PARTITION).led
+        assert chosen(readers).address in chosen(readers).replicas == ("one:1", "two:2", "three:3")
+        assert not chosen(readers).led
     readers.look(picture(2, live=(1, 3)), {})
     assert readers.get(PARTITION) is None
     readers.look(picture(1000, live=()), {})
@@ -36,14 +42,14 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() ->
     asked = []
     for position in (5, 6, 6, 6, 7):
         readers.look(picture(1000), {PARTITION: position})
-        asked.append(readers.get(PARTITION).address)
+        asked.append(chosen(readers).address)
     assert asked == ["one:1", "one:1", "two:2", "three:3", "three:3"]
     readers.turn(PARTITION, "two:2")
     readers.look(picture(1000, live=(1, 3)), {PARTITION: 8})
-    assert (readers.get(PARTITION).address, readers.get(PARTITION).all_live) == ("one:1", False)
+    assert (chosen(readers).address, chosen(readers).all_live) == ("one:1", False)
     readers.look(picture(1), {PARTITION: 9})
     readers.turn(PARTITION, "three:3")  # the answer of a replica that came when there was a leader again
-    assert readers.get(PARTITION).address == "one:1"
+    assert chosen(readers).address == "one:1"
     readers.leave(PARTITION)
     assert readers.addresses() == set()
 

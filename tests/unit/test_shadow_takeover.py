@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from linkflap.harness.mirrors.shadow.settings import TakenPartition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection
 
 FIVE_THEN_TWO = ((0, 0), (2, 50))
 
@@ -73,7 +75,7 @@ class Answers:
         self.lineage, self.end = lineage, end
         self.asked = 0
 
-    async def call(self, api, version: str, body, **_: object):
+    async def call(self, api: str, version: int, body: Any, **_: object) -> Any:
         m = messages.response(api, version)
         self.asked += 1
         (topic,) = body.topics
@@ -100,14 +102,14 @@ class Answers:
 )
 def test_a_lineage_is_asked_for_epoch_by_epoch(entries: list[tuple[int, int]], end: int, latest: int) -> None:
     leader = Answers(Lineage(entries), end)
-    found = asyncio.run(follower.epochs_of(leader, {("t", 0): latest}))
+    found = asyncio.run(follower.epochs_of(cast(Connection, leader), {("t", 0): latest}))
     lineage, known_end = found["t", 0]
     assert (lineage.entries, known_end) == (entries, end)
 
 
 def test_a_log_that_begins_late_is_known_from_there_on() -> None:
     leader = Answers(Lineage([(5, 15), (6, 40)]), 60)
-    lineage, end = asyncio.run(follower.epochs_of(leader, {("t", 0): 6}))["t", 0]
+    lineage, end = asyncio.run(follower.epochs_of(cast(Connection, leader), {("t", 0): 6}))["t", 0]
     assert end == 60
     assert [lineage.at(offset) for offset in (15, 39, 40, 59)] == [5, 5, 6, 6]
     assert leader.asked <= 4

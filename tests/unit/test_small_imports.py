@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from linkflap.harness.log import layout, segments
+from linkflap.harness.log.segments import Bytes
 
 _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 
@@ -29,7 +30,7 @@ def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted:
     assert not unwanted & set(loaded)
 
 
-def batches(seed: int):
+def batches(seed: int) -> Bytes:
     """Bytes like those of a segment: lengths right, negative, too large or too small; magics right and wrong; torn at the end."""
     dice, data = random.Random(seed), bytearray()
     for _ in range(dice.randrange(40)):

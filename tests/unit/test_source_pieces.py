@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,7 @@ from linkflap.spark_verify.read import assemble, pieces
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
+from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, Plain, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 
 TOPIC = "A.t"
@@ -54,8 +54,8 @@ def made(batch_spec: Batch, offset: int) -> bytes:
     if batch_spec["what"] == "marker":
         data = marker(offset, COMMIT if count > 1 else ABORT, pid=1, epoch=0)
         return data[: HEADER_SIZE + 4] + b"\x7f" + data[HEADER_SIZE + 5 :] if wrong == "corrupt" else data
-    one = ours if batch_spec["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
-    data = batch(offset, [one(offset + n) for n in range(count)], codec=str(batch_spec["codec"]))  # type: ignore[operator]
+    one: Callable[[int], Plain] = ours if batch_spec["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
+    data = batch(offset, [one(offset + n) for n in range(count)], codec=str(batch_spec["codec"]))
     match wrong:
         case "corrupt":
             return data[:-1] + bytes([data[-1] ^ 1])
@@ -76,7 +76,8 @@ def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path
     """The segments' files, in the order of their names."""
     paths, offset, name = [], 10, -1
     for batch_spec in segments:
-        data, begin = [], offset
+        data: list[bytes] = []
+        begin = offset
         for each in batch_spec["batches"]:  # type: ignore[attr-defined]
             offset = max(0, offset + each["skip"])
             begin = begin if data else max(0, offset)

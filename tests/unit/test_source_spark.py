@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from linkflap.harness.log.segments import Ints
 from linkflap.spark_verify.checks.base import Check, Combined, Examined, Found, Measured, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import pieces
@@ -61,7 +63,7 @@ def columns(view: PartitionView) -> list[object]:
 def summed(partials: list[PartialFinding]) -> list[Combined]:
     if not partials:
         return []
-    evidence = {"word": [c.together for c in partials], "sum": sum(int(c.data["numbers"].sum()) for c in partials)}  # type: ignore[attr-defined]
+    evidence = {"word": [c.together for c in partials], "sum": sum(int(cast(Ints, c.data["numbers"]).sum()) for c in partials)}
     return [Combined(found=Found(kind="summed", cluster="B", offset=1, evidence=evidence), topic=TOPIC, partition=0)]
 
 
@@ -127,7 +129,7 @@ def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path) -> None
     with (root / "operations" / "p1.jsonl").open("ab") as file:
         file.write(b"{")
     found = job.findings(spark, [root], [check("dump", dumped)])
-    damage = {(row.data["path"], str(row.data["reason"])) for row in found if row.finding == "damage"}
+    damage = {(str(row.data["path"]), str(row.data["reason"])) for row in found if row.finding == "damage"}
     assert any(path == "operations/p1.jsonl" and "torn" in reason for path, reason in damage)
     assert any(path.endswith("bounds.json") for path, _ in damage)
 

@@ -249,7 +249,7 @@ def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: 
     names = {"1-away": "3-away", "2-end": "0-end"}
     made.logs = {(names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()}
     made.events = [
-        replace(e, data={k: names.get(v, v) for k, v in e.data.items()}) if e.kind == "captured" else e for e in made.events
+        replace(e, data={k: names.get(str(v), v) for k, v in e.data.items()}) if e.kind == "captured" else e for e in made.events
     ]
     (view,) = views(made.write(tmp_path / "rounds"))
     assert [r.moment for r in view.earlier] == ["3-away", "1-reverse"]

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import io
 from types import SimpleNamespace
+from typing import cast
 
+from pyspark import SparkContext
 from rich.console import Console
 
 from linkflap.harness.report.progress import COUNTERS_EVERY, Lines, Screen
 from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, Watch
 
+Stage = tuple[int, int, int]
+
 
 class Tracker:
     """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None where it has none yet."""
 
-    def __init__(self, *stages: tuple[int, int, int]) -> None:
+    def __init__(self, *stages: Stage | None) -> None:
         self.stages = stages
 
     def statusTracker(self) -> Tracker:
         return self
 
-    def getActiveJobsIds(self):
+    def getActiveJobsIds(self) -> list[int]:
         return [3] if self.stages else []
 
-    def getJobInfo(self, job) -> SimpleNamespace:
+    def getJobInfo(self, job: int) -> SimpleNamespace:
         return SimpleNamespace(stageIds=[10 + n for n in reversed(range(len(self.stages)))])
 
-    def getStageInfo(self, stage):
+    def getStageInfo(self, stage: int) -> SimpleNamespace | None:
         found = self.stages[stage - 10]
         return found and SimpleNamespace(numActiveTasks=found[0], numCompletedTasks=found[1], numTasks=found[2])
 
 
-def lines(*looks):
-    said = []
+def lines(*looks: list[Stage | None]) -> list[tuple[object, ...]]:
+    said: list[tuple[object, ...]] = []
     for stages in looks:
-        Watch(Tracker(*stages), lambda *what: said.append(what)).look()
+        Watch(cast(SparkContext, Tracker(*stages)), lambda *what: said.append(what)).look()
     return said
 
 
@@ -47,8 +51,8 @@ def test_the_furthest_stage_that_has_begun_is_reported() -> None:
 
 
 def test_what_did_not_change_is_not_reported_again() -> None:
-    said = []
-    watch = Watch(Tracker((2, 5, 8)), lambda *what: said.append(what))
+    said: list[tuple[object, ...]] = []
+    watch = Watch(cast(SparkContext, Tracker((2, 5, 8))), lambda *what: said.append(what))
     watch.look()
     watch.look()
     assert said == [(READ, 5, 8)]
@@ -70,9 +74,10 @@ def test_a_screen_shows_it_beside_the_phase() -> None:
     screen = Screen(Console(file=io.StringIO(), width=120), clock=lambda: 0.0)
     screen.phase("judging")
     screen.done("pieces read", 3, 8)
-    console = Console(file=io.StringIO(), width=120)
+    out = io.StringIO()
+    console = Console(file=out, width=120)
     console.print(screen.frame())
-    assert "judging  3 of 8 pieces read" in console.file.getvalue()
+    assert "judging  3 of 8 pieces read" in out.getvalue()
     screen.phase("reporting")
     console.print(screen.frame())
-    assert "reporting  3 of" not in console.file.getvalue()
+    assert "reporting  3 of" not in out.getvalue()

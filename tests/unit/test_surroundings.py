@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import confluent_kafka
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 
 from linkflap.harness.machine import java
 from linkflap.harness.machine.java import Java
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.recording import surroundings as module
 from linkflap.harness.recording.surroundings import java_inside, surroundings
@@ -42,7 +44,7 @@ def test_clients_python_processors_and_the_java_of_every_kafka() -> None:
     said = surroundings(TWO, "process")
     assert said["Python"] == platform.python_version()
     assert said["librdkafka"] == confluent_kafka.libversion()[0]
-    assert said["confluent-kafka"] == confluent_kafka.__version__
+    assert said["confluent-kafka"] == str(confluent_kafka.__version__)
     assert int(said["processors"].split(" ")[0]) == len(os.sched_getaffinity(0))
     assert (said["Java for Kafka 3.9.2"], said["Java for Kafka 4.3.1"]) == ("21.0.8", "21.0.8")
 
@@ -64,12 +66,12 @@ class InContainers:
 
 def test_brokers_in_containers_have_the_java_of_their_image() -> None:
     assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")], "this machine's says nothing"
-    assert java_inside(InContainers()) == {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21"}
+    assert java_inside(cast(Deployment, InContainers())) == {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21"}
 
 
 def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}))
-    writer.describe(java_inside(InContainers()))
+    writer.describe(java_inside(cast(Deployment, InContainers())))
     said = {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21.0.8", "system": "x"}
     assert RunReader(writer.root).run.environment == said
     writer.close("finished")
@@ -88,10 +90,11 @@ def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Pa
         )
         for asked, major in (("3.9.2", 17), ("4.3.1", 21))
     }
-    assert KraftDeployment.javas.fget(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
+    javas = vars(KraftDeployment)["javas"].fget
+    assert javas(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
 
 
-def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')
     monkeypatch.setenv("PATH", str(one_java))
     assert java.described("4.3.1") == java.PACKAGE

@@ -59,7 +59,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrow
 
 
 @pytest.mark.parametrize("arrows", [each for each in EVERY if each != "A->B"])
-def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows) -> None:
+def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows: str) -> None:
     topology = parse(arrows)
     chosen = link_flap.build(Wish(seed=5, topology=topology))
     check(chosen.schedule, topology)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, known, unknown
 from linkflap.harness.model.protocols import MirrorStage, World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 
 SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0)
@@ -120,7 +121,7 @@ def test_all_triggers_of_a_condition_must_be_true() -> None:
     assert not waits.holds(SPEC, world(open_transactions=2))
 
 
-def test_what_stays_true_is_not_asked_again():
+def test_what_stays_true_is_not_asked_again() -> None:
     ended, open_ = [3, 5, 0], [0, 0, 1]
     clients = SimpleNamespace(transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0))
     holds = condition("transactions-ended:5 and open-transactions").watch(SPEC, cast(World, SimpleNamespace(clients=clients)))
@@ -132,15 +133,15 @@ def test_what_stays_true_is_not_asked_again():
 def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_watermark(
     monkeypatch: pytest.MonkeyPatch, name: str, cluster: str
 ) -> None:
-    asked = []
+    asked: list[str] = []
 
-    def answered(admin, partitions, bound, *, within):
+    def answered(admin: str, partitions: list[TopicPartition], bound: str, *, within: float) -> dict[TopicPartition, int]:
         asked.append(admin)
         return {tp: 10 if bound == "high" or tp[1] else 4 for tp in partitions}
 
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(triggers, "answered_bounds", answered)
-    here = world()
+    here: Any = world()
     here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
     assert TRIGGERS[name](SPEC, here)
     assert not TRIGGERS[name](SPEC, here, 2)
@@ -169,7 +170,7 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(
             (topic, n): known[admin, bound][n] for topic, n in partitions if n in known[admin, bound]
         },
     )
-    here = world()
+    here: Any = world()
     here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
     assert TRIGGERS["mirrored"](SPEC, here, 50) == true
 
@@ -184,7 +185,7 @@ def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) ->
             tp: 10 if bound == "high" else 4 for tp in partitions if tp[0] == "A.orders"
         },
     )
-    here = world()
+    here: Any = world()
     here.topics = {"A.orders": 2, "B.orders": 2}
     here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
     on_b = FaultSpec(id="kill", fault="broker-kill", target="B/0", at=0.0, duration=1.0)

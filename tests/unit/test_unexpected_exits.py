@@ -5,6 +5,7 @@ Of a broker it is reported how it ended and what it logged last."""
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_brokers_death_tells_its_status_and_its_last_words_shortened() -> None
     assert len(exits) < 500
     ((kind, subject, data),) = scene.events
     assert (kind, subject, data["by"], data["status"], data["out_of_memory"]) == ("broker-died", "B/1", "itself", -9, True)
-    assert [word[:6] for word in data["last_words"]] == ["line 2", "line 3"]
+    assert [word[:6] for word in cast(list[str], data["last_words"])] == ["line 2", "line 3"]
 
 
 def test_a_death_is_reported_without_an_engine_to_ask() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from linkflap.harness.capture.folders import Asked
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
+from linkflap.harness.model.events import Promotion, PromotionUnknown
 from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import CheckResult, Verdict
@@ -37,12 +39,15 @@ AGAIN = [mark(10, 9), *(data(n, f"a{n}", epoch=9, at=2000 + n) for n in range(11
 """What A wrote when B had been followed, and was followed again."""
 
 
-def kept(*parts: list[bytes], since: int = 0):
+Promotions = dict[tuple[str, str, int], list[int]]
+
+
+def kept(*parts: list[bytes], since: int = 0) -> list[bytes]:
     every = [each for part in parts for each in part]
     return [each for each in every if int.from_bytes(each[:8], "big") >= since]
 
 
-def events(tmp_path: Path, a: list[bytes], b, *links: LinkSpec, given=None) -> list[Event]:
+def events(tmp_path: Path, a: list[bytes], b: list[bytes], *links: LinkSpec, given: Promotions | None = None) -> list[Event]:
     logs = {}
     for name, part in (("A", a), ("B", b)):
         first = int.from_bytes(part[0][:8], "big") if part else 0
@@ -50,8 +55,8 @@ def events(tmp_path: Path, a: list[bytes], b, *links: LinkSpec, given=None) -> l
     return promotions_in([(("t", 0), logs)], links or [THERE], given or {})[0]
 
 
-def sides(found: list[Event]):
-    return [(e.kind, e.cluster, e.offset) for e in found if e.kind.startswith("promotion")]
+def sides(found: list[Event]) -> list[tuple[str, str, int]]:
+    return [(e.kind, e.cluster, e.offset) for e in found if isinstance(e, Promotion | PromotionUnknown)]
 
 
 UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]
@@ -108,7 +113,7 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
     ],
 )  # fmt: skip
 def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(
-    tmp_path: Path, a, b, wanted: list[tuple[str, str, int]]
+    tmp_path: Path, a: list[bytes], b: list[bytes], wanted: list[tuple[str, str, int]]
 ) -> None:
     assert sides(events(tmp_path, a, b, *BOTH)) == wanted
 
@@ -121,7 +126,7 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(t
 # Judged, on logs of a build of KIP-1279's branch.
 
 
-def begun_at(root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"):
+def begun_at(root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged") -> Path:
     """The logs of a cluster without what lies before an offset of each partition."""
     for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
@@ -135,7 +140,7 @@ def wanted(
     *links: str,
     a: tuple[int, int] | list[int] = (0, 0),
     b: tuple[int, int] | list[int] = (23, 9),
-    promotions: dict[tuple[str, str, int], list[int]] | list[int] | None = None,
+    promotions: Promotions | None = None,
     moment: str = "3-diverged",
 ) -> Asked:
     where = {name: begun_at(tmp_path, name, beginnings, moment) for name, beginnings in (("A", a), ("B", b))}
@@ -189,7 +194,7 @@ MOMENTS = {"2-after-stop": ONE_WAY, "3-diverged": ONE_WAY, "4-after-failback": B
 def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path: Path, moment: str) -> None:
     random = Random(moment)
     for number in range(6):
-        beginnings = {}
+        beginnings: dict[str, Any] = {}
         for name in "AB":
             paths = [KIP_1279 / moment / name / f"tx-{p}" / f"{0:020}.log" for p in (0, 1)]
             beginnings[name.lower()] = [

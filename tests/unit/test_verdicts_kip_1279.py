@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -24,17 +26,17 @@ def at(moment: str, folder: Path, *links: str, **rest: dict[tuple[str, str, int]
     return judged(folder, wanted)
 
 
-def eras(judgement: Judgement, cluster: str, partition: int = 0):
-    rows = judgement.document["eras"]
+def eras(judgement: Judgement, cluster: str, partition: int = 0) -> list[tuple[str, str, int, int | None, int | None]]:
+    rows = cast(list[dict[str, Any]], judgement.document["eras"])
     mine = [e for e in rows if (e["cluster"], e["partition"]) == (cluster, partition) and not e["truncated"]]
     return [(e["origin"], e["owner"], e["start"], e["end"], e["compared"].get("batches")) for e in mine]
 
 
-def promotions(judgement: Judgement):
+def promotions(judgement: Judgement) -> dict[tuple[str, int], list[tuple[str, int]]]:
     return {key: [(p.cluster, p.offset) for p in found] for key, found in plan(judgement.folder).promotions.items()}
 
 
-def verdicts(judgement: Judgement):
+def verdicts(judgement: Judgement) -> dict[str, str]:
     return {c.name: c.verdict for c in judgement.checks}
 
 
@@ -138,7 +140,9 @@ def test_after_the_second_stop_a_is_its_own_again_and_old_sessions_go_on(tmp_pat
     assert verdicts(judgement)["sequence-continuity"] is Verdict.VALID  # 31 begins at sequence 2, 33 at 5: after a reset
 
 
-def changed_log(tmp_path: Path, moment: str, cluster: str, change, partition: int = 0):
+def changed_log(
+    tmp_path: Path, moment: str, cluster: str, change: Callable[[list[bytes]], list[bytes]], partition: int = 0
+) -> dict[str, Path]:
     """Logs of a moment in which the batches of one partition of one cluster are changed; where each log is."""
     from tests.kafka_log import batches_in, rewrite
 
@@ -148,7 +152,7 @@ def changed_log(tmp_path: Path, moment: str, cluster: str, change, partition: in
     return {n: tmp_path / "logs" / n for n in "AB"}
 
 
-def found_in(judgement: Judgement):
+def found_in(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
     return [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies]
 
 

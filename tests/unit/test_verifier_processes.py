@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from linkflap.harness.judging import messages, shared, verifier
 from linkflap.harness.judging.messages import Failed, Hello, Judged, Lines
 from linkflap.harness.judging.service import Service
 from linkflap.harness.judging.shared import ServiceFailure, User
+from linkflap.harness.judging.verifier import Judgement
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
@@ -39,15 +41,18 @@ def ledger_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "key", lambda: KEY)
 
 
-def valid(folders):
+def valid(folders: Sequence[Path]) -> list[Judged]:
     found = Anomaly(check="c", kind="k", evidence={"folder": "x", "numbers": [1, 2.5, None]})
     return [Judged(document=Document(verdict=Verdict.VALID, run=str(f)), anomalies=(found,), left_out=()) for f in folders]
+
+
+Verdicts = Callable[[Sequence[Path]], Sequence[Judged | Failed]]
 
 
 class Served:
     """A service in a thread; `over` is why it ended."""
 
-    def __init__(self, folder: Path, verdicts, lingers: float, key: str) -> None:
+    def __init__(self, folder: Path, verdicts: Verdicts, lingers: float, key: str) -> None:
         self.listener = messages.listen(folder / "socket")
         hello = Hello(key=key, pid=os.getpid(), log=str(folder / "log"))
         self.service = Service(self.listener, hello, verdicts, lingers=lingers)
@@ -64,7 +69,7 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, verdicts=valid, *, lingers: float = 3600.0, key: str = KEY) -> Iterator[Served]:
+def serving(folder: Path, verdicts: Verdicts = valid, *, lingers: float = 3600.0, key: str = KEY) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     served = Served(folder, verdicts, lingers, key)
     ledger.add_service(KEY, folder / "socket")
@@ -98,7 +103,7 @@ def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_
 def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> None:
     batches, first, go = [], threading.Event(), threading.Event()
 
-    def verdicts(folders):
+    def verdicts(folders: Sequence[Path]) -> list[Judged]:
         batches.append([f.name for f in folders])
         first.set()
         assert go.wait(60)
@@ -143,7 +148,7 @@ def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_kille
 def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(tmp_path: Path) -> None:
     broken = [True]
 
-    def verdicts(folders):
+    def verdicts(folders: Sequence[Path]) -> list[Judged]:
         if broken.pop() if broken else False:
             raise RuntimeError("a bug")
         return valid(folders)
@@ -180,11 +185,12 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
     thread = threading.Thread(target=serve)
     thread.start()
     ledger.add_service(KEY, tmp_path / "socket")
-    monkeypatch.setattr(verifier, "_alone", lambda folder: folder)
+    alone = cast(Judgement, object())
+    monkeypatch.setattr(verifier, "_alone", {tmp_path / "run": alone}.__getitem__)
     monkeypatch.setattr(verifier, "_user", User())
     monkeypatch.setenv(verifier.VARIABLE, "shared")
     try:
-        assert verifier.judge(tmp_path / "run") == tmp_path / "run"
+        assert verifier.judge(tmp_path / "run") is alone
     finally:
         ledger.remove_service(KEY)
         thread.join(60)
@@ -197,7 +203,7 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
 def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    def spawn(log) -> None:
+    def spawn(log: Path) -> None:
         started.append(log)
         raise OSError("no")
 

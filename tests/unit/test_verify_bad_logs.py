@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path: Path, what: s
     assert said in reasons
     assert str(path.parent) in reasons
     assert {a.topic for a in judgement.anomalies} <= {"orders"}
-    fine = [e for e in judgement.document["eras"] if e["topic"] == "fine" and e["cluster"] == "B"]
+    fine = [e for e in cast(list[dict[str, Any]], judgement.document["eras"]) if e["topic"] == "fine" and e["cluster"] == "B"]
     assert [e["compared"]["batches"] for e in fine] == [6]
     assert fine[0]["verdict"] == "valid"
 
@@ -123,5 +124,5 @@ def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path
     judgement = judged(tmp_path / "run", wanted)
     assert judgement.verdict is Verdict.UNKNOWN
     assert f"orders-0/{0:020}.log at byte {len(data[0])}: impossible-" in reason(judgement, "recording")
-    fine = [e for e in judgement.document["eras"] if e["topic"] == "fine" and e["cluster"] == "B"]
+    fine = [e for e in cast(list[dict[str, Any]], judgement.document["eras"]) if e["topic"] == "fine" and e["cluster"] == "B"]
     assert fine[0]["verdict"] == "valid"

@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import io
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +26,7 @@ RECORDS = st.none() | st.binary(max_size=300)
 
 
 @st.composite
-def answers(draw):
+def answers(draw: st.DrawFn) -> tuple[int, Any]:
     """(version, a fetch response)"""
     version = draw(st.sampled_from(VERSIONS))
     m = messages.response("fetch", version)
@@ -55,7 +57,7 @@ def answers(draw):
     )
 
 
-def with_records(answer, made):
+def with_records(answer: Any, made: Callable[[Any], object]) -> Any:
     """The response with its records replaced by what is made of them."""
     topics = [
         dataclasses.replace(topic, partitions=tuple(dataclasses.replace(p, records=made(p.records)) for p in topic.partitions))
@@ -64,7 +66,7 @@ def with_records(answer, made):
     return dataclasses.replace(answer, responses=tuple(topics))
 
 
-def by_kio(answer) -> bytes:
+def by_kio(answer: Any) -> bytes:
     out = io.BytesIO()
     entity_writer(type(answer))(out, answer)
     return out.getvalue()
@@ -72,7 +74,7 @@ def by_kio(answer) -> bytes:
 
 @UNHURRIED
 @given(answers())
-def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn) -> None:
+def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn: tuple[int, Any]) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     read = messages.decode_response("fetch", version, frame)
@@ -83,7 +85,7 @@ def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_fra
 
 @UNHURRIED
 @given(answers())
-def test_a_response_of_pieces_is_what_kio_writes(drawn) -> None:
+def test_a_response_of_pieces_is_what_kio_writes(drawn: tuple[int, Any]) -> None:
     version, answer = drawn
     in_pieces = with_records(answer, lambda r: r if r is None else Pieces((r[:5], memoryview(r)[5:], b"")))
     made = messages.encode_response("fetch", version, 11, in_pieces)
@@ -110,7 +112,7 @@ def test_records_are_sent_from_where_they_are() -> None:
 
 @UNHURRIED
 @given(answers(), st.data())
-def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data) -> None:
+def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn: tuple[int, Any], data: st.DataObject) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import cast
 
 from confluent_kafka import KafkaError, Message
 from hypothesis import given
@@ -16,7 +17,7 @@ from linkflap.harness.workloads.values import KEYS, Values
 
 
 def message(offset: int, *, uid: int | None = None, partition: int = 0) -> Message:
-    headers = [] if uid is None else [(HEADER, encode(uid, 1, 0))]
+    headers: list[tuple[str, str | bytes | None]] = [] if uid is None else [(HEADER, encode(uid, 1, 0))]
     return Message(topic="A.t", partition=partition, offset=offset, headers=headers)
 
 
@@ -104,7 +105,7 @@ def test_values_are_a_function_of_seed_and_uid() -> None:
     one, same, other = Values(1, 300), Values(1, 300), Values(2, 300)
     uids = [(7 << 40) + n for n in range(500)]
     assert [one.value(u) for u in uids] == [same.value(u) for u in uids]
-    assert all(len(one.value(u)) == 300 for u in uids)
+    assert all(len(one.value(u) or b"") == 300 for u in uids)
     assert len({one.value(u) for u in uids}) == len(uids)
     assert one.value(uids[0]) != other.value(uids[0])
     assert len({one.key(u) for u in uids}) == KEYS
@@ -146,4 +147,4 @@ def test_polls_become_runs_of_uid_and_offset() -> None:
         ("A.t", 0): ((100, 5, 2), (102, 8, 1), (200, 9, 1), (FOREIGN, 10, 1), (FOREIGN, 11, 1)),
         ("A.t", 1): ((7, 0, 1),),
     }
-    assert uid_in(messages[0].headers()) == 100
+    assert uid_in(cast(list[tuple[str, bytes | None]], messages[0].headers())) == 100

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
@@ -110,7 +112,7 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
 )
 def test_wrong_options_are_named_with_their_fix(writer: RunWriter, kind: str, options: dict[str, Option], words: str) -> None:
     with pytest.raises(InputError) as error:
-        made(writer, kind, **options)
+        made(writer, kind, **cast(dict[str, Any], options))
     assert words in str(error.value)
 
 
@@ -141,7 +143,7 @@ def test_plans_come_from_the_seed_and_spread_every_record(writer: RunWriter) -> 
 def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_it(writer: RunWriter) -> None:
     client, known = hosted(writer, "idempotent", records=4, partitions=4), {"A.t": 3}
     assert isinstance(client, Producing)
-    client.incarnation = SimpleNamespace(partitions=known.__getitem__)
+    client.incarnation = cast(Incarnation, SimpleNamespace(partitions=known.__getitem__))
 
     def used() -> set[int]:
         return {partition for _ in range(20) for _, partition, _ in client.plan()}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,11 +151,15 @@ def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> 
 def test_with_what_they_are_forked_from_all_clients_die_and_begin_again(clients: WorkloadClients, writer: RunWriter) -> None:
     clients.start()
     workers = [worker for crew in clients.workloads for worker in crew.workers]
+
+    def another(worker: Worker, pid: int) -> bool:
+        return worker.pid != pid and worker.alive
+
     before = [worker.pid for worker in workers]
     (source,) = {psutil.Process(pid).ppid() for pid in before}
     os.kill(source, signal.SIGKILL)
     for worker, pid in zip(workers, before, strict=True):
-        until(lambda worker=worker, pid=pid: worker.pid != pid and worker.alive, within=60, what="another process")
+        until(partial(another, worker, pid), within=60, what="another process")
     assert len({psutil.Process(worker.pid).ppid() for worker in workers} - {source}) == 1
     assert [event[2]["signal"] for event in events(writer, "client-died")] == ["SIGKILL"] * 2
     assert not any(identify(pid) for pid in before)
@@ -166,10 +171,14 @@ def test_processes_are_forked_from_one_with_a_single_thread_that_ends_with_the_l
     started = [forked(forks, tmp_path) for _ in range(3)]
     (source,) = {psutil.Process(child.pid).ppid() for child, _ in started}
     assert psutil.Process(source).num_threads() == 1, "else its forks may hold locks of threads that are not there"
+
+    def gone(child: Child) -> bool:
+        return not child.alive
+
     for child, end in started:
         assert os.getpgid(child.pid) == child.pid
         end.close()
-        until(lambda child=child: not child.alive, within=60, what="a process without its harness to end")
+        until(partial(gone, child), within=60, what="a process without its harness to end")
         assert child.poll() == ORPHANED
     forks.leave()
     assert identify(source) is None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from linkflap.harness.recording.world import RunWorld
 
 
-def stage(states, captured: tuple[str, ...]) -> RunWorld:
+def stage(states: dict[str, list[str]], captured: tuple[str, ...]) -> RunWorld:
     clusters = {
         name: SimpleNamespace(brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)})
         for name, own in states.items()
     }
-    captures = SimpleNamespace(current=lambda cluster: cluster in captured)
-    return RunWorld(
-        deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures, sampler=None
-    )
+    captures: Any = SimpleNamespace(current=lambda cluster: cluster in captured)
+    deployment: Any = SimpleNamespace(clusters=clusters)
+    none: Any = None
+    return RunWorld(deployment=deployment, mirrors={}, clients=none, recorder=none, captures=captures, sampler=none)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,10 @@ class ClientDeath(Protocol):
         """Its name, which the process that takes its place has too."""
 
     @property
+    def by(self) -> str:
+        """Itself, or the id of the fault that ended it."""
+
+    @property
     def clients(self) -> Sequence[str]: ...
     @property
     def status(self) -> int:

@@ -87,7 +87,7 @@ def test_the_order_of_faults_is_kept() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_step_can_be_played_and_is_smaller(seed) -> None:
+def test_every_step_can_be_played_and_is_smaller(seed: int) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     for reduce in PASSES:
         for smaller in reduce(made):
@@ -113,7 +113,7 @@ def test_a_step_that_fails_too_seldom_is_taken_back() -> None:
     found = with_faults("mirror-kill", "link-cut")
     seen: dict[int, int] = {}
 
-    def holds(made):
+    def holds(made: Scenario) -> bool:
         seen[len(made.schedule)] = seen.get(len(made.schedule), 0) + 1
         return made == found or seen[len(made.schedule)] <= 2
 

@@ -8,7 +8,7 @@ from linkflap.harness.suite.folder import Result
 
 def document(
     *checks: tuple[str, str, dict[str, int], str], causes: list[dict[str, str]] | tuple[()] = (), verdict: str = "invalid"
-):
+) -> dict[str, object]:
     rows = [{"name": name, "verdict": said, "kinds": kinds, "reason": reason} for name, said, kinds, reason in checks]
     return {"verdict": verdict, "reason": "12 of 30 things", "checks": rows, "causes": [dict(c) for c in causes]}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -19,7 +21,7 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
 from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
-from linkflap.harness.suite.work import Finished
+from linkflap.harness.suite.work import Finished, Task, Works
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
 
@@ -58,7 +60,7 @@ def test_two_suites_do_not_work_on_one_directory(folder: SuiteFolder) -> None:
         pass
 
 
-def of_format(root, number: int) -> None:
+def of_format(root: Path, number: int) -> None:
     plan = json.loads((root / "suite.json").read_text())
     (root / "suite.json").write_text(json.dumps({**plan, "format": number}))
 
@@ -72,7 +74,7 @@ def of_format(root, number: int) -> None:
         (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'), "has a line that cannot be read"),
     ],
 )  # fmt: skip
-def test_directories_that_cannot_be_gone_on_with(folder: SuiteFolder, change, sentence: str) -> None:
+def test_directories_that_cannot_be_gone_on_with(folder: SuiteFolder, change: Callable[[Path], object], sentence: str) -> None:
     change(folder.root)
     with pytest.raises(InputError, match=sentence):
         SuiteFolder.open(folder.root)
@@ -97,8 +99,8 @@ class Scripted:
     started: list[int] = field(default_factory=list)
     judged_only: list[int] = field(default_factory=list)
     recordings: list[int] = field(default_factory=list)
-    waiting: list = field(default_factory=list)
-    _queue: list = field(default_factory=list)
+    waiting: list[Task] = field(default_factory=list)
+    _queue: list[Task] = field(default_factory=list)
 
     @property
     def idle(self) -> bool:
@@ -108,18 +110,18 @@ class Scripted:
     def room(self) -> bool:
         return len(self._queue) < self.jobs
 
-    def start(self, task) -> None:
+    def start(self, task: Task) -> None:
         self._die()
         assert task.scenario.exists()
         self.started.append(task.number)
         task.folder.mkdir(exist_ok=True)
         self._queue.append(task)
 
-    def recorded(self, task) -> None:
+    def recorded(self, task: Task) -> None:
         self.judged_only.append(task.number)
         self._queue.append(task)
 
-    def step(self, *, more, done) -> None:
+    def step(self, *, more: object, done: Callable[[Finished], None]) -> None:
         self._die()
         if self._queue:
             task = self._queue.pop(0)
@@ -142,7 +144,7 @@ def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFolder) -> None:
     said: list[str] = []
-    Suite(folder=folder, works=Scripted(), say=said.append).run()
+    Suite(folder=folder, works=cast(Works, Scripted()), say=said.append).run()
     assert sorted(r.number for r in folder.results) == [0, 1, 2, 3, 4, 5]
     assert folder.scenario(0).schedule == baseline(7, Bounds()).schedule == ()
     assert all(folder.scenario(n).schedule for n in range(1, 6))
@@ -156,13 +158,13 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
 def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder: SuiteFolder, dies: int) -> None:
     died, killed = False, Scripted(dies=dies)
     try:
-        Suite(folder=folder, works=killed, say=lambda text: None).run()
+        Suite(folder=folder, works=cast(Works, killed), say=lambda text: None).run()
     except Killed:
         died = True
     before = {r.number: r for r in folder.results}
     texts = {n: folder.scenario_path(n).read_text() for n in folder.numbers()}
     again, works = SuiteFolder.open(folder.root), Scripted()
-    Suite(folder=again, works=works, say=lambda text: None).run()
+    Suite(folder=again, works=cast(Works, works), say=lambda text: None).run()
     assert died or not works.started
     assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
     assert {n: r for n in before for r in again.results if r.number == n} == before
@@ -172,10 +174,10 @@ def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder: Su
 
 def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Killed):
-        Suite(folder=folder, works=Scripted(dies=1), say=lambda text: None).run()
+        Suite(folder=folder, works=cast(Works, Scripted(dies=1)), say=lambda text: None).run()
     monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
     works = Scripted()
-    Suite(folder=SuiteFolder.open(folder.root), works=works, say=lambda text: None).run()
+    Suite(folder=SuiteFolder.open(folder.root), works=cast(Works, works), say=lambda text: None).run()
     assert works.judged_only == [0]
     assert 0 not in works.started
 
@@ -195,7 +197,7 @@ target = "A->B"
 
 def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "own", replace(PLAN, name="own", given=OWN, seed=2**32 - 2))
-    Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+    Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
     made = [own.scenario(number) for number in own.numbers()]
     assert [(one.name, len(one.schedule)) for one in made] == [("mine", 1)] * 6
     assert [one.seed for one in made] == [2**32 - 2, 2**32 - 1, 0, 1, 2, 3]
@@ -204,7 +206,7 @@ def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_pat
 
 
 def test_junit_has_a_case_for_each_run_failures_first(folder: SuiteFolder) -> None:
-    Suite(folder=folder, works=Scripted(), say=lambda text: None).run()
+    Suite(folder=folder, works=cast(Works, Scripted()), say=lambda text: None).run()
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("6", "2", "0")
     assert [case.get("name") for case in found] == ["0002", "0005", "0000", "0001", "0003", "0004"]
@@ -215,14 +217,14 @@ def test_shards_share_out_the_numbers(tmp_path: Path) -> None:
     made = []
     for part in range(3):
         own = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
-        Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+        Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
         made += [r.number for r in own.results]
     assert sorted(made) == list(range(18))
 
 
 def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "few", replace(PLAN, runs=20, keep=2))
-    Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+    Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
     assert len(own.kept) == 2
     assert sum(r.failed for r in own.results) == 6
 
@@ -270,7 +272,7 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
     cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")
     monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={}))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
-    Suite(folder=folder, works=Scripted(), say=lambda text: None).run()
+    Suite(folder=folder, works=cast(Works, Scripted()), say=lambda text: None).run()
     assert verdict_of(folder.results) == "valid"
     assert unreached(SuiteFolder.open(folder.root)) == missing
     assert came_to(folder) == ("unknown" if missing else "valid")

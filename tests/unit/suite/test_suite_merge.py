@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_a_shard_that_is_missing_is_said(tmp_path: Path) -> None:
         (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)), "is merged already"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused(tmp_path: Path, other, sentence: str) -> None:
+def test_what_does_not_belong_together_is_refused(tmp_path: Path, other: Callable[[Path], SuiteFolder], sentence: str) -> None:
     (tmp_path / "x").mkdir()
     with pytest.raises(InputError, match=sentence):
         merge([shard(tmp_path, 0), other(tmp_path)], tmp_path / "all")

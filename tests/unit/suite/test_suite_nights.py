@@ -18,7 +18,7 @@ from linkflap.harness.suite.plan import Plan
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=Bounds(), linkflap="1.0")
 
 
-def worked(root: Path, plan: Plan, results) -> SuiteFolder:
+def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -> SuiteFolder:
     """A suite with runs that had these verdicts and hit these cells."""
     made = SuiteFolder.create(root, plan)
     for number, (verdict, cells) in enumerate(results, start=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.cases.results import load
-from linkflap.chaos.cases.runner import Result
+from linkflap.chaos.cases.runner import Benches
 from linkflap.chaos.cases.runner import Result as Played
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.suite import regression
@@ -31,14 +32,16 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return made
 
 
-def played(entry: Entry, outcome: Outcome = Outcome.REPRODUCED, *, runs: int = 1, why: str = "") -> Result:
+def played(entry: Entry, outcome: Outcome = Outcome.REPRODUCED, *, runs: int = 1, why: str = "") -> Played:
     shown = runs if outcome is Outcome.REPRODUCED else 0
     version = entry.variant.kafka
-    numbers = {"shown": shown, "runs": runs, "needed": 3, "controls": runs}
-    return Played(case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why, seconds=2.0, **numbers)
+    return Played(
+        case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why, seconds=2.0,
+        shown=shown, runs=runs, needed=3, controls=runs,
+    )  # fmt: skip
 
 
-def say(text) -> None:
+def say(text: str) -> None:
     pass
 
 
@@ -53,7 +56,7 @@ def test_what_is_reproduced_again_is_valid(folder: SuiteFolder) -> None:
 def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFolder) -> None:
     gone = KNOWN[3].case.name
 
-    def play(entry, benches) -> Result:
+    def play(entry: Entry, benches: Benches) -> Played:
         return played(entry, Outcome.NOT_REPRODUCED, runs=3) if entry.case == gone else played(entry)
 
     regression.run(folder, say, play)
@@ -91,9 +94,9 @@ def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder: SuiteFold
 
 
 def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked: list[int] = []
 
-    def play(entry, benches) -> Result:
+    def play(entry: Entry, benches: Benches) -> Played:
         if len(asked) == 2:
             raise KeyboardInterrupt
         asked.append(entry.number)
@@ -104,8 +107,13 @@ def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder: SuiteF
     assert regression.verdict_of(folder) is Verdict.UNKNOWN  # three were never played
     again = SuiteFolder.open(folder.root)
     monkeypatch.setattr(regression, "reproduced", lambda: [])  # what is stored meanwhile changes nothing
-    rest = []
-    regression.run(again, say, lambda entry, benches: rest.append(entry.number) or played(entry))
+    rest: list[int] = []
+
+    def noted(entry: Entry, benches: Benches) -> Played:
+        rest.append(entry.number)
+        return played(entry)
+
+    regression.run(again, say, noted)
     assert sorted(asked + rest) == [0, 1, 2, 3, 4]
     assert regression.verdict_of(again) is Verdict.VALID
 
@@ -130,8 +138,8 @@ def test_a_case_is_played_until_it_shows(folder: SuiteFolder, monkeypatch: pytes
     entry = regression.entries(folder)[0]
     outcomes = iter([Outcome.NOT_REPRODUCED, Outcome.REPRODUCED])
     monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, next(outcomes)))
-    found = regression.until_shown(entry, None)
+    found = regression.until_shown(entry, cast(Benches, None))
     assert (found.outcome, found.shown, found.runs, found.controls) == (Outcome.REPRODUCED, 1, 2, 2)
     monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, Outcome.NOT_REPRODUCED))
-    found = regression.until_shown(entry, None)
+    found = regression.until_shown(entry, cast(Benches, None))
     assert (found.outcome, found.shown, found.runs) == (Outcome.NOT_REPRODUCED, 0, KNOWN[0].case.runs)

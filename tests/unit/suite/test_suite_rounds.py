@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,8 +27,9 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return folder
 
 
-def measured(folder, number: int, **values: int) -> None:
-    size = Size(**{"round": number + 1, "age": 60.0 * number, "disk": 100 << 20, "memory": 700 << 20, **values})
+def measured(folder: SuiteFolder, number: int, **values: int) -> None:
+    given: dict[str, Any] = {"round": number + 1, "age": 60.0 * number, "disk": 100 << 20, "memory": 700 << 20, **values}
+    size = Size(**given)
     (folder.root / rounds.ROUNDS / f"{number:04d}.json").write_bytes(msgspec.json.encode(size))
 
 
