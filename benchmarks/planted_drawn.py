@@ -19,6 +19,7 @@ from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import Scenario
 
 LONGEST: Final = 40
+CUTTING: Final = ("link-cut", "link-flap", "link-half-open", "link-reset")
 ENDING: Final = ("failover-forced", "failover-planned")
 Need = Callable[[Scenario], bool]
 
@@ -43,6 +44,16 @@ def behind(first: tuple[str, ...], then: str) -> Need:
     return holds
 
 
+def tail_then_back(made: Scenario) -> bool:
+    """A forced failover while a link is disturbed, so that its source has a tail that never crossed; a reversal behind it."""
+    ids = {fault.id: fault.fault for fault in made.schedule}
+    for n, fault in enumerate(made.schedule):
+        during = [ids[other] for other in condition(fault.when).during]
+        if fault.fault == "failover-forced" and any(kind in CUTTING for kind in during):
+            return any(later.fault == "mirror-reverse" for later in made.schedule[n + 1 :])
+    return False
+
+
 def twice_and_over(made: Scenario) -> bool:
     """Two kills of one mirror, and a failover behind them."""
     kills = Counter(fault.target for fault in made.schedule if fault.fault == "mirror-kill")
@@ -54,7 +65,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "restart-drops-backlog": has("mirror-kill"),
     "second-restart-rewinds-groups": twice_and_over,
     "one-of-two-left-open": waiting("open-transactions", 2, "failover-forced"),
-    "failback-truncates-short": behind(("failover-forced",), "mirror-reverse"),
+    "failback-truncates-short": tail_then_back,
     "failback-lowers-epochs": has("mirror-reverse"),
     "new-partition-begins-late": has("partitions-added"),
     "unknown-commit-is-ok": waiting("commit-in-flight", None, "failover-forced", "broker-kill", "broker-pause"),

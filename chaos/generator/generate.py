@@ -129,7 +129,7 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         if turn:
             packages.reverse(draft, bounds, link)
             link = LinkSpec(source=link.destination, destination=link.source)
-        packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6)
+        packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6, back=turn + 1 < turns and reversible)
     for step in steps:
         step()
 

@@ -21,6 +21,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
 FAILOVERS: Final = (PLANNED, FORCED)
+LINK_CUT: Final = "link-cut"
 UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
 OF_KEPT_OFFSETS: Final = frozenset({DELETED, UNCLEAN})
@@ -30,6 +31,8 @@ BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
 ONCE: Final = 0.6
 """How often a fault waits for a log state."""
+TAIL: Final = 0.5
+"""How often a forced failover before a failback is given a cut that it happens in."""
 AGAIN: Final = 0.25
 """How often a fault is done once more where it was done before: a second restart meets what the first has left."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
@@ -235,8 +238,12 @@ def _written_or_mirrored(draft: Draft) -> set[str]:
     return found
 
 
-def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> None:
-    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is disturbed, maybe during that."""
+def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, back: bool = False) -> None:
+    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is disturbed, maybe during that.
+
+    `back`: a failback follows, which has something to truncate where the source dies with what never crossed: half of those that
+    are forced are during a cut, which is added where there is none.
+    """
     name = FORCED if forced else PLANNED
     if name not in bounds.allowed:
         return
@@ -248,7 +255,10 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> 
         states: list[tuple[str, int | None]] = [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
         triggers = (*begun, draft.dice.choice(states))
         disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
-        during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
+        if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
+            during = (draft.add(LINK_CUT, link.name, wants(LINK_CUT, link.name, draft.topology), duration=bounds.longest).id,)
+        else:
+            during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
         if during and begun:
             # Within the disturbance there may be no time for it.
             triggers = triggers[len(begun) :]

@@ -20,6 +20,7 @@ from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
+from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.recording.run import check
 from linkflap.topologies import parse
@@ -280,3 +281,25 @@ def test_a_failover_within_a_disturbance_finds_clients_that_have_begun_before_th
             assert "transactions-ended" in dict(condition(faults[id_].when).triggers)
             assert "transactions-ended" not in dict(condition(first.when).triggers)
     assert within
+
+
+def _forced(made: Scenario) -> list[tuple[FaultSpec, bool]]:
+    """The forced failovers of a scenario, and whether a failback follows each."""
+    behind = [made.schedule[n + 1 :] for n in range(len(made.schedule))]
+    found = zip(made.schedule, behind, strict=True)
+    return [(fault, any(other.name.reverses for other in later)) for fault, later in found if fault.name.forced]
+
+
+def test_many_a_failback_has_something_to_truncate() -> None:
+    drawn = [one for n in range(150) for one in _forced(generate(1, n, Coverage(), Bounds(), guided=False))]
+    during = [bool(condition(fault.when).during) for fault, back in drawn if back]
+    assert sum(during) > len(during) / 3, (sum(during), len(during))
+    alone = [bool(condition(fault.when).during) for fault, back in drawn if not back]
+    assert sum(alone) < len(alone) / 3, "a cut is added for failbacks alone"
+
+
+def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
+    bounds = Bounds(faults=("failover-forced", "mirror-reverse"))
+    made = [generate(1, n, Coverage(), bounds, guided=False) for n in range(40)]
+    assert any(back for scenario in made for _, back in _forced(scenario))
+    assert {fault.fault for scenario in made for fault in scenario.schedule} == {"failover-forced", "mirror-reverse"}
