@@ -78,6 +78,14 @@ def test_absent_where_it_was_acknowledged() -> None:
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_acknowledged_one_by_one_in_an_operation_of_unknown_outcome(died: bool) -> None:
+    """What the planted bug `purged-is-acknowledged` makes of a send that its producer's end cut off."""
+    after = [promoted(1)] if died else []
+    seen = view([Log("A").data(1), Log("B").data(1)], sends=[send(1, 2, 3, acked=0, outcome="info")], promotions=after)
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)], "both, as one run of offsets"
+
+
 def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible() -> None:
     seen = view([Log("A").txn(1, pid=7, end="abort"), Log("B")], sends=[commit(1, acked=0)])
     assert [(f.kind, f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [("lost-write", 0, "not visible")]
