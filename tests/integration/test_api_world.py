@@ -48,7 +48,7 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
         assert not world.mirror("A->B").alive
         transact(producer, 5)
     assert plain.flush(60) == 0
-    read: set[tuple[int, int]] = set()
+    read: set[tuple[int | None, int | None]] = set()
 
     def all_read() -> bool:
         message = consumer.poll(0.2)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -66,7 +67,7 @@ def commit_group(bootstrap: str) -> None:
 
 
 def captured(
-    folder, moment: str, cluster: str
+    folder: Path, moment: str, cluster: str
 ) -> tuple[defaultdict[tuple[str, int], list[Bounds]], dict[tuple[str, int, int], int]]:
     """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic, partition, broker)."""
     reader = RunReader(folder)
@@ -149,7 +150,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
     alone = [row for rows in of_b.values() for row in rows]
     assert {row.high_watermark_from for row in alone} == {"recomputed"}
     assert all(row.leader for row in alone)
-    events = [event for event in RunReader(writer.root).events()[0] if event.kind == "captured"]
+    events: list[Any] = [event for event in RunReader(writer.root).events()[0] if event.kind == "captured"]
     assert [(event.subject, event.moment) for event in events] == [(name, "1-failover") for name in "ABB"]
 
 

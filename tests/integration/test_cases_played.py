@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -42,7 +43,7 @@ REPRODUCED = sorted(
 def test_what_was_always_reproduced_is_reproduced(
     tmp_path: Path, name: str, version: str, client: str, transactions: str
 ) -> None:
-    variant = Variant(kafka=version, client=client, transactions=transactions)
+    variant = Variant(kafka=version, client=cast(Any, client), transactions=cast(Any, transactions))
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named(name), variant, count=1, benches=benches)
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any, cast
 
 import psutil
 import pytest
@@ -48,7 +50,9 @@ with cleanup.temporary_folder() as folder:
 
 
 @pytest.fixture
-def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]]]:
     """A harness process with a ledger of its own, what it said that it holds, and every process that it started."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -56,7 +60,7 @@ def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        said = json.loads(process.stdout.readline())
+        said = json.loads(cast(IO[str], process.stdout).readline())
         started = psutil.Process(process.pid).children(recursive=True)
         yield process, said, started
     finally:
@@ -70,7 +74,7 @@ def bindable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def assert_nothing_left(said, started, *, within: float = 120) -> None:
+def assert_nothing_left(said: dict[str, Any], started: list[psutil.Process], *, within: float = 120) -> None:
     until(
         lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in started),
         within=within,
@@ -83,17 +87,19 @@ def assert_nothing_left(said, started, *, within: float = 120) -> None:
     until(lambda: all(bindable(port) for port in said["ports"]), within=within, what="its ports to be free")
 
 
-def of_brokers(started, said) -> list[psutil.Process]:
+def of_brokers(started: list[psutil.Process], said: dict[str, Any]) -> list[psutil.Process]:
     found = [process for process in started if process.pid in said["brokers"]]
     assert len(found) == len(said["brokers"]) == 2
     return found
 
 
-def watchdog_of(started) -> psutil.Process:
+def watchdog_of(started: list[psutil.Process]) -> psutil.Process:
     return next(process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline())
 
 
-def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harness) -> None:
+def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(
+    harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
+) -> None:
     process, said, started = harness
     assert len(started) >= 2 + 4 + 1, "two brokers, four proxies' servers, one watchdog"
     paused = [broker for broker in of_brokers(started, said) if broker.status() == psutil.STATUS_STOPPED]
@@ -103,14 +109,18 @@ def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harn
     assert_nothing_left(said, started)
 
 
-def test_the_end_is_as_clean_when_the_parent_never_reaps_the_harness(harness) -> None:
+def test_the_end_is_as_clean_when_the_parent_never_reaps_the_harness(
+    harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
+) -> None:
     process, said, started = harness
     process.kill()
     # No wait: the harness stays a zombie, which has a pid and a start time like a living process.
     assert_nothing_left(said, started)
 
 
-def test_clean_does_what_a_dead_watchdog_cannot(harness) -> None:
+def test_clean_does_what_a_dead_watchdog_cannot(
+    harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
+) -> None:
     process, said, started = harness
     watchdog_of(started).kill()
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
@@ -140,7 +150,7 @@ sys.stdin.read()
 """
     process = subprocess.Popen([sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        child = psutil.Process(int(process.stdout.readline()))
+        child = psutil.Process(int(cast(IO[str], process.stdout).readline()))
         until(lambda: "deaf" in (tmp_path / "out").read_text(), within=60, what="the child to be deaf")
     finally:
         process.kill()
@@ -149,10 +159,12 @@ sys.stdin.read()
     until(lambda: not ledger.entries(), within=120, what="the entry to be gone")
 
 
-def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harness) -> None:
+def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(
+    harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
+) -> None:
     process, said, started = harness
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the foreground group
-    states = json.loads(process.stdout.readline())
+    states = json.loads(cast(IO[str], process.stdout).readline())
     assert states == ["running", "paused"]
     process.communicate(timeout=300)
     assert process.returncode == 130

@@ -28,7 +28,7 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def made(work: Path):
+def made(work: Path) -> list[Path]:
     """Everything in a folder, but for what the package phantom-types makes where hypothesis is installed as well."""
     return sorted(path for path in work.rglob("*") if ".hypothesis" not in path.parts)
 
@@ -103,7 +103,7 @@ def test_too_few_ports(work: Path, tmp_path: Path) -> None:
     fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
 
 
-def bare(tmp_path: Path, **own: object) -> dict[str, str]:
+def bare(tmp_path: Path, **own: str) -> dict[str, str]:
     """An environment with an empty cache and an empty PATH, but for what a test puts into its `bin`."""
     (tmp_path / "bin").mkdir(exist_ok=True)
     env = environment(tmp_path / "ledger", LINKFLAP_CACHE=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"), **own)
@@ -111,7 +111,7 @@ def bare(tmp_path: Path, **own: object) -> dict[str, str]:
     return env
 
 
-def unreachable():
+def unreachable() -> dict[str, str]:
     """Settings with which nobody gets at a registry."""
     away = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
     return {**away, "NO_PROXY": "", "no_proxy": "", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}

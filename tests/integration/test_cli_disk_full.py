@@ -28,7 +28,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     mounts.unmount(folder)
 
 
-def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small) -> None:
+def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small: Path) -> None:
     env = environment(tmp_path / "ledger")
     arguments = ["--out", str(small / "r"), "--duration", "600"]
     ended = linkflap("run", "baseline", "--runtime", "process", "--seed", "1", "--no-verify", *arguments, env=env, cwd=tmp_path)

@@ -31,12 +31,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     running.close()
 
 
-def assert_nothing_left(run, *, within: int) -> None:
+def assert_nothing_left(run: Running, *, within: int) -> None:
     until(lambda: not run.alive(), within=within, what="every process below the run to be gone", state=run.alive)
     until(lambda: not ledger.entries(), within=within, what="its ports and children to be given back", state=ledger.entries)
 
 
-def assert_interrupted(run, tmp_path: Path) -> None:
+def assert_interrupted(run: Running, tmp_path: Path) -> None:
     # What rich or the shell's ^C leaves are blank lines.
     said = [line.rstrip() for line in run.said if line.startswith("linkflap:") and "stopping already" not in line]
     assert said == [INTERRUPTED]
@@ -57,7 +57,9 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("moment", "number", "to_group"), MOMENTS)
-def test_a_signal_at_any_moment_ends_the_run_in_order(run: Running, tmp_path: Path, moment, number, to_group) -> None:
+def test_a_signal_at_any_moment_ends_the_run_in_order(
+    run: Running, tmp_path: Path, moment: str, number: signal.Signals, to_group: bool
+) -> None:
     run.says(moment)
     run.look()
     run.send(number, to_group=to_group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path: Path, program: st
     assert reader.run.status == "failed"
     assert says in reader.run.error
     events, _ = reader.events()
-    assert [(e.subject, e.by) for e in events if e.kind == kind] == [(subject, "itself")]
+    assert [(e.subject, e.by) for e in cast(list[Any], events) if e.kind == kind] == [(subject, "itself")]
     bounds, _ = reader.bounds("2-end")
     died = subject.partition("/")[0] if kind == "broker-died" else ""
     assert {(b.cluster, b.alive) for b in bounds} == {(name, name != died) for name in "AB"}, "the dead are captured from disk"
@@ -66,7 +67,7 @@ def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(tmp_path: 
         running.close()
     reader = RunReader(tmp_path / "run")
     assert reader.run.status == "finished"
-    died = [e for e in reader.events()[0] if e.kind == "client-died"]
+    died: list[Any] = [e for e in reader.events()[0] if e.kind == "client-died"]
     assert {e.pid for e in died} == {client.pid for client in clients[:2]}
     assert {(e.by, e.signal, e.again) for e in died} == {("itself", number.name, True)}
     document = json.loads((tmp_path / "run" / "verdict.json").read_text())

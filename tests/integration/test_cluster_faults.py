@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
@@ -57,7 +57,7 @@ def spec(fault: str, target: str, **options: Option) -> FaultSpec:
     return FaultSpec(id="f", fault=fault, target=target, at=0, duration=1, options=options)
 
 
-def bites_and_heals(deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None) -> object:
+def bites_and_heals(deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None) -> Any:
     """What was measured; afterwards the cluster is whole."""
     fault = FAULTS[wanted.fault](wanted, world(deployment))
     try:
@@ -87,7 +87,7 @@ def write(deployment: Deployment) -> None:
 
 
 def test_the_active_controller_is_lost_and_another_elected(cluster_of_three: Deployment) -> None:
-    leader = readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address).leader
+    leader = cast(Any, readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address)).leader
     seen = bites_and_heals(cluster_of_three, spec("controller-loss", "A"))
     assert seen["lost"] == leader
     assert seen["successor"] not in (leader, None)
@@ -212,14 +212,14 @@ def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_th
     up = contained(cluster_of_three)
     wanted = [("A/1", 2), ("A/1", 3), ("A/3", 1)]
     specs = [replace(spec("partition", target, peer=peer), id=f"p{n}") for n, (target, peer) in enumerate(wanted)]
-    first, second, hidden = (FAULTS["partition"](one, world(up)) for one in specs)
-    one, three = (up.clusters["A"].brokers[number] for number in (1, 3))
+    first, second, hidden = (cast(Any, FAULTS["partition"](one, world(up))) for one in specs)
+    one, three = (cast(Any, up.clusters["A"].brokers[number]) for number in (1, 3))
     try:
         for fault in (first, second):
             fault.inject()
             assert fault.bite().bit
         hidden.inject()
-        assert not FAULTS["partition"].measure(hidden)[0], "what another cuts already shows nothing of its own"
+        assert not cast(Any, FAULTS["partition"]).measure(hidden)[0], "what another cuts already shows nothing of its own"
         second.heal()
         assert first.measure()[0], "the heal of another took nothing of it"
         assert one.confines.round_trip(three.inner_addresses[0], within=1.0) is None, "wanted by two, and one of them lasts"
@@ -238,7 +238,7 @@ def test_little_memory_is_felt_and_given_back(cluster_of_three: Deployment) -> N
     up = contained(cluster_of_three)
     seen = bites_and_heals(up, spec("broker-memory-limit", "A/2"), lambda: write(up))
     assert seen["met"] or seen["killed"]
-    assert up.clusters["A"].brokers[2].confines.memory().limit is None
+    assert cast(Any, up.clusters["A"].brokers[2].confines).memory().limit is None
 
 
 def test_what_was_not_done_is_no_bite(cluster_of_three: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -63,7 +64,7 @@ def ends(cluster: Cluster) -> dict[tuple[str, int], int]:
     return bounds(AdminClient(quiet(cluster.bootstrap)), PARTITIONS, "high", within=30)
 
 
-def of_kind(pair: SimpleNamespace, kind: str):
+def of_kind(pair: SimpleNamespace, kind: str) -> list[Any]:
     return [row["data"] for row in map(json.loads, pair.events.read_text().splitlines()) if row["kind"] == kind]
 
 

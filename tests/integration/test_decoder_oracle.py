@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -79,11 +80,11 @@ class Writer:
         """What no codec makes much smaller, and the tool prints on one line."""
         return base64.b64encode(self._random.randbytes(size))
 
-    def write(self, producer: Producer, topic: str, count: int, size: int = 20, **rest: object) -> None:
+    def write(self, producer: Producer, topic: str, count: int, size: int = 20, **rest: Any) -> None:
         for _ in range(count):
             self._uid += 1
             headers = [(HEADER, encode(self._uid, self._uid - self._uid % 3, self._uid % 1000))]
-            producer.produce(topic, self.text(size), b"key %d" % self._uid, partition=0, headers=headers, **rest)
+            producer.produce(topic, self.text(size), b"key %d" % self._uid, partition=0, headers=cast(Any, headers), **rest)
             producer.poll(0)
 
     def odd(self, producer: Producer, topic: str) -> None:
@@ -155,7 +156,7 @@ def consumed(bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]) -
         def there() -> bool:
             for message in consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
-                found[message.topic()].append(message)
+                found[cast(str, message.topic())].append(message)
             positions = consumer.position([TopicPartition(topic, 0) for topic in TOPICS])
             return all(p.offset >= ends[p.topic, 0] for p in positions)
 
@@ -310,7 +311,11 @@ def test_consumers_get_the_records_that_we_read(written: Written) -> None:
         log = written.log(topic)
         every = [got(b, r) for p in written.files(topic, "log") for b in reference.batches(p.read_bytes()) for r in data_of(b)]
         assert_same([consumed_as(m) for m in written.uncommitted[topic]], every)
-        shown = [e for e, visible in zip(every, log.visible.tolist(), strict=True) if visible and e[0] < written.stable[topic, 0]]
+        shown = [
+            e
+            for e, visible in zip(every, log.visible.tolist(), strict=True)
+            if visible and cast(int, e[0]) < written.stable[topic, 0]
+        ]
         assert_same([consumed_as(m) for m in written.committed[topic]], shown)
         assert len(shown) < len(every)
 

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import IO, Any, cast
 
 import psutil
 import pytest
@@ -49,7 +50,7 @@ with cleanup.temporary_folder() as folder:
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine() -> Any:
     """The engine's client, with the image built."""
     skip_without("docker")
     from linkflap.harness.runtimes.docker import engine
@@ -60,7 +61,7 @@ def engine():
 
 
 @pytest.fixture
-def bystanders(engine) -> Iterator[None]:
+def bystanders(engine: Any) -> Iterator[None]:
     """A container, a network and a volume of somebody else: nobody may touch them."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
@@ -79,7 +80,7 @@ def bystanders(engine) -> Iterator[None]:
         volume.remove()
 
 
-def of(engine, owner: process_identity.Identity) -> list[str]:
+def of(engine: Any, owner: process_identity.Identity) -> list[str]:
     """The containers and networks that one process made."""
     from linkflap.harness.machine import engine_leftovers
 
@@ -88,13 +89,13 @@ def of(engine, owner: process_identity.Identity) -> list[str]:
     return [thing.name for thing in (*containers, *engine.networks.list(filters=mine))]
 
 
-def volumes(engine) -> set[str]:
+def volumes(engine: Any) -> set[str]:
     """All but those of the bystanders of tests that run at the same time."""
     return {volume.name for volume in engine.volumes.list() if not volume.name.startswith("not-linkflaps")}
 
 
 @pytest.fixture
-def harness(engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], Identity | None]]:
+def harness(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     """A harness process with a ledger of its own and a broker that is paused; its identity and its children."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -102,8 +103,8 @@ def harness(engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        assert json.loads(process.stdout.readline())
-        owner = process_identity.identify(process.pid)
+        assert json.loads(cast(IO[str], process.stdout).readline())
+        owner = cast(Identity, process_identity.identify(process.pid))
         assert len(of(engine, owner)) == 3, "a broker, a toxiproxy-server, a network"
         yield process, owner
     finally:
@@ -111,7 +112,7 @@ def harness(engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         process.communicate()
 
 
-def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine, bystanders: None, tmp_path: Path) -> None:
+def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine: Any, bystanders: None, tmp_path: Path) -> None:
     before = volumes(engine)
     me = ledger.own().owner
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
@@ -129,7 +130,7 @@ def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine,
 
 
 def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(
-    engine, bystanders: None, harness: tuple[subprocess.Popen[str], Identity | None]
+    engine: Any, bystanders: None, harness: tuple[subprocess.Popen[str], Identity]
 ) -> None:
     process, owner = harness
     before = volumes(engine)
@@ -142,7 +143,7 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(
 
 @pytest.mark.xdist_group("leftovers")
 def test_clean_does_what_a_dead_watchdog_cannot(
-    engine, bystanders: None, harness: tuple[subprocess.Popen[str], Identity | None]
+    engine: Any, bystanders: None, harness: tuple[subprocess.Popen[str], Identity]
 ) -> None:
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
@@ -161,7 +162,7 @@ def test_clean_does_what_a_dead_watchdog_cannot(
 
 @pytest.mark.xdist_group("leftovers")
 def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(
-    engine, harness: tuple[subprocess.Popen[str], Identity | None]
+    engine: Any, harness: tuple[subprocess.Popen[str], Identity]
 ) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
 
@@ -176,7 +177,7 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     try:
         process.kill()
         process.wait()
-        done = linkflap("clean", env=dict(os.environ), cwd="/", within=300)
+        done = linkflap("clean", env=dict(os.environ), cwd=cast(Path, "/"), within=300)
         assert done.returncode == 255
         assert f"network {network} still has container {guest.name}, which is not linkflap's; disconnect it" in done.stderr
         assert all(f"removed container {name} of" in done.stderr for name in containers)
@@ -189,7 +190,7 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     assert of(engine, owner) == []
 
 
-def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine) -> None:
+def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine: Any) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
     from linkflap.harness.runtimes.docker.network import create_network
 
@@ -213,7 +214,7 @@ def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again
 
 
 def test_what_cannot_be_removed_now_is_not_forgotten(
-    engine, harness: tuple[subprocess.Popen[str], Identity | None], monkeypatch: pytest.MonkeyPatch
+    engine: Any, harness: tuple[subprocess.Popen[str], Identity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is down when the harness is cleaned up after."""
     process, owner = harness
@@ -230,7 +231,7 @@ def test_what_cannot_be_removed_now_is_not_forgotten(
     assert of(engine, owner) == []
 
 
-def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path: Path) -> None:
+def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         mine = {"label": "linkflap.deployment", "name": "a-1"}
@@ -262,7 +263,7 @@ def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path: Path, 
     assert not (tmp_path / "run").exists(), "nothing ran, and the same command can be given again"
 
 
-def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine) -> None:
+def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any) -> None:
     full = tmp_path / "full"
     full.mkdir()
     try:
@@ -279,7 +280,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine) -> 
     assert "Traceback" not in done.stderr
 
 
-def laid_out_as_released(engine, name: str, *lines: str) -> None:
+def laid_out_as_released(engine: Any, name: str, *lines: str) -> None:
     """An image as others make them: with an entry point, a user and volumes of its own."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
@@ -290,7 +291,7 @@ def laid_out_as_released(engine, name: str, *lines: str) -> None:
 
 
 @pytest.mark.nightly
-def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path: Path) -> None:
+def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine: Any, tmp_path: Path) -> None:
     name = f"linkflap-test/kafka:of-{os.getpid()}"
     laid_out_as_released(engine, name, "USER 1000")
     try:
@@ -305,7 +306,7 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path
         engine.images.remove(name, force=True)
 
 
-def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path: Path) -> None:
+def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine: Any, tmp_path: Path) -> None:
     from linkflap.harness.runtimes.docker.images import custom_image, inventory, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
@@ -329,7 +330,7 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_
             engine.images.remove(name, force=True)
 
 
-def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine) -> None:
+def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine: Any) -> None:
     from linkflap.harness.runtimes.docker.images import custom_image, inventory
 
     name = f"linkflap-test/java:{os.getpid()}"
@@ -345,7 +346,7 @@ def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine) -> N
 
 @pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
 def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
-    engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str, names: tuple[str, ...]
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str, names: tuple[str, ...]
 ) -> None:
     from linkflap.harness.cli.images import check
 
@@ -358,7 +359,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
     assert "has no image yet; make it: linkflap images build" in capsys.readouterr().out
 
 
-def test_a_java_that_cannot_run_is_quoted(engine) -> None:
+def test_a_java_that_cannot_run_is_quoted(engine: Any) -> None:
     from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
     name = f"linkflap-test:not-java-{os.getpid()}"
@@ -380,7 +381,7 @@ def test_a_java_that_cannot_run_is_quoted(engine) -> None:
         engine.images.remove(name, force=True)
 
 
-def load_for(engine, name: str, *, architecture: str) -> None:
+def load_for(engine: Any, name: str, *, architecture: str) -> None:
     """An empty image for some kind of machine, as `docker save` writes them."""
     layer = io.BytesIO()
     tarfile.open(fileobj=layer, mode="w").close()
@@ -405,14 +406,14 @@ def load_for(engine, name: str, *, architecture: str) -> None:
     engine.images.load(saved.getvalue())
 
 
-def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine) -> None:
+def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine: Any) -> None:
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* omit --base"):
         kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
 
 
-def test_a_base_without_a_java_is_refused(engine) -> None:
+def test_a_base_without_a_java_is_refused(engine: Any) -> None:
     """The base is whatever the user names: it is asked before anything is built on it."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
@@ -429,7 +430,7 @@ def test_a_base_without_a_java_is_refused(engine) -> None:
     assert of(engine, ledger.own().owner) == []
 
 
-def test_errors_of_the_engine_are_of_the_environment(engine) -> None:
+def test_errors_of_the_engine_are_of_the_environment(engine: Any) -> None:
     from docker.errors import APIError
 
     from linkflap.harness.runtimes.docker.engine import asked
@@ -458,7 +459,7 @@ class Relay:
                     threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
 
     @staticmethod
-    def _pump(one, other) -> None:
+    def _pump(one: Any, other: Any) -> None:
         with contextlib.suppress(OSError):
             while content := one.recv(1 << 16):
                 other.sendall(content)
@@ -472,7 +473,7 @@ class Relay:
 
 
 def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it_is_back(
-    engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not os.path.exists("/var/run/docker.sock") or os.environ.get("DOCKER_HOST"):
         pytest.skip("the engine is not at its usual place, where this test can stand between")
@@ -486,8 +487,8 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert json.loads(process.stdout.readline())
-        owner = process_identity.identify(process.pid)
+        assert json.loads(cast(IO[str], process.stdout).readline())
+        owner = cast(Identity, process_identity.identify(process.pid))
         assert len(of(engine, owner)) == 3
         relay.close()
         _, said = process.communicate("go on\n", timeout=600)
@@ -513,7 +514,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
 
 
 @pytest.mark.nightly
-def test_twenty_starts_in_a_row(engine, tmp_path: Path) -> None:
+def test_twenty_starts_in_a_row(engine: Any, tmp_path: Path) -> None:
     for number in range(20):
         with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path / str(number), recorder=Events()) as deployment:
             deployment.clusters["A"].brokers[1].kill()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -34,7 +35,7 @@ def test_a_pair_of_its_own(number, linkflap_deployment, worker_id):
 
 
 @pytest.fixture
-def client():
+def client() -> Any:
     skip_without("docker")
     from linkflap.harness.runtimes.docker import engine
 
@@ -42,7 +43,7 @@ def client():
 
 
 @pytest.fixture
-def workers(client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+def workers(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     """pytest with four workers, in a session and with a ledger of its own."""
     env = environment(tmp_path / "ledger")
     for name in ("LINKFLAP_RUNTIME_DIR", "LINKFLAP_PORTS"):
@@ -60,14 +61,14 @@ def workers(client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         process.communicate()
 
 
-def things(client) -> set[str]:
+def things(client: Any) -> set[str]:
     """All containers and networks of linkflap's, and all volumes."""
     mine = {"label": "linkflap.owner"}
     made = [*client.containers.list(all=True, filters=mine, ignore_removed=True), *client.networks.list(filters=mine)]
     return {thing.name for thing in (*made, *client.volumes.list())}
 
 
-def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client, workers: subprocess.Popen[str]) -> None:
+def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client: Any, workers: subprocess.Popen[str]) -> None:
     before = things(client)
     said, _ = workers.communicate(timeout=900)
     assert workers.returncode == 0, said
@@ -78,7 +79,7 @@ def test_four_workers_have_pairs_of_their_own_and_leave_nothing(client, workers:
     assert ledger.entries() == [], "no lease, no port, no process"
 
 
-def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(client, workers: subprocess.Popen[str]) -> None:
+def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(client: Any, workers: subprocess.Popen[str]) -> None:
     before = things(client)
     until(lambda: len(things(client) - before) >= 2 * WORKERS, within=300, what="containers of all workers to come up", every=0.2)
     held = ledger.entries()

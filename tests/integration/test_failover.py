@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
@@ -12,7 +13,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError
-from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -28,9 +29,9 @@ class OneClient:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self.calls = []
+        self.calls: list[tuple[object, ...]] = []
         self._open = 0
-        self._acknowledged = []
+        self._acknowledged: list[tuple[int, str]] = []
         self._connect("A")
 
     def _connect(self, cluster: str) -> None:
@@ -73,25 +74,25 @@ class OneClient:
 class Stage:
     """The World of these tests."""
 
-    deployment: object
-    mirrors: dict
+    deployment: Deployment
+    mirrors: dict[str, Mirror]
     clients: OneClient
-    events: list = field(default_factory=list)
-    captured: list = field(default_factory=list)
+    events: list[tuple[str, str, Any]] = field(default_factory=list)
+    captured: list[tuple[str, str]] = field(default_factory=list)
     stopping: bool = False
 
     @property
     def recorder(self) -> Stage:
         return self
 
-    def write(self, event):
+    def write(self, event: Any) -> Any:
         self.events.append((event.kind, event.subject, event.row.data))
         return event
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captured.append((moment, cluster))
 
-    def events_of(self, kind: str) -> list[dict]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [data for known, subject, data in self.events if known == kind and subject == "A->B"]
 
 
@@ -110,7 +111,7 @@ def spec(kind: str) -> FaultSpec:
     return FaultSpec(id="f", fault=kind, target="A->B", at=0, duration=0)
 
 
-def ends(stage: Stage, cluster: str, which: str = "high") -> dict:
+def ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
     return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), TOPIC_PARTITIONS, which, within=120)
 
 
@@ -123,7 +124,7 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
     other.begin_transaction()
     other.produce(TOPIC, b"behind", partition=0)
     other.commit_transaction(30)
-    fault = FAULTS["failover-planned"](spec("failover-planned"), stage)
+    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(World, stage))
     fault.inject()
     bite = fault.bite()
     assert (bite.bit, bite.measured) == (True, 3)
@@ -142,7 +143,7 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
 def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: Stage) -> None:
     stage.deployment.links["A->B"].cut()
     stage.clients.write(1)
-    fault = FAULTS["failover-planned"](spec("failover-planned"), stage)
+    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(World, stage))
     stage.stopping = True
     with pytest.raises(FaultError, match="given up: the run is ending"):
         fault.inject()
@@ -158,11 +159,11 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     killed: list[int] = []
     (broker,) = {type(broker) for broker in stage.deployment.clusters["A"].brokers.values()}
     kill = broker.kill
-    monkeypatch.setattr(broker, "kill", lambda self: (kill(self), killed.append(now())))
+    monkeypatch.setattr(broker, "kill", lambda self: (kill(self), cast(Any, killed).append(now())))
     stage.clients.write(20)
     until(lambda: stage.mirrors["A->B"].lag() == 0, within=60, what="the mirror to catch up")
     stage.clients.begin()
-    fault = FAULTS["failover-forced"](spec("failover-forced"), stage)
+    fault = FAULTS["failover-forced"](spec("failover-forced"), cast(World, stage))
     before = now()
     fault.inject()
     bite = fault.bite()

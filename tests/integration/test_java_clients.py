@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.mark import ParameterSet
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
@@ -218,7 +219,7 @@ def test_wrong_clients_are_one_sentence_and_nothing_is_started(tmp_path: Path, c
 NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def of(scenario: str, clients: str, **more: str) -> pytest.param:
+def of(scenario: str, clients: str, **more: str) -> ParameterSet:
     """A scenario with these clients, for the fixture."""
     marks = [*NIGHTLY, pytest.mark.linkflap(scenario=scenario, clients=clients, seed=secrets.randbits(32), **more)]
     return pytest.param("-".join((scenario, clients, *more.values())), marks=marks)
@@ -236,5 +237,5 @@ def of(scenario: str, clients: str, **more: str) -> pytest.param:
         of("link-flap", "java", mirror="mm2"),
     ],
 )
-def test_scenarios_with_java_clients_are_valid(linkflap_run: FixtureRun, name) -> None:
+def test_scenarios_with_java_clients_are_valid(linkflap_run: FixtureRun, name: str) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -190,7 +190,7 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
     def reads() -> bool:
         """A record over the link; from the start again whenever all were read, so that the load never ends."""
         message = loaded.poll(0.5)
-        if message is not None and message.error() is None and message.offset() > 250:
+        if message is not None and message.error() is None and cast(int, message.offset()) > 250:
             loaded.seek(TopicPartition("A.load", 0, 0))
         return message is not None and message.error() is None
 

@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,12 +25,13 @@ from linkflap.chaos.scenarios.base import everyday
 from linkflap.harness.log.batches import Headers, scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Deployment, Recorder
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
@@ -127,8 +129,8 @@ def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judg
     """A run whose clients have had their producers to B since before the mirror, as applications that live on both sides do."""
     waiting: list[Standby] = []
 
-    def make(spec, link, deployment: Deployment, recorder: Recorder) -> Mirror:
-        mirror = make_mirror(spec, link, deployment, recorder)
+    def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:
+        mirror = cast(Any, make_mirror(spec, link, deployment, recorder))
         start = mirror.start
 
         def start_later() -> None:
@@ -136,9 +138,9 @@ def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judg
             start()
 
         mirror.start = start_later
-        return mirror
+        return cast(Mirror, mirror)
 
-    def taken_over(config) -> Producer:
+    def taken_over(config: dict[str, Any]) -> Producer:
         chosen = next((one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None)
         if chosen is None:
             return Producer(config)
@@ -179,10 +181,10 @@ class Standby:
     """A producer that has had its id for long; who takes it over hears what it says of itself."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap, answers = bootstrap, []
+        self.bootstrap, answers = bootstrap, cast(list[str], [])
         self.hears = answers.append
         config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
-        own = {"statistics.interval.ms": library.STATISTICS_MS, "logger": library.QUIET}
+        own = {"statistics.interval.ms": cast(Any, library).STATISTICS_MS, "logger": cast(Any, library).QUIET}
         self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
 
         def known() -> bool:
@@ -196,8 +198,8 @@ class Standby:
 def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Judgement, str]:
     """A run whose shadow stamps leader epochs that its partitions do not have."""
 
-    def make(*given: object) -> Mirror:
-        mirror = make_mirror(*given)
+    def make(*given: Any) -> Mirror:
+        mirror = cast(Any, make_mirror(*given))
         start = mirror.start
 
         def start_and_stall() -> None:
@@ -205,7 +207,7 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tu
             stall(mirror, TOPIC, 2)
 
         mirror.start = start_and_stall
-        return mirror
+        return cast(Mirror, mirror)
 
     folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
     with pytest.MonkeyPatch.context() as patch, Progress() as progress:
@@ -215,7 +217,7 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tu
     return verify([folder], spark=spark)[0], str(raised.value)
 
 
-def stall(mirror: Mirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
+def stall(mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
     """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its partitions do not have yet."""
     drained(mirror)
     mirror.crash()
@@ -249,14 +251,14 @@ class Seen:
         return {name: getattr(log, name)[row].item() for name in log.__slots__}
 
     def promoted(self) -> dict[int, int]:
-        return {e.partition: e.offset for e in self._reader.events()[0] if e.kind == "promotion"}
+        return {e.partition: e.offset for e in cast(list[Any], self._reader.events()[0]) if e.kind == "promotion"}
 
-    def journal(self) -> list[dict]:
+    def journal(self) -> list[dict[str, Any]]:
         """What the shadow said of each partition when it had failed over."""
         (rows,) = [e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
-        return [row for row in rows if row["topic"] == TOPIC]
+        return [row for row in cast(list[dict[str, Any]], rows) if row["topic"] == TOPIC]
 
-    def returned(self, cluster: str) -> dict[int, list]:
+    def returned(self, cluster: str) -> dict[int, list[Any]]:
         """Operations that returned there, other than init, by process."""
         found = defaultdict(list)
         for operation in sorted(self._reader.operations()[0], key=lambda o: o.time):
@@ -280,7 +282,7 @@ class Seen:
         rows = [w for w in self._reader.watermarks()[0] if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)]
         return max((w for w in rows if w.last_stable >= 0), key=lambda w: w.time)
 
-    def of_kind(self, kind: str, cluster: str | None = None):
+    def of_kind(self, kind: str, cluster: str | None = None) -> list[Any]:
         return [a for a in self.judgement.anomalies if a.kind == kind and not a.allowed and cluster in (None, a.cluster)]
 
     def kinds(self) -> set[str]:
@@ -338,7 +340,7 @@ def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lo
 def assert_lost_in_silence(seen: Seen) -> None:
     assert seen.judgement.verdict is Verdict.INVALID
     promoted = seen.promoted()
-    ghosts = defaultdict(set)
+    ghosts: dict[int, set[int]] = defaultdict(set)
     for operations in seen.returned("B").values():
         for operation in operations:
             for send in operation.sends:
@@ -346,7 +348,7 @@ def assert_lost_in_silence(seen: Seen) -> None:
     ghosts = {number: {at for at in offsets if at < promoted[number]} for number, offsets in ghosts.items()}
     assert all(ghosts.values()), "B acknowledged in both partitions with offsets of A's records"
     for kind in ("ghost-ack", "lost-write"):
-        found = defaultdict(set)
+        found: dict[int, set[int]] = defaultdict(set)
         for anomaly in seen.of_kind(kind):
             assert anomaly.cluster == "B"
             found[anomaly.partition] |= set(range(anomaly.offset, anomaly.offset + anomaly.evidence["records"]))
@@ -429,7 +431,7 @@ def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgeme
 def went_on_behind(log: Headers, promoted: int) -> set[int]:
     """Where ids that were mirrored go on above sequence 0, behind a promotion, with their first batch there."""
     mirrored = set(log.producer_id[(log.base_offset < promoted) & (log.producer_id >= 0)].tolist())
-    found = {}
+    found: dict[Any, Any] = {}
     for row in np.flatnonzero((log.base_offset > promoted) & (log.producer_id >= 0) & (log.base_sequence >= 0)).tolist():
         found.setdefault(int(log.producer_id[row]), (int(log.base_sequence[row]), int(log.base_offset[row])))
     return {offset for pid, (first, offset) in found.items() if pid in mirrored and first > 0}
@@ -500,4 +502,4 @@ def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement
     judgement, message = stalled
     assert "the failover stands still at settling" in message
     assert judgement.verdict is Verdict.UNKNOWN
-    assert message in judgement.document["reason"]
+    assert message in cast(str, judgement.document["reason"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -20,12 +21,11 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows
-from tests.events import Rows
+from tests.events import Rows as Events
 from tests.integration.test_shadow import (
     SAME,
     TOPIC,
     TOPIC_PARTITIONS,
-    Events,
     Writer,
     drained,
     ends,
@@ -63,12 +63,15 @@ def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
     until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
 
 
-def truncations(events: Rows, link: str) -> dict:
+def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, int]]:
     """What the takeovers over a link cut, the last one's: place -> (where, from where)."""
-    return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
+    return cast(
+        dict[tuple[str, int], tuple[int, int]],
+        {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)},
+    )
 
 
-def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0):
+def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0) -> Any:
     """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
 
     Clients have gone on at the destination when this returns. Broker `first` dies before the others.
@@ -166,7 +169,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
     away(linkflap_deployment, mirror)
     revived(a)
     tail = ends(a.bootstrap)
-    back = mirror.reversed()
+    back = cast(Shadowed, mirror.reversed())
     promoted = mirror.promotion()
     back.__class__ = Shadowed  # one that tells its step
     not_truncated = TAKING_OVER[: TAKING_OVER.index("alone")]
@@ -174,7 +177,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
         monkeypatch.setenv(PAUSE_AT, step)
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(back.restart if back.log.exists() else back.start)
-            until(lambda s=step: back.step() == s, within=60, every=0.05, what=f"the takeover to stand at {step}")
+            until(cast(Any, lambda s=step: back.step() == s), within=60, every=0.05, what=f"the takeover to stand at {step}")
             back.crash()
             with pytest.raises(SetupError, match="ended"):
                 started.result(60)
@@ -208,7 +211,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
     away(linkflap_deployment, mirror)
     revived(a)
     tail, promoted = ends(a.bootstrap), mirror.promotion()
-    back = mirror.reversed()
+    back = cast(Shadowed, mirror.reversed())
     back.__class__ = Shadowed
     plain = back.plain()
     back.sides = Sides(linkflap_deployment, plain, tmp_path, destination="A")
@@ -407,7 +410,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
         mirror.reversed().start()
     assert not truncations(events, "B->A")
     assert own_write(a.bootstrap) == 0
-    mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
+    cast(Any, mirror).spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
     back = mirror.reversed()
     back.start()
     assert truncations(events, "B->A")[TOPIC, 0] == (0, 1)
@@ -445,7 +448,7 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_depl
         refused.start()
     assert not truncations(events, "B->A")
     tail = ends(a.bootstrap, partitions=[tp])[tp]
-    mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
+    cast(Any, mirror).spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
     back = mirror.reversed()
     back.start()
     assert truncations(events, "B->A") == {tp: (5, tail)}
