@@ -42,7 +42,8 @@ class PartitionsAdded:
         self._add = int(number(settings(spec, self.defaults), "add"))
         if self._add < 1:
             raise InputError(f"option add of fault {spec.id!r} is {self._add}; it must be 1 or more partitions")
-        self._world, self._home = world, cluster_of(spec, world).name
+        cluster_of(spec, world)  # raises InputError
+        self._world, self._home = world, spec.target
         self._before: dict[str, int] = {}
 
     @classmethod

@@ -43,7 +43,8 @@ class RecordsDeleted:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
-        self._world, self._home = world, cluster_of(spec, world).name
+        cluster_of(spec, world)  # raises InputError
+        self._world, self._home = world, spec.target
         self._before: Offsets = {}
         self._wanted: Offsets = {}
 
