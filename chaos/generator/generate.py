@@ -111,9 +111,7 @@ def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
 def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
     """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the order in which they were drawn."""
     topology, dice = draft.topology, draft.dice
-    draft.up = {cluster.name for cluster in topology.clusters}
-    draft.mirrored = {link.name for link in topology.links}
-    draft.at = {home: home for home in setting.homes(topology)}
+    _begin(draft)
     link = _first(topology)
     turns = turns if link else 0
     faults = dice.randint(0 if turns else 1, bounds.most)
@@ -132,6 +130,13 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6, back=turn + 1 < turns and reversible)
     for step in steps:
         step()
+
+
+def _begin(draft: Draft) -> None:
+    """Every cluster runs, every link is mirrored, all clients are at home."""
+    draft.up = {cluster.name for cluster in draft.topology.clusters}
+    draft.mirrored = {link.name for link in draft.topology.links}
+    draft.at = {home: home for home in setting.homes(draft.topology)}
 
 
 def _first(topology: Topology) -> LinkSpec | None:

@@ -105,14 +105,8 @@ def _is_of_brokers(fault: str) -> bool:
 
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """What there is by now of the kind that a fault is done to."""
-    if FaultName(fault).of_link or fault in OF_CERTIFICATES:
-        return sorted(link for link in draft.mirrored if LinkSpec.parse(link).source in draft.up)
-    if fault == KILL:
-        return sorted(link for link in draft.mirrored if set(LinkSpec.parse(link).ends) <= draft.up)
-    if fault in RULED:
-        written = _written_or_mirrored(draft)
-        links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
-        return [link.name for link in links if set(link.ends) <= draft.up and link.source in written]
+    if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
+        return _of_links(fault, draft)
     if fault in OF_CLIENTS:
         return _written(draft)
     if fault in ("partitions-added", DELETED):
@@ -121,6 +115,17 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     if _is_of_brokers(fault):
         return _of_brokers(fault, draft)
     return [*sorted(draft.up), *_brokers(draft, least=1), *sorted(draft.mirrored)]
+
+
+def _of_links(fault: str, draft: Draft) -> Sequence[str]:
+    """Links with a mirror whose source is up, or both of whose ends are."""
+    links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
+    if fault == KILL or fault in RULED:
+        links = [link for link in links if set(link.ends) <= draft.up]
+    if fault in RULED:
+        written = _written_or_mirrored(draft)
+        links = [link for link in links if link.source in written]
+    return [link.name for link in links if link.source in draft.up]
 
 
 def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
@@ -135,7 +140,7 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
         spared = _brokers(draft, least=3)
         clusters = sorted({Target.parse(broker).cluster for broker in spared})
         if fault == "mirror-coordinator-loss":
-            return [name for name in clusters if name in {LinkSpec.parse(link).destination for link in draft.mirrored}]
+            return sorted({LinkSpec.parse(link).destination for link in draft.mirrored} & set(clusters))
         if fault == UPGRADE:
             return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
         return spared if fault in _RESTARTED else clusters
@@ -254,11 +259,7 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, bac
     if forced:
         states: list[tuple[str, int | None]] = [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
         triggers = (*begun, draft.dice.choice(states))
-        disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
-        if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
-            during = (draft.add(LINK_CUT, link.name, wants(LINK_CUT, link.name, draft.topology), duration=bounds.longest).id,)
-        else:
-            during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
+        during = _disturbed(draft, bounds, link, back=back)
         if during and begun:
             # Within the disturbance there may be no time for it.
             triggers = triggers[len(begun) :]
@@ -270,6 +271,14 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, bac
     draft.at = {home: link.destination if at == link.source else at for home, at in draft.at.items()}
     if forced:
         draft.up.discard(link.source)
+
+
+def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> tuple[str, ...]:
+    """The disturbance of the link that a forced failover waits for, if any."""
+    disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
+    if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
+        return (draft.add(LINK_CUT, link.name, wants(LINK_CUT, link.name, draft.topology), duration=bounds.longest).id,)
+    return tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
 
 
 def reverse(draft: Draft, bounds: Bounds, link: LinkSpec) -> None:

@@ -140,7 +140,7 @@ CHECK = Check(
             name=VERB,
             meaning="A verb of the mirror was answered as no state of it allows, or did not change it as it should have, by the"
             " model of the KIP. It is said of the first partition of a topic that the verb was about.",
-            sentence="the mirror of {link} took verbs as its model does not: {said}",
+            sentence="the mirror of {link} took a verb about {tp} on {cluster} as its model does not: {said}",
             counted="mirror took verbs as its model does not|mirrors took verbs as their model does not",
             alone="what an operator asks of the mirror may not be what it does",
             smallest="a topic is paused, and pausing it again is accepted: nowhere on B.",
