@@ -40,6 +40,7 @@ from linkflap.chaos.faults.records_deleted import RecordsDeleted
 from linkflap.chaos.faults.rolling_restart import RollingRestart
 from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade
 from linkflap.chaos.faults.settings import settings
+from linkflap.chaos.faults.topic_recreated import TopicRecreated
 from linkflap.chaos.faults.unclean_election import UncleanElection
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
@@ -80,6 +81,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "records-deleted": RecordsDeleted,
         "rolling-restart": RollingRestart,
         "rolling-upgrade": RollingUpgrade,
+        "topic-recreated": TopicRecreated,
         "unclean-election": UncleanElection,
     }
 )

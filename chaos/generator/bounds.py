@@ -21,7 +21,7 @@ ALL: Final = (PAIR, "A:3->B:3", "A->B->C", "A->B->C->D", "A->C, B->C", "A->B, A-
 """Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
 PRIVILEGED: Final = frozenset({"broker-disk-full", "broker-disk-slow", "clock-skew"})
 """Faults that take rights or packages which not every machine has: drawn only where a suite names them."""
-LOSSY: Final = frozenset({"records-deleted", "unclean-election"})
+LOSSY: Final = frozenset({"records-deleted", "topic-recreated", "unclean-election"})
 """Faults after which acknowledged records may rightly be gone, and be where nothing says whether they are right: drawn only where
 a suite names them."""
 

@@ -24,8 +24,9 @@ FAILOVERS: Final = (PLANNED, FORCED)
 LINK_CUT: Final = "link-cut"
 UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
-OF_KEPT_OFFSETS: Final = frozenset({DELETED, UNCLEAN})
-"""Faults after which a copy at another offset than its original's could not be judged."""
+RECREATED: Final = "topic-recreated"
+OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
+"""Faults after which a copy at another offset than its original's could not be judged, or is known to be of two topics."""
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
@@ -109,7 +110,7 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
         return _of_links(fault, draft)
     if fault in OF_CLIENTS:
         return _written(draft)
-    if fault in ("partitions-added", DELETED):
+    if fault in ("partitions-added", DELETED, RECREATED):
         # After a failover what is at home is judged up to it, and stays as it is.
         return sorted(home for home, at in draft.at.items() if home == at)
     if _is_of_brokers(fault):

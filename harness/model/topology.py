@@ -11,6 +11,9 @@ from linkflap.harness.model.errors import InputError
 DEFAULT_KAFKA = "4.3.1"
 CANARY = "linkflap-canary"
 """Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor verified."""
+RECREATED: Final = "linkflap-recreated"
+"""Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored as any other, and neither captured nor
+verified, since that fault says itself what became of their copies."""
 
 TopicPartition = tuple[str, int]
 """A partition of a topic, on whatever cluster."""
@@ -128,4 +131,10 @@ def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
     of those `A.C.heartbeats`, as if they were at home there.
     """
     home, _, rest = name.partition(".")
-    return home in homes and rest not in ("", CANARY) and rest.rpartition(".")[2] not in ("internal", "heartbeats")
+    named = rest not in ("", CANARY) and not is_recreated(name)
+    return home in homes and named and rest.rpartition(".")[2] not in ("internal", "heartbeats")
+
+
+def is_recreated(name: str) -> bool:
+    """Whether the fault topic-recreated made this topic."""
+    return name.partition(".")[2].startswith(f"{RECREATED}.")

@@ -28,7 +28,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, Topology, is_data_topic
+from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, Topology, is_data_topic, is_recreated
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.run import check, perform
 from linkflap.harness.recording.run_end import with_room, written
@@ -118,7 +118,7 @@ class LivingClusters:
 
         def left() -> list[str]:
             names = admin.list_topics(timeout=_ASK_SECONDS).topics
-            return sorted(name for name in names if is_data_topic(name, homes) or name.endswith(f".{CANARY}"))
+            return sorted(n for n in names if is_data_topic(n, homes) or n.endswith(f".{CANARY}") or is_recreated(n))
 
         def gone() -> bool:
             if names := left():

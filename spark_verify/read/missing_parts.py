@@ -29,7 +29,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition
+from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, is_recreated
 from linkflap.harness.rundir import Damage, Run, RunReader
 
 EVENTS: Final = "events.jsonl"
@@ -186,5 +186,5 @@ def _named(journals: Sequence[MirrorStopped], judges: Callable[[str], bool]) -> 
     """The partitions of mirrors' journals without those of canaries. A mirror without a journal names none."""
     for journal in journals:
         for row in journal.partitions or ():
-            if judges(row.topic) and not row.topic.endswith(f".{CANARY}"):
+            if judges(row.topic) and not (row.topic.endswith(f".{CANARY}") or is_recreated(row.topic)):
                 yield row.topic, row.partition

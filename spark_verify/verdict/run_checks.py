@@ -18,6 +18,7 @@ from typing import Final
 from linkflap.harness.model.events import Event, Failover, FaultBite, FaultHeal, FaultStart, MirrorStopped, TopicGivenUp, of_kind
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Minimums
+from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.story import Window
@@ -193,9 +194,11 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _given_up(events: Sequence[Event]) -> Iterator[str]:
-    """Topics that a mirror had to leave: somebody deleted them on one of its sides."""
+    """Topics that a mirror had to leave: somebody deleted them on one of its sides. Not those of the fault topic-recreated, which
+    is healed where a mirror says so."""
     for event in of_kind(events, TopicGivenUp):
-        yield f"the mirror of {event.link} gave a topic up: {event.reason}"
+        if not is_recreated(event.topic):
+            yield f"the mirror of {event.link} gave a topic up: {event.reason}"
 
 
 def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:
@@ -217,7 +220,8 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
             reasons.append(f"{what} did not bite: {measured}")
         heals_itself = started[name].restores is not False
         if heals_itself and (name not in heals or not heals[name].healed):
-            reasons.append(f"{what} was not seen to be healed")
+            why = f": {heals[name].checked[0]}" if name in heals and heals[name].checked else ""
+            reasons.append(f"{what} was not seen to be healed{why}")
     return result("fault-bite", {"run/faults": len(started)}, reasons)
 
 

@@ -36,6 +36,7 @@ CLUSTER_FAULTS = [
     "records-deleted",
     "rolling-restart",
     "rolling-upgrade",
+    "topic-recreated",
 ]
 OF_THREE_BROKERS = ["unclean-election"]
 OF_LINKS = ["mirror-source-moved", "mirror-verbs"]

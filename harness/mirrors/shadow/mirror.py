@@ -35,7 +35,7 @@ from linkflap.harness.model.protocols import (
 )
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
-from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
+from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.offsets import Partition, quiet
@@ -253,13 +253,12 @@ class ShadowMirror(ShadowProcess):
         self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
-        canary = topic_name(self.link.source, CANARY)
         return {
             # The markers that a failover appends are the destination's own: the source never had them.
             (topic, number): note.kept
             for topic, partitions in self.notes().partitions.items()
             for number, note in partitions.items()
-            if topic != canary
+            if is_data_topic(topic, self._homes)
         }
 
     def stage(self) -> MirrorStage | None:
@@ -268,6 +267,11 @@ class ShadowMirror(ShadowProcess):
         if status is None:
             return None
         return MirrorStage(held=status.held, handing_over=status.phase in HANDING_OVER)
+
+    def given_up(self) -> Mapping[str, str]:
+        """See `TellsGivenUp`."""
+        status = self._ask()
+        return {} if status is None else status.given_up
 
     def lag(self) -> int | None:
         """Offsets that the source has and not every live replica of the destination; the source is asked directly.

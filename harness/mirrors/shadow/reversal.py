@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from linkflap.harness.mirrors.shadow import settings
 from linkflap.harness.mirrors.shadow.journal import Notes
 from linkflap.harness.model.events import Truncation
+from linkflap.harness.model.topology import is_recreated
 
 
 def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
     """What a mirror promoted, as the mirror that reverses it finds it: the source of this one is its destination.
 
-    `but`: the canary's topic, which nobody takes over.
+    `but`: the canary's topic, which nobody takes over. Nor does anybody those of the fault topic-recreated.
     """
     return {
         name: settings.TakenTopic(
@@ -24,7 +25,7 @@ def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
             },
         )
         for name, topic in notes.topics.items()
-        if topic.destination_id and name != but
+        if topic.destination_id and name != but and not is_recreated(name)
     }
 
 

@@ -17,7 +17,7 @@ from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import OPEN, Address, Security
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, topic_name
+from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, is_recreated, topic_name
 
 FIRST_BROKER_ID: Final = 1000
 """Broker ids from here on are shadows: no real broker of a deployment has one."""
@@ -186,7 +186,8 @@ class Config:
 
     def mirrors(self, topic: str) -> bool:
         """Whether this topic of the source is mirrored."""
-        return topic == self.canary or is_data_topic(topic, self.homes)
+        beside = topic == self.canary or (is_recreated(topic) and topic.partition(".")[0] in self.homes)
+        return beside or is_data_topic(topic, self.homes)
 
 
 def folder_at(cluster: Cluster) -> Path:

@@ -16,6 +16,7 @@ from linkflap.harness.model.protocols.mirrors import (
     MirrorStage,
     PlayedVerbs,
     Recorder,
+    TellsGivenUp,
     TellsStage,
 )
 
@@ -46,6 +47,7 @@ __all__ = [
     "Service",
     "Sidecar",
     "Spawn",
+    "TellsGivenUp",
     "TellsStage",
     "Workload",
     "World",

@@ -69,6 +69,14 @@ class Administered(Protocol):
         """Resumes what is paused and waits until everything is mirrored; the topics. Raises DeadlineExceeded."""
 
 
+@runtime_checkable
+class TellsGivenUp(Protocol):
+    """A mirror that can be asked which topics it mirrors no more, though they are at its source."""
+
+    def given_up(self) -> Mapping[str, str]:
+        """Topic -> why; none while it does not answer."""
+
+
 class Mirror(Protocol):
     """What replicates over one link. One class per kind, made by `(spec, link, deployment, recorder)`."""
 

@@ -1,0 +1,105 @@
+"""topic-recreated: what a copy of both topics is, what is left out of captures and checks, where it is drawn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from linkflap.chaos.faults.topic_recreated import NEW, OLD, TopicRecreated, copied
+from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.events import TopicGivenUp
+from linkflap.harness.model.protocols import Mirror, World
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import is_data_topic, is_recreated
+from linkflap.spark_verify.verdict.run_checks import _given_up
+
+OLD_LOG = [f"old {n}" for n in range(OLD)]
+NEW_LOG = [f"new {n}" for n in range(NEW)]
+SAYS = "topic A.t was deleted and made again at the source"
+
+
+def spec(target: str = "A", fault_id: str = "1-topic-recreated") -> FaultSpec:
+    return FaultSpec(id=fault_id, fault="topic-recreated", target=target, at=0, duration=0)
+
+
+def world(*, given_up: str = "") -> World:
+    mirror = SimpleNamespace(link=SimpleNamespace(destination="B"), given_up=lambda: {"A.linkflap-recreated.f": given_up})
+    clusters = {name: SimpleNamespace(name=name) for name in "AB"}
+    return cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors={"A->B": mirror}))
+
+
+@pytest.mark.parametrize(
+    ("log", "given_up"),
+    [(NEW_LOG, ""), (NEW_LOG, SAYS), ([NEW_LOG[0], *NEW_LOG], ""), (OLD_LOG, SAYS)],
+    ids=["the new one", "the new one, given up since", "a repeat at least once", "the old one, given up"],
+)
+def test_a_copy_of_one_topic_is_accepted(log: list[str], given_up: str) -> None:
+    found = copied(log, given_up)
+    assert (found.sound, found.mixed) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("log", "given_up", "mixed", "said"),
+    [
+        ([*OLD_LOG, *NEW_LOG], "", True, "20 records of the deleted topic and 50 of the one made again, behind one another"),
+        ([*OLD_LOG, *NEW_LOG[OLD:]], SAYS, True, "20 records of the deleted topic and 30 of the one made again"),
+        ([*OLD_LOG, NEW_LOG[0]], "", True, "and 1 of the one made again"),
+        ([NEW_LOG[0], *OLD_LOG], "", True, "in one another"),
+        (OLD_LOG, "", False, "its mirror does not say that it gave the topic up"),
+        (OLD_LOG[1:], SAYS, False, "19 records of the deleted topic"),
+        ([], SAYS, False, "0 records of the deleted topic"),
+        (NEW_LOG[1:], "", False, "49 of 50 records of the topic made again"),
+        ([*NEW_LOG[1:], NEW_LOG[0]], "", False, "50 of 50"),
+        ([*NEW_LOG, "stranger"], "", False, "and 1 of neither"),
+        ([*OLD_LOG, "stranger"], SAYS, False, "and 1 of neither"),
+    ],
+)
+def test_a_copy_of_both_or_of_less_is_not_accepted(log: list[str], given_up: str, mixed: bool, said: str) -> None:
+    found = copied(log, given_up)
+    assert (found.sound, found.mixed) == (False, mixed)
+    assert said in found.words
+
+
+def test_a_log_of_both_topics_is_not_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(given_up=SAYS)
+    fault = TopicRecreated(spec(fault_id="f"), here)
+    monkeypatch.setattr(fault, "_read", lambda _cluster: [*OLD_LOG, *NEW_LOG])
+    with pytest.raises(FaultError, match="on B has 20 records of the deleted topic and 50 of the one made again"):
+        fault._settled(cast(Mirror, here.mirrors["A->B"]))
+
+
+def test_a_mirror_that_says_that_it_gave_the_topic_up_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(given_up=SAYS)
+    fault = TopicRecreated(spec(fault_id="f"), here)
+    monkeypatch.setattr(fault, "_read", lambda _cluster: OLD_LOG)
+    assert SAYS in fault._settled(cast(Mirror, here.mirrors["A->B"]))
+
+
+def test_a_cluster_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="A, B"):
+        TopicRecreated(spec("C"), world())
+
+
+def test_its_topics_are_not_judged_and_no_defect_of_a_mirror_that_gives_them_up() -> None:
+    topic = TopicRecreated(spec(), world())._topic
+    assert topic == "A.linkflap-recreated.1-topic-recreated"
+    assert is_recreated(topic)
+    assert not is_data_topic(topic, ("A",))
+    assert is_data_topic("A.orders", ("A",))
+    assert not is_recreated("A.orders")
+    assert list(_given_up([TopicGivenUp(link="A->B", topic=topic, reason=SAYS)])) == []
+    assert list(_given_up([TopicGivenUp(link="A->B", topic="A.t", reason=SAYS)])) == [
+        f"the mirror of A->B gave a topic up: {SAYS}"
+    ]
+
+
+def test_it_is_drawn_where_it_is_named_and_not_where_offsets_move() -> None:
+    def drawn(bounds: Bounds) -> set[str]:
+        return {fault.fault for n in range(30) for fault in generate(3, n, Coverage(), bounds, guided=False).schedule}
+
+    assert "topic-recreated" in drawn(Bounds(faults=("topic-recreated", "link-cut")))
+    assert "topic-recreated" not in drawn(Bounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut")))
+    assert "topic-recreated" not in drawn(Bounds())
