@@ -1,8 +1,9 @@
 """Rounds of a soak: run after run on the same clusters and links, which live on; each round is a run directory of its own.
 
-What a round leaves is taken from the clusters before the next one: its topics, groups and mirrors. What Kafka keeps beside them
-stays and grows old: transactional ids and their epochs, producer ids, leader epochs of the brokers, the internal topics, the
-metadata log. Of those a round captures what was written since it began, as a log is that begins there.
+What a round leaves is taken from the clusters before the next one: its topics, groups and mirrors. A cluster that a forced
+failover killed is started again on the data it has; one that died in any other way is of no more use. What Kafka keeps beside
+them stays and grows old: transactional ids and their epochs, producer ids, leader epochs of the brokers, the internal topics,
+the metadata log. Of those a round captures what was written since it began, as a log is that begins there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, Topology, is_data_topic, is_recreated
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.run import check, perform
@@ -60,6 +62,7 @@ class LivingClusters:
     def __init__(self, topology: Topology, *, runtime: str, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.folder, self.topology, self._runtime = folder, topology, runtime
+        self._killed: frozenset[str] = frozenset()
         self._stack = ExitStack()
         self._current = Current(self._stack.enter_context(closing(EventLog(folder / "events.jsonl"))))
         try:
@@ -79,6 +82,7 @@ class LivingClusters:
             scenario, mirror=mirrors.resolve(scenario.mirror), workloads=jvms.resolve(scenario.workloads, scenario.topology)
         )
         self._clear()
+        self._killed = killed_by(scenario)
         run = Run(
             format=FORMAT,
             linkflap=VERSION,
@@ -103,6 +107,9 @@ class LivingClusters:
 
     def _clear(self) -> None:
         """Takes away what the round before has left. Raises EnvironmentFailure where it does not go, or a broker is down."""
+        for cluster in self.deployment.clusters.values():
+            if cluster.name in self._killed:
+                side_by_side(broker.start for broker in cluster.brokers.values() if broker.state == "stopped")
         for cluster in self.deployment.clusters.values():
             down = [f"{b.cluster}/{b.id}" for b in cluster.brokers.values() if b.state != "running"]
             if down:
@@ -143,6 +150,11 @@ class LivingClusters:
     def size(self) -> tuple[int, int]:
         """Bytes on disk, and bytes of memory (resident) of all brokers."""
         return disk_of(self.folder), sum(memory_of(self.deployment).values())
+
+
+def killed_by(scenario: Scenario) -> frozenset[str]:
+    """The clusters that forced failovers of a scenario kill."""
+    return frozenset(fault.on.source for fault in scenario.schedule if fault.name.forced)
 
 
 def _remove_groups(cluster: Cluster) -> None:

@@ -14,7 +14,6 @@ from linkflap.chaos.generator import Bounds
 from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.model.faults import FORCED, PLANNED, REVERSE
 from linkflap.harness.recording.soak import CLUSTERS, Asked, Size
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
@@ -28,8 +27,8 @@ MEMORY: Final = 600 << 20
 SOAK: Final = "soak"
 ROUNDS: Final = "rounds"
 MIRROR: Final = "shadow"
-NOT_IN_ROUNDS: Final = frozenset({PLANNED, FORCED, REVERSE, "rolling-upgrade"})
-"""Faults after which the clusters are not what they were: another one leads, or another release runs."""
+NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
+"""Faults after which the clusters are not what they were: another release runs."""
 
 
 def faults(runtime: str) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,6 +13,10 @@ import pytest
 from linkflap.chaos.generator import Bounds, Coverage, baseline, generate
 from linkflap.harness.cli.commands import linkflap as command
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.recording import rounds as recorded_rounds
+from linkflap.harness.recording.rounds import LivingClusters, killed_by
 from linkflap.harness.recording.soak import Size
 from linkflap.harness.suite import rounds
 from linkflap.harness.suite.folder import SuiteFolder
@@ -39,7 +45,7 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
         (("--topologies", "A->B", "--topologies", "A->B->C"), "there is one topology of one release"),
         (("--kafka", "4.3.1,4.1.2"), "there is one topology of one release"),
         (("--mirrors", "mm2"), "a soak mirrors by shadow"),
-        (("--faults", "failover-forced"), "after failover-forced the clusters are not what they were"),
+        (("--faults", "rolling-upgrade"), "after rolling-upgrade the clusters are not what they were"),
         (("--shard", "1/2"), "a soak is one run and has no shards"),
     ],
 )
@@ -54,6 +60,7 @@ def test_no_round_ends_with_other_clusters_than_it_began_with() -> None:
     drawn = {fault.fault for scenario in made for fault in scenario.schedule}
     assert drawn
     assert not drawn & rounds.NOT_IN_ROUNDS
+    assert drawn >= {"failover-planned", "failover-forced", "mirror-reverse"}
     assert all(scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds)))
 
 
@@ -78,3 +85,43 @@ def test_clusters_that_outgrow_their_bounds_end_the_soak(folder: SuiteFolder, va
 
 def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path: Path) -> None:
     assert rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60))) == []
+
+
+class Brokers:
+    """A cluster of one broker; of its topics and groups there are none."""
+
+    def __init__(self, name: str, state: str) -> None:
+        self.name, self.brokers = name, {1: self}
+        self.cluster, self.id, self.state = name, 1, state
+
+    def start(self) -> None:
+        self.state = "running"
+
+
+@pytest.mark.parametrize(("killed", "goes_on"), [({"A"}, True), (set(), False), ({"B"}, False)])
+def test_what_a_forced_failover_killed_is_started_again_and_nothing_else(
+    killed: set[str], goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = LivingClusters.__new__(LivingClusters)
+    clusters = {"A": Brokers("A", "stopped"), "B": Brokers("B", "running")}
+    living.folder, living._killed = tmp_path, frozenset(killed)
+    living.deployment = cast(Deployment, SimpleNamespace(clusters=clusters))
+    monkeypatch.setattr(living, "_remove_topics", lambda _cluster: None)
+    monkeypatch.setattr(recorded_rounds, "_remove_groups", lambda _cluster: None)
+    monkeypatch.setattr(recorded_rounds, "folder_at", lambda _cluster: tmp_path)
+    if not goes_on:
+        with pytest.raises(EnvironmentFailure, match="broker A/1 does not run after a round"):
+            living._clear()
+        return
+    living._clear()
+    assert clusters["A"].state == "running"
+
+
+def test_forced_failovers_kill_their_sources() -> None:
+    def fault(name: str, target: str) -> FaultSpec:
+        return FaultSpec(id=name, fault=name, target=target, at=0, duration=0)
+
+    made = baseline(7, PLAN.bounds)
+    assert killed_by(made) == frozenset()
+    steps = (fault("failover-planned", "A->B"), fault("failover-forced", "B->A"))
+    assert killed_by(replace(made, schedule=steps)) == {"B"}
