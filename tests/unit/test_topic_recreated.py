@@ -11,7 +11,7 @@ from linkflap.chaos.faults.topic_recreated import NEW, OLD, TopicRecreated, copi
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import TopicGivenUp
-from linkflap.harness.model.protocols import Mirror, World
+from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import is_data_topic, is_recreated
 from linkflap.spark_verify.verdict.run_checks import _given_up
@@ -68,14 +68,14 @@ def test_a_log_of_both_topics_is_not_healed(monkeypatch: pytest.MonkeyPatch) -> 
     fault = TopicRecreated(spec(fault_id="f"), here)
     monkeypatch.setattr(fault, "_read", lambda _cluster: [*OLD_LOG, *NEW_LOG])
     with pytest.raises(FaultError, match="on B has 20 records of the deleted topic and 50 of the one made again"):
-        fault._settled(cast(Mirror, here.mirrors["A->B"]))
+        fault._settled(here.mirrors["A->B"])
 
 
 def test_a_mirror_that_says_that_it_gave_the_topic_up_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     here = world(given_up=SAYS)
     fault = TopicRecreated(spec(fault_id="f"), here)
     monkeypatch.setattr(fault, "_read", lambda _cluster: OLD_LOG)
-    assert SAYS in fault._settled(cast(Mirror, here.mirrors["A->B"]))
+    assert SAYS in fault._settled(here.mirrors["A->B"])
 
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
