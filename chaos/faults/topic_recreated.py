@@ -166,8 +166,9 @@ class TopicRecreated:
 
     def _id(self) -> str:
         """The topic's id at home; empty where there is none."""
+        admin = self._admin(self._home)  # its answers end with it
         try:
-            asked = self._admin(self._home).describe_topics(TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN)
+            asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN)
             found = asked[self._topic].result(2 * ANSWERS_WITHIN)
         except (KafkaException, TimeoutError):
             return ""
