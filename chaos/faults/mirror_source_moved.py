@@ -88,6 +88,8 @@ class MirrorSourceMoved:
                 f"the mirror of {self._spec.target} names {', '.join(named)} as its source, not {', '.join(self._before)}"
             )
         wanted, left = self._ends(self._source.bootstrap), list[str]()
+        if not wanted:
+            raise FaultError(f"cluster {self._source.name} did not say where its logs end, so that nothing shows what arrived")
 
         def arrived() -> bool:
             there = self._ends(self._destination.bootstrap)

@@ -96,8 +96,7 @@ class TopicRecreated:
     def inject(self) -> None:
         world = self._world
         self._mirrors = [mirror for mirror in world.mirrors.values() if mirror.alive and mirror.link.source == self._home]
-        self._make()
-        self._before = self._id()
+        self._before = self._make()
         self._write("old", OLD)
         for mirror in self._mirrors:
             self._wait_for_copy(mirror.link.destination)
@@ -105,8 +104,7 @@ class TopicRecreated:
             for mirror in self._mirrors:
                 world.deployment.links[mirror.link.name].cut(owner=self._owner)
         self._delete()
-        self._make()
-        self._after = self._id()
+        self._after = self._make()
         self._write("new", NEW)
 
     def bite(self) -> Bite:
@@ -150,11 +148,19 @@ class TopicRecreated:
         what = f"{cluster} to have {OLD} records of {self._topic}"
         wait(lambda: _whole(self._read(cluster), "old", OLD), within=COPIED_WITHIN, what=what)
 
-    def _make(self) -> None:
-        """Makes it; a deletion may not have reached every broker."""
+    def _make(self) -> str:
+        """Makes it; its id. A deletion may not have reached every broker."""
         cluster = self._world.deployment.clusters[self._home]
         cluster.create_topic(self._topic)
-        wait(lambda: bool(self._id()), within=ANSWERS_WITHIN, what=f"{self._topic} to be there")
+        made = ""
+
+        def there() -> bool:
+            nonlocal made
+            made = self._id() or ""
+            return bool(made)
+
+        wait(there, within=ANSWERS_WITHIN, what=f"{self._topic} to be there")
+        return made
 
     def _delete(self) -> None:
         admin = self._admin(self._home)
@@ -162,17 +168,19 @@ class TopicRecreated:
             admin.delete_topics([self._topic], operation_timeout=ANSWERS_WITHIN)[self._topic].result(2 * ANSWERS_WITHIN)
         except (KafkaException, TimeoutError) as error:
             raise FaultError(f"cluster {self._home} did not delete {self._topic}: {error}") from error
-        wait(lambda: not self._id(), within=ANSWERS_WITHIN, what=f"{self._topic} to be gone")
+        wait(lambda: self._id() == "", within=ANSWERS_WITHIN, what=f"{self._topic} to be gone")
 
-    def _id(self) -> str:
-        """The topic's id at home; empty where there is none."""
+    def _id(self) -> str | None:
+        """The topic's id at home; empty where the cluster says that there is none, None where it did not say, or nobody leads."""
         admin = self._admin(self._home)  # its answers end with it
         try:
             asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN)
             found = asked[self._topic].result(2 * ANSWERS_WITHIN)
-        except (KafkaException, TimeoutError):
-            return ""
-        return str(found.topic_id) if all(p.leader is not None and p.leader.id >= 0 for p in found.partitions) else ""
+        except TimeoutError:
+            return None
+        except KafkaException as error:
+            return "" if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART else None
+        return str(found.topic_id) if all(p.leader is not None and p.leader.id >= 0 for p in found.partitions) else None
 
     def _write(self, kind: str, count: int) -> None:
         """Not idempotent: it draws no producer id on a cluster whose producer ids are checked."""
@@ -194,7 +202,7 @@ class TopicRecreated:
         return quiet(self._world.deployment.clusters[self._home].bootstrap) | {"max.in.flight.requests.per.connection": 1}
 
     def _read(self, cluster: str) -> list[str]:
-        """The records of the topic on a cluster, in their order; none where there is no such topic."""
+        """The records of the topic on a cluster, in their order; none where it is not there, or was not read to its end."""
         bootstrap = self._world.deployment.clusters[cluster].bootstrap
         if not answered_bounds(self._admin(cluster), [(self._topic, 0)], "high", within=_READ_WITHIN).get((self._topic, 0)):
             return []
@@ -221,7 +229,7 @@ class TopicRecreated:
 
             until(read, within=_READ_WITHIN, what=f"{self._topic} on {cluster} to be read")
         except (DeadlineExceeded, KafkaException):
-            return found
+            return []  # whoever asked asks again: a part of a log must not pass for all of it
         finally:
             consumer.close()
         return found

@@ -25,7 +25,7 @@ class Questions:
         return len(self._open) >= _MOST
 
     def ask(self) -> tuple[int, Answer]:
-        """The number of a new question, and where its answer will be; None is put there if nobody is left to give one."""
+        """The number of a new question, and the queue that its answer is put into: None where the process ends without one."""
         self.last += 1
         answer = self._open[self.last] = Answer()
         return self.last, answer

@@ -19,7 +19,7 @@ from linkflap.harness.model.protocols import PlayedVerbs
 NO_ANSWER: Final = frozenset(
     {"NO_ANSWER", "REQUEST_TIMED_OUT", "NOT_CONTROLLER", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "CLOSED"}
 )
-"""Errors that say nothing of a verb: nobody was there to answer it, or not in time."""
+"""Errors that are no answer to a verb: no broker could be asked, or none answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
