@@ -405,6 +405,7 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
 
     made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()
     made._running = made._mirrored = False
+    made._options = settings.Options(first_start=settings.AT_ONCE)
     made._admin.start = lambda name, topics, patterns: None
     made._destination = SimpleNamespace(brokers={})
     monkeypatch.setattr(mirror, "create", lambda admin, topics: None)

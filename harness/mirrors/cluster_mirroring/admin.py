@@ -9,7 +9,7 @@ ids, and refuses all that is asked of it afterwards.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
 from linkflap.harness.mirrors.cluster_mirroring.command_line import MirrorCommand
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 ASK_SECONDS: Final = 15
@@ -109,6 +110,21 @@ class MirrorAdmin:
             asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
 
         self._with("alter-configs", write)
+
+    def replicas(self, brokers: Collection[int]) -> dict[int, set[TopicPartition]]:
+        """Broker -> what it holds a replica of, by each broker's own answer. Raises Refused."""
+
+        def read(admin: Handle, jvm: Handle) -> dict[int, set[TopicPartition]]:
+            asked = admin.describeLogDirs(list(brokers)).allDescriptions()
+            found = asked.get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            return {
+                int(broker): {
+                    (str(tp.topic()), int(tp.partition())) for each in folders.values() for tp in each.replicaInfos().keySet()
+                }
+                for broker, folders in found.items()
+            }
+
+        return self._with("describe-log-dirs", read)
 
     def describe(self, name: str) -> list[Row]:
         """The rows of a mirror, those that there are: some may be missing, and some be of a moment ago."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
@@ -25,15 +25,13 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
     Answer,
     Refused,
-    Row,
-    described,
-    mirroring,
-    summary,
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, NO_EFFECT, STOPPING, await_stopped, not_promoted
-from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, Ruled
-from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
+from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
+from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
+from linkflap.harness.mirrors.topics import create
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
     MirrorCrashed,
@@ -47,11 +45,10 @@ from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hy
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.offsets import quiet
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
-_ASK_SECONDS: Final = 5.0
 TRUNCATES_WITHIN: Final = 15.0
 """How long a mirror that takes topics over is waited for to truncate, once it says that it mirrors."""
 
@@ -61,7 +58,7 @@ def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Rec
     return ClusterMirror(spec, link, deployment, recorder)
 
 
-class ClusterMirror(Ruled):
+class ClusterMirror(Seen):
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -122,6 +119,8 @@ class ClusterMirror(Ruled):
         canary = topic_name(self.link.source, CANARY)
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
         self._create()
+        if self._options.first_start == settings.LOADED:
+            await_loaded(self._admin, self._here, self._destination, in_vain=self._reverses is not None)
         topics = [*self._topics(), canary]
         watch = self._watching = self._watch()
         self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
@@ -142,7 +141,7 @@ class ClusterMirror(Ruled):
                 what=f"logs of {self.link.destination} to be truncated",
             )
         self._describing = self._describing or Describing(self._admin, self._name, self._write_described)
-        options = {"groups": self._options.groups, "generation": self._generation.name}
+        options = {**asdict(self._options), "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
         self._recorder.write(MirrorStarted(link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds))
 
@@ -162,33 +161,6 @@ class ClusterMirror(Ruled):
             until(lambda: self._mirrors() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
         finally:
             canary.close()
-
-    def _mirrors(self) -> bool:
-        return mirroring(self._rows(), self._partitions())
-
-    def _write_described(self, asked: int, rows: Sequence[Row]) -> None:
-        self._recorder.write(described(self.link.name, asked, rows))
-
-    def _rows(self) -> list[Row]:
-        try:
-            return self._admin.describe(self._name)
-        except Refused:
-            return []
-
-    def _states(self) -> str:
-        return summary(self._rows())
-
-    def _topics(self) -> dict[str, int]:
-        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still have to get it."""
-        found: dict[str, int] = {}
-        for home in self._homes:
-            cluster = self._deployment.clusters[home]
-            asked = self._there if home == self.link.source or not is_running(cluster) else AdminClient(quiet(cluster.bootstrap))
-            found |= data_topics(asked, (home,))
-        return found
-
-    def _partitions(self) -> list[TopicPartition]:
-        return partitions_of(self._topics())
 
     def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> VerbAnswer:
         """See `answers.until_accepted`. What was refused before it was accepted is written down, with the time that it took."""
@@ -272,28 +244,8 @@ class ClusterMirror(Ruled):
         self._recorder.write(event)
         return failed
 
-    def _destination_partitions(self) -> list[TopicPartition]:
-        """What the destination has of the mirrored topics."""
-        return partitions_of(data_topics(self._here, self._homes))
-
-    def promotion(self) -> Mapping[TopicPartition, int]:
-        found = from_bytes.every(self._destination, self._destination_partitions())
-        return {tp: offset for tp, headers in found.items() if (offset := from_bytes.promoted(headers)) is not None}
-
     def reversed(self) -> ClusterMirror:
         if not self._promoted:
             raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
-
-    def lag(self) -> int | None:
-        """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""
-        if not (is_running(self._source) and is_running(self._destination)):
-            return None
-        try:
-            wanted = self._partitions()
-            theirs = bounds(self._there, wanted, "high", within=_ASK_SECONDS)
-            ours = bounds(self._here, wanted, "high", within=_ASK_SECONDS)
-        except KafkaException:
-            return None
-        return sum(max(0, end - ours[tp]) for tp, end in theirs.items())

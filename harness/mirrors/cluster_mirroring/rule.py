@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors.cluster_mirroring import verbs_in_a_run
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import PAUSED, Verb
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild
 from linkflap.harness.model.errors import FaultError
@@ -19,8 +20,6 @@ from linkflap.harness.model.events import SourceMoved
 from linkflap.harness.model.protocols import PlayedVerbs, Recorder
 from linkflap.harness.model.wait import until
 
-STATES: Final = "__mirror_state"
-"""The internal topic that keeps the states of mirrored partitions."""
 MIRRORS_WITHIN: Final = 60.0
 _ANSWERS_WITHIN: Final = 5.0
 

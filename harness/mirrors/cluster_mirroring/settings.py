@@ -17,9 +17,15 @@ from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import look_for
 
 KIND: Final = "cluster-mirroring"
+LOADED, AT_ONCE = "loaded", "at-once"
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "groups": OptionAbout(
         takes="a regular expression of Java's; empty: none", default=".*", about="consumer groups whose offsets are synced"
+    ),
+    "first_start": OptionAbout(
+        choices=(LOADED, AT_ONCE),
+        default=LOADED,
+        about="start is asked for once every broker has the log of the mirrors' states, or right after create",
     ),
 }
 """Its options, as they are listed."""
@@ -38,6 +44,7 @@ class Options:
     """What a scenario may say of it. `groups` is a Java regular expression; empty: no group offsets are synced."""
 
     groups: str = ".*"
+    first_start: str = LOADED
 
 
 def options(given: Mapping[str, Option]) -> Options:
@@ -48,7 +55,12 @@ def options(given: Mapping[str, Option]) -> Options:
     groups = given.get("groups", ".*")
     if not isinstance(groups, str) or "\n" in groups or (groups and reason_against(groups)):
         raise InputError(f"option groups of mirror {KIND} is {groups!r}; it must be a regular expression of Java's on one line")
-    return Options(groups=groups)
+    first = given.get("first_start", LOADED)
+    if first not in ABOUT["first_start"].choices:
+        raise InputError(
+            f"option first_start of mirror {KIND} is {first!r}; it must be {' or '.join(ABOUT['first_start'].choices)}"
+        )
+    return Options(groups=groups, first_start=str(first))
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:

@@ -1,0 +1,82 @@
+"""What is seen of a cluster mirror on both clusters: what crosses, what describe says, how far it is, where a promotion is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, described, mirroring, summary
+from linkflap.harness.mirrors.cluster_mirroring.rule import Ruled
+from linkflap.harness.mirrors.topics import data_topics, partitions_of
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
+from linkflap.harness.wire.offsets import bounds, quiet
+
+_ASK_SECONDS: Final = 5.0
+
+
+class Seen(Ruled):
+    """A mirror of `link` that its destination calls `_name`; nothing here changes anything."""
+
+    link: LinkSpec
+    _name: str
+    _homes: tuple[str, ...]
+    _admin: MirrorAdmin
+    _here: AdminClient
+    _there: AdminClient
+    _source: Cluster
+    _destination: Cluster
+    _deployment: Deployment
+    _recorder: Recorder
+
+    def _mirrors(self) -> bool:
+        return mirroring(self._rows(), self._partitions())
+
+    def _write_described(self, asked: int, rows: Sequence[Row]) -> None:
+        self._recorder.write(described(self.link.name, asked, rows))
+
+    def _rows(self) -> list[Row]:
+        try:
+            return self._admin.describe(self._name)
+        except Refused:
+            return []
+
+    def _states(self) -> str:
+        return summary(self._rows())
+
+    def _topics(self) -> dict[str, int]:
+        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still have to get it."""
+        found: dict[str, int] = {}
+        for home in self._homes:
+            cluster = self._deployment.clusters[home]
+            asked = self._there if home == self.link.source or not is_running(cluster) else AdminClient(quiet(cluster.bootstrap))
+            found |= data_topics(asked, (home,))
+        return found
+
+    def _partitions(self) -> list[TopicPartition]:
+        return partitions_of(self._topics())
+
+    def _destination_partitions(self) -> list[TopicPartition]:
+        """What the destination has of the mirrored topics."""
+        return partitions_of(data_topics(self._here, self._homes))
+
+    def promotion(self) -> Mapping[TopicPartition, int]:
+        found = from_bytes.every(self._destination, self._destination_partitions())
+        return {tp: offset for tp, headers in found.items() if (offset := from_bytes.promoted(headers)) is not None}
+
+    def lag(self) -> int | None:
+        """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""
+        if not (is_running(self._source) and is_running(self._destination)):
+            return None
+        try:
+            wanted = self._partitions()
+            theirs = bounds(self._there, wanted, "high", within=_ASK_SECONDS)
+            ours = bounds(self._here, wanted, "high", within=_ASK_SECONDS)
+        except KafkaException:
+            return None
+        return sum(max(0, end - ours[tp]) for tp, end in theirs.items())
