@@ -1,4 +1,5 @@
-"""Puts the images' recipes, which are in docker/ for people to see, into the package, where an installed linkflap finds them."""
+"""Puts the images' recipes, which are in docker/ for people to see, into the package, where an
+installed linkflap finds them."""
 
 from __future__ import annotations
 

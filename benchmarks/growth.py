@@ -1,17 +1,23 @@
-"""What runs and verdicts cost as they grow: clusters, hops, partitions, records, runs per judged batch.
+"""What runs and verdicts cost as they grow: clusters, hops, partitions, records, runs per judged
+batch.
 
-    python benchmarks/growth.py [--folder DIR] [AXIS[:SIZE,SIZE,…] …]        without an axis: all of them
+    python benchmarks/growth.py [--folder DIR] [AXIS[:SIZE,SIZE,…] …]        without an axis: all of
+                                                                             them
 
-For each size of an axis: CPU seconds of the command and all that it starts, wall seconds, and peak memory of them together
-(proportional set size). Baseline: the smallest size of the same axis. Between two sizes follow what one unit more costs, in CPU
-milliseconds, and the exponent of growth (1 is linear). Target: growth is at most linear where it is judged, so that one unit
-more costs at the upper end at most 1.5 times what it costs at the lower end, in CPU.
+For each size of an axis: CPU seconds of the command and all that it starts, wall seconds, and peak
+memory of them together (proportional set size). Baseline: the smallest size of the same axis.
+Between two sizes follow what one unit more costs, in CPU milliseconds, and the exponent of growth
+(1 is linear). Target: growth is at most linear where it is judged, so that one unit more costs at
+the upper end at most 1.5 times what it costs at the lower end, in CPU.
 
-clusters            `linkflap run baseline` with one source and 1, 3, 7 destinations; nothing is judged
+clusters            `linkflap run baseline` with one source and 1, 3, 7 destinations; nothing is
+                    judged
 hops                the same on chains of 1 to 4 links; nothing is judged
 partitions          `linkflap verify --logs`, a million records a side in so many partitions
-records-copied      `linkflap verify --logs`, so many million records a side in four partitions (200 MB of disk for each)
-records-recorded    `linkflap verify` of a made-up recorded run (`recorded`), so many million records
+records-copied      `linkflap verify --logs`, so many million records a side in four partitions (200
+                    MB of disk for each)
+records-recorded    `linkflap verify` of a made-up recorded run (`recorded`), so many million
+                    records
 runs                `linkflap verify` of so many copies of one recorded baseline in one call
 """
 
@@ -42,7 +48,8 @@ _RECORD = ("run", "baseline", "--runtime", "process", "--no-verify", "--seed", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What grows, the sizes, and what is run for one: arguments of `linkflap`, made ready in a folder."""
+    """What grows, the sizes, and what is run for one: arguments of `linkflap`, made ready in a
+    folder."""
 
     sizes: Sequence[float]
     unit: str
@@ -52,11 +59,23 @@ class Axis:
 
 def fan_out(folder: Path, clusters: float) -> list[str]:
     names = string.ascii_uppercase[1 : int(clusters)]
-    return [*_RECORD, "--topology", ", ".join(f"A->{name}" for name in names), "--out", str(folder / "run")]
+    return [
+        *_RECORD,
+        "--topology",
+        ", ".join(f"A->{name}" for name in names),
+        "--out",
+        str(folder / "run"),
+    ]
 
 
 def chain(folder: Path, hops: float) -> list[str]:
-    return [*_RECORD, "--topology", "->".join(string.ascii_uppercase[: int(hops) + 1]), "--out", str(folder / "run")]
+    return [
+        *_RECORD,
+        "--topology",
+        "->".join(string.ascii_uppercase[: int(hops) + 1]),
+        "--out",
+        str(folder / "run"),
+    ]
 
 
 def copied(folder: Path, *, records: float, partitions: int) -> list[str]:
@@ -81,10 +100,14 @@ AXES: Mapping[str, Axis] = {
     "clusters": Axis(sizes=(2, 4, 8), unit="cluster", arguments=fan_out, judged=False),
     "hops": Axis(sizes=(1, 2, 4), unit="hop", arguments=chain, judged=False),
     "partitions": Axis(
-        sizes=(10, 100, 1000), unit="partition", arguments=lambda folder, n: copied(folder, records=1e6, partitions=int(n))
+        sizes=(10, 100, 1000),
+        unit="partition",
+        arguments=lambda folder, n: copied(folder, records=1e6, partitions=int(n)),
     ),
     "records-copied": Axis(
-        sizes=(1, 10, 100), unit="million records", arguments=lambda folder, n: copied(folder, records=n * 1e6, partitions=4)
+        sizes=(1, 10, 100),
+        unit="million records",
+        arguments=lambda folder, n: copied(folder, records=n * 1e6, partitions=4),
     ),
     "records-recorded": Axis(sizes=(0.5, 2, 10), unit="million records", arguments=made_up),
     "runs": Axis(sizes=(1, 10, 50), unit="run", arguments=many),
@@ -111,7 +134,8 @@ def measured(axis: Axis, size: float, folder: Path) -> Cost:
         cpu = spent(HERE, *arguments)
         wall = time.monotonic() - began
         peak = watch.stop()
-    return Cost(size=size, cpu=cpu, wall=wall, memory=peak["all"] - peak["driver"])  # the driver is this program
+    # the driver is this program
+    return Cost(size=size, cpu=cpu, wall=wall, memory=peak["all"] - peak["driver"])
 
 
 def shown(name: str, axis: Axis, sizes: Sequence[float], folder: Path) -> bool:
@@ -126,7 +150,9 @@ def shown(name: str, axis: Axis, sizes: Sequence[float], folder: Path) -> bool:
             before = costs[-1]
             more.append((now.cpu - before.cpu) / (size - before.size))
             exponent = math.log(now.cpu / before.cpu) / math.log(size / before.size)
-            line += f" {1000 * more[-1]:.3g} ms for each {axis.unit} more | exponent {exponent:.2f} |"
+            line += (
+                f" {1000 * more[-1]:.3g} ms for each {axis.unit} more | exponent {exponent:.2f} |"
+            )
             line += f" {now.cpu / costs[0].cpu:.1f} times the smallest |"
         print(line, flush=True)
         costs.append(now)
@@ -134,9 +160,16 @@ def shown(name: str, axis: Axis, sizes: Sequence[float], folder: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("axes", metavar="AXIS[:SIZE,…]", nargs="*", default=list(AXES))
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where there is room for the logs")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="where there is room for the logs",
+    )
     asked = parser.parse_args()
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
     met = True
@@ -146,7 +179,10 @@ def main() -> int:
             parser.error(f"there is no axis {name!r}; known are {', '.join(AXES)}")
         axis = AXES[name]
         met &= shown(
-            name, axis, [float(size) for size in sizes.split(",")] if sizes else axis.sizes, asked.folder or Path("/tmp")
+            name,
+            axis,
+            [float(size) for size in sizes.split(",")] if sizes else axis.sizes,
+            asked.folder or Path("/tmp"),
         )
     print("\ntargets met" if met else "\ntargets missed")
     return 0 if met else 1

@@ -1,10 +1,12 @@
-"""What writing everything down costs: transactions with the history on against the same transactions with it off.
+"""What writing everything down costs: transactions with the history on against the same
+transactions with it off.
 
-History on is the workload client as a run uses it (harness.workloads.transactional): two rows per transaction in a run
-directory, one delivery callback per record, runs of acknowledged offsets, the producer id from statistics every 100 ms.
-History off is a plain loop over the same librdkafka configuration (statistics off) with the same keys, values and headers,
-in transactions of the same size over the same partitions: produce and commit, no callback, no row.
-Both run alternately on one real broker; each figure is a median over the rounds.
+History on is the workload client as a run uses it (harness.workloads.transactional): two rows per
+transaction in a run directory, one delivery callback per record, runs of acknowledged offsets, the
+producer id from statistics every 100 ms. History off is a plain loop over the same librdkafka
+configuration (statistics off) with the same keys, values and headers, in transactions of the same
+size over the same partitions: produce and commit, no callback, no row. Both run alternately on one
+real broker; each figure is a median over the rounds.
 
     python benchmarks/history.py [--rounds 7] [--seconds 4] [--clients 1]
 """
@@ -47,7 +49,9 @@ OPTIONS: Mapping[str, Option] = {
 TARGET = 0.8
 
 
-def with_history(deployment: ProcessDeployment, writer: RunWriter, names: Names, clients: int, seconds: float) -> float:
+def with_history(
+    deployment: ProcessDeployment, writer: RunWriter, names: Names, clients: int, seconds: float
+) -> float:
     """Records acknowledged per second by the workload's clients."""
     workload = make(
         WorkloadSpec(kind="transactional", home="A", clients=clients, options=OPTIONS),
@@ -91,19 +95,33 @@ class Plain(threading.Thread):
             for part in range(PER_TRANSACTION):
                 partition = (uid + part) % PARTITIONS
                 for counter in range(share):
-                    headers: list[tuple[str, str | bytes | None]] = [(HEADER, LAYOUT.pack(uid, self._base, counter))]
-                    self._producer.produce(TOPIC, self._values.value(uid), self._values.key(uid), partition, headers=headers)
+                    headers: list[tuple[str, str | bytes | None]] = [
+                        (HEADER, LAYOUT.pack(uid, self._base, counter))
+                    ]
+                    self._producer.produce(
+                        TOPIC,
+                        self._values.value(uid),
+                        self._values.key(uid),
+                        partition,
+                        headers=headers,
+                    )
                     uid += 1
             self._producer.commit_transaction(60)
             self.records += RECORDS
 
 
-def without_history(deployment: ProcessDeployment, first: int, clients: int, seconds: float) -> float:
+def without_history(
+    deployment: ProcessDeployment, first: int, clients: int, seconds: float
+) -> float:
     """Records committed per second by plain loops."""
     threads = [Plain(deployment.clusters["A"].bootstrap, first + n) for n in range(clients)]
     for thread in threads:
         thread.start()
-    until(lambda: all(t.records for t in threads), within=60, what="every plain producer's first transaction")
+    until(
+        lambda: all(t.records for t in threads),
+        within=60,
+        what="every plain producer's first transaction",
+    )
     before, started = sum(t.records for t in threads), now()
     pause(seconds, lambda: False)
     records, took = sum(t.records for t in threads) - before, (now() - started) / 1e9
@@ -115,17 +133,32 @@ def without_history(deployment: ProcessDeployment, first: int, clients: int, sec
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--clients", type=int, default=1)
     asked = parser.parse_args()
     topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
     scenario = Scenario(
-        name="history", about="", seed=SEED, topology=topology, mirror=MirrorSpec(kind="none"), workloads=(), schedule=()
+        name="history",
+        about="",
+        seed=SEED,
+        topology=topology,
+        mirror=MirrorSpec(kind="none"),
+        workloads=(),
+        schedule=(),
     )
     run = Run(
-        format=FORMAT, linkflap="", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
+        format=FORMAT,
+        linkflap="",
+        command="",
+        runtime="process",
+        status="running",
+        started=now(),
+        ended=0,
+        scenario=scenario,
     )
     on: list[float] = []
     off: list[float] = []
@@ -135,14 +168,25 @@ def main() -> None:
         with deploy(topology, folder=Path(folder) / "clusters", recorder=writer) as deployment:
             admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
             admin.create_topics(
-                [NewTopic(TOPIC, PARTITIONS, 1, config={"retention.bytes": "67108864", "segment.bytes": "33554432"})]
+                [
+                    NewTopic(
+                        TOPIC,
+                        PARTITIONS,
+                        1,
+                        config={"retention.bytes": "67108864", "segment.bytes": "33554432"},
+                    )
+                ]
             )[TOPIC].result(timeout=60)
-            with_history(deployment, writer, names, asked.clients, 1.0)  # warms the broker's compiler up
+            # warms the broker's compiler up
+            with_history(deployment, writer, names, asked.clients, 1.0)
             for number in range(asked.rounds):
                 first = 1000 + number * asked.clients
-                for recorded in (True, False) if number % 2 else (False, True):  # neither is always the one that comes first
+                # neither is always the one that comes first
+                for recorded in (True, False) if number % 2 else (False, True):
                     if recorded:
-                        on.append(with_history(deployment, writer, names, asked.clients, asked.seconds))
+                        on.append(
+                            with_history(deployment, writer, names, asked.clients, asked.seconds)
+                        )
                     else:
                         off.append(without_history(deployment, first, asked.clients, asked.seconds))
         writer.close("finished")
@@ -150,14 +194,18 @@ def main() -> None:
 
 
 def report(on: list[float], off: list[float], clients: int) -> None:
-    """Prints one JSON document: medians, the ratio of medians, and the spread of the ratios of neighbouring rounds."""
+    """Prints one JSON document: medians, the ratio of medians, and the spread of the ratios of
+    neighbouring rounds."""
     ratios = sorted(a / b for a, b in zip(on, off, strict=True))
     ratio = statistics.median(on) / statistics.median(off)
     figures = {
         "benchmark": "history",
         "clients": clients,
         "rounds": len(on),
-        "records_per_second": {"on": round(statistics.median(on)), "off": round(statistics.median(off))},
+        "records_per_second": {
+            "on": round(statistics.median(on)),
+            "off": round(statistics.median(off)),
+        },
         "transactions_per_second": {
             "on": round(statistics.median(on) / RECORDS, 1),
             "off": round(statistics.median(off) / RECORDS, 1),

@@ -1,8 +1,10 @@
-"""Logs of two clusters, B an offset-exact mirror of A, of any size, made as fast as a disk takes them.
+"""Logs of two clusters, B an offset-exact mirror of A, of any size, made as fast as a disk takes
+them.
 
-One topic `A.orders`, a few partitions, one segment after the other as a broker rolls them. A batch is a template of 300 records
-of about 100 bytes, repeated with another base offset, sequence, timestamp and CRC; ten batches are a transaction, which a COMMIT
-marker ends. B has A's batches with leader epochs of its own, which no CRC covers; `diverge` gives it other values in one range.
+One topic `A.orders`, a few partitions, one segment after the other as a broker rolls them. A batch
+is a template of 300 records of about 100 bytes, repeated with another base offset, sequence,
+timestamp and CRC; ten batches are a transaction, which a COMMIT marker ends. B has A's batches with
+leader epochs of its own, which no CRC covers; `diverge` gives it other values in one range.
 """
 
 from __future__ import annotations
@@ -28,14 +30,22 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Batches `first` to `first + count` of one partition have other values on B, with right CRCs."""
+    """Batches `first` to `first + count` of one partition have other values on B, with right
+    CRCs."""
 
     partition: int
     first: int
     count: int = 4
 
 
-def write(folder: Path, *, records: int, partitions: int = 4, diverge: Divergence | None = None, side: str = "A") -> Path:
+def write(
+    folder: Path,
+    *,
+    records: int,
+    partitions: int = 4,
+    diverge: Divergence | None = None,
+    side: str = "A",
+) -> Path:
     """Writes one cluster's log directory with at least so many data records in all; returns it."""
     templates = [_records(random.Random(seed)) for seed in range(8)]
     other = _records(random.Random(99))
@@ -46,7 +56,9 @@ def write(folder: Path, *, records: int, partitions: int = 4, diverge: Divergenc
         if diverge and diverge.partition == partition:
             changed = range(diverge.first, diverge.first + diverge.count)
         with _Segments(into) as out:
-            for offset, batch in _batches(-(-records // partitions), partition, templates, other, changed, LEADER_EPOCHS[side]):
+            for offset, batch in _batches(
+                -(-records // partitions), partition, templates, other, changed, LEADER_EPOCHS[side]
+            ):
                 out.write(offset, batch)
     return folder
 
@@ -75,36 +87,81 @@ class _Segments:
 
 
 def _batches(
-    records: int, partition: int, templates: list[bytes], other: bytes, changed: range, leader_epoch: int
+    records: int,
+    partition: int,
+    templates: list[bytes],
+    other: bytes,
+    changed: range,
+    leader_epoch: int,
 ) -> Iterator[tuple[int, bytearray]]:
     offset = sequence = number = 0
     producer = 1000 + partition
     while sequence < records:
         body = other if number in changed else templates[number % len(templates)]
-        yield offset, _batch(body, offset, leader_epoch, _TRANSACTIONAL, RECORDS, producer, sequence & 0x7FFFFFFF)
+        yield (
+            offset,
+            _batch(
+                body, offset, leader_epoch, _TRANSACTIONAL, RECORDS, producer, sequence & 0x7FFFFFFF
+            ),
+        )
         offset, sequence, number = offset + RECORDS, sequence + RECORDS, number + 1
         if number % BATCHES == 0 or sequence >= records:
-            yield offset, _batch(_MARKER, offset, leader_epoch, _TRANSACTIONAL | _CONTROL, 1, producer, -1)
+            yield (
+                offset,
+                _batch(_MARKER, offset, leader_epoch, _TRANSACTIONAL | _CONTROL, 1, producer, -1),
+            )
             offset += 1
 
 
-def _batch(body: bytes, offset: int, leader_epoch: int, attributes: int, count: int, producer: int, sequence: int) -> bytearray:
+def _batch(
+    body: bytes,
+    offset: int,
+    leader_epoch: int,
+    attributes: int,
+    count: int,
+    producer: int,
+    sequence: int,
+) -> bytearray:
     batch = bytearray(_HEADER.size + len(body))
     time, length = TIME + offset, len(batch) - 12
     batch[_HEADER.size :] = body
-    fields = [offset, length, leader_epoch, 2, 0, attributes, count - 1, time, time, producer, 0, sequence, count]
+    fields = [
+        offset,
+        length,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        count - 1,
+        time,
+        time,
+        producer,
+        0,
+        sequence,
+        count,
+    ]
     _HEADER.pack_into(batch, 0, *fields)
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
 
 
 def _records(values: random.Random) -> bytes:
-    rows = (_record(delta, values.randbytes(KEY), values.randbytes(VALUE)) for delta in range(RECORDS))
+    rows = (
+        _record(delta, values.randbytes(KEY), values.randbytes(VALUE)) for delta in range(RECORDS)
+    )
     return b"".join(rows)
 
 
 def _record(delta: int, key: bytes, value: bytes) -> bytes:
-    body = b"\x00\x00" + _varint(delta) + _varint(len(key)) + key + _varint(len(value)) + value + b"\x00"
+    body = (
+        b"\x00\x00"
+        + _varint(delta)
+        + _varint(len(key))
+        + key
+        + _varint(len(value))
+        + value
+        + b"\x00"
+    )
     return _varint(len(body)) + body
 
 

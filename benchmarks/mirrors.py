@@ -1,10 +1,12 @@
-"""What the shadow mirror costs, against MirrorMaker 2: the same topic, over the same kind of link, from the same Kafka release.
+"""What the shadow mirror costs, against MirrorMaker 2: the same topic, over the same kind of link,
+from the same Kafka release.
 
-For each size of record and each mirror, on a pair of one-broker clusters of its own: the mirror is started and warmed with some
-data; the link is cut, records are written to the source, the link is restored; then how long the mirror takes for this lag, what
-processor time it and the destination's broker use for it, and its largest resident memory. After that records arrive
-at a steady rate, the link is cut for ten seconds, and the time until the lag is gone is measured. The shadow's cost of 200
-idle partitions comes last.
+For each size of record and each mirror, on a pair of one-broker clusters of its own: the mirror is
+started and warmed with some data; the link is cut, records are written to the source, the link is
+restored; then how long the mirror takes for this lag, what processor time it and the destination's
+broker use for it, and its largest resident memory. After that records arrive at a steady rate, the
+link is cut for ten seconds, and the time until the lag is gone is measured. The shadow's cost of
+200 idle partitions comes last.
 
     python benchmarks/mirrors.py [--megabytes 256] [--sizes 100,1024,10240] [--partitions 4]
 """
@@ -46,7 +48,10 @@ IDLE_PARTITIONS, IDLE_SECONDS, IDLE_CORES = 200, 20.0, 0.04
 TIMES_PER_CPU_SECOND = 5.0
 MEMORY_BYTES = 200_000_000
 WITHIN = 900.0
-MARKS = {"shadow": "linkflap.harness.mirrors.shadow", "mm2": "org.apache.kafka.connect.mirror.MirrorMaker"}
+MARKS = {
+    "shadow": "linkflap.harness.mirrors.shadow",
+    "mm2": "org.apache.kafka.connect.mirror.MirrorMaker",
+}
 """What the command line of each mirror's process holds."""
 
 
@@ -59,7 +64,8 @@ class Events:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One mirror working off a lag: bytes of records as written, seconds of wall and processor time, resident bytes."""
+    """One mirror working off a lag: bytes of records as written, seconds of wall and processor
+    time, resident bytes."""
 
     size: int
     seconds: float
@@ -98,7 +104,9 @@ class Watched:
 
 def child(holds: str) -> Watched:
     """The child of ours whose command line holds that."""
-    (found,) = [p for p in psutil.Process().children(recursive=True) if holds in " ".join(p.cmdline())]
+    (found,) = [
+        p for p in psutil.Process().children(recursive=True) if holds in " ".join(p.cmdline())
+    ]
     return Watched(found)
 
 
@@ -107,7 +115,8 @@ class Writer:
 
     def __init__(self, bootstrap: str, partitions: int, size: int) -> None:
         self._producer = Producer(
-            quiet(bootstrap) | {"linger.ms": 20, "batch.size": 1 << 20, "queue.buffering.max.messages": 1_000_000}
+            quiet(bootstrap)
+            | {"linger.ms": 20, "batch.size": 1 << 20, "queue.buffering.max.messages": 1_000_000}
         )
         self._partitions, self._value = partitions, b"v" * size
         self.written = 0
@@ -117,24 +126,31 @@ class Writer:
         for _ in range(max(1, size // len(self._value))):
             while True:
                 try:
-                    self._producer.produce(TOPIC, self._value, partition=self.written % self._partitions)
+                    self._producer.produce(
+                        TOPIC, self._value, partition=self.written % self._partitions
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.05)
             self.written += 1
-        until(lambda: self._producer.flush(1) == 0, within=WITHIN, what="records to be acknowledged")
+        until(
+            lambda: self._producer.flush(1) == 0, within=WITHIN, what="records to be acknowledged"
+        )
 
 
 @contextmanager
 def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[[], int]]]:
-    """A pair, a mirror that runs, and what tells how many records of the topic the destination has."""
+    """A pair, a mirror that runs, and what tells how many records of the topic the destination
+    has."""
     with (
         tempfile.TemporaryDirectory(prefix="linkflap-mirrors-") as folder,
         deploy(parse("A->B"), folder=Path(folder), recorder=Events()) as deployment,
     ):
         source = AdminClient(quiet(deployment.clusters["A"].bootstrap))
         source.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(60)
-        make_mirror(MirrorSpec(kind=kind), deployment.topology.links[0], deployment, Events()).start()
+        make_mirror(
+            MirrorSpec(kind=kind), deployment.topology.links[0], deployment, Events()
+        ).start()
         with asyncio.Runner() as runner:
             broker = Connection(deployment.clusters["B"].brokers[1].client_address)
             yield deployment, lambda: runner.run(held_by(broker, partitions))
@@ -142,10 +158,15 @@ def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[
 
 
 async def held_by(broker: Connection, partitions: int) -> int:
-    """How many records of the topic this broker has, led or followed, as it tells a debugging replica. No mirror is asked."""
+    """How many records of the topic this broker has, led or followed, as it tells a debugging
+    replica. No mirror is asked."""
     m = messages.request("list_offsets", 7)
-    rows = tuple(m.ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions))
-    body = m.ListOffsetsRequest(replica_id=-2, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=rows),))
+    rows = tuple(
+        m.ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)
+    )
+    body = m.ListOffsetsRequest(
+        replica_id=-2, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=rows),)
+    )
     (topic,) = (await broker.call("list_offsets", 7, body, within=20)).topics
     return sum(max(0, int(row.offset)) for row in topic.partitions)
 
@@ -153,7 +174,10 @@ async def held_by(broker: Connection, partitions: int) -> int:
 def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
     """One mirror, one size of record."""
     with mirrored(kind, partitions) as (deployment, arrived):
-        mirror, broker = child(MARKS[kind]), child(str(deployment.clusters["B"].brokers[1].log.parent / "server.properties"))
+        mirror, broker = (
+            child(MARKS[kind]),
+            child(str(deployment.clusters["B"].brokers[1].log.parent / "server.properties")),
+        )
         link = deployment.links["A->B"]
         writer = Writer(deployment.clusters["A"].bootstrap, partitions, size)
 
@@ -180,7 +204,8 @@ def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
 
 
 def after_cut(deployment: Deployment, writer: Writer, level: Callable[[], bool]) -> float:
-    """Seconds from the end of a ten second cut until all is there that was written, at a steady rate, before that."""
+    """Seconds from the end of a ten second cut until all is there that was written, at a steady
+    rate, before that."""
     link, stop = deployment.links["A->B"], threading.Event()
 
     def arrive() -> None:
@@ -212,7 +237,9 @@ def idle() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--sizes", default="100,1024,10240")
     parser.add_argument("--partitions", type=int, default=4)
@@ -220,10 +247,17 @@ def main() -> None:
     rows = {}
     met = True
     for size in map(int, asked.sizes.split(",")):
-        of = {kind: cost(kind, size, asked.megabytes, asked.partitions) for kind in ("mm2", "shadow")}
-        ratio = (of["shadow"].size / of["shadow"].mirror_cpu) / (of["mm2"].size / of["mm2"].mirror_cpu)
+        of = {
+            kind: cost(kind, size, asked.megabytes, asked.partitions) for kind in ("mm2", "shadow")
+        }
+        ratio = (of["shadow"].size / of["shadow"].mirror_cpu) / (
+            of["mm2"].size / of["mm2"].mirror_cpu
+        )
         met &= ratio >= TIMES_PER_CPU_SECOND and of["shadow"].memory < MEMORY_BYTES
-        rows[f"{size} B"] = {**{kind: each.figures() for kind, each in of.items()}, "ratio per CPU second": round(ratio, 1)}
+        rows[f"{size} B"] = {
+            **{kind: each.figures() for kind, each in of.items()},
+            "ratio per CPU second": round(ratio, 1),
+        }
     cores = idle()
     met &= cores < IDLE_CORES
     figures = {

@@ -1,11 +1,13 @@
-"""What a whole link-flap run costs outside its fault windows, as a breakdown, against judging in a second command.
+"""What a whole link-flap run costs outside its fault windows, as a breakdown, against judging in a
+second command.
 
     python benchmarks/overhead.py [rounds]
 
-Seconds of `linkflap run link-flap`, from the start of the process to its exit, less the union of its fault windows (a flap of
-3 s, a slow link of 3 s, the failover). Baseline *one after the other*: `linkflap run --no-verify`, then `linkflap verify`,
-where Spark starts when the clusters are gone instead of while they boot. Same seed, rounds interleaved, medians. Exits 1 when
-the run costs more than the baseline, or is not valid. The aim for the whole is 25 s on 2 cores.
+Seconds of `linkflap run link-flap`, from the start of the process to its exit, less the union of
+its fault windows (a flap of 3 s, a slow link of 3 s, the failover). Baseline *one after the other*:
+`linkflap run --no-verify`, then `linkflap verify`, where Spark starts when the clusters are gone
+instead of while they boot. Same seed, rounds interleaved, medians. Exits 1 when the run costs more
+than the baseline, or is not valid. The aim for the whole is 25 s on 2 cores.
 """
 
 from __future__ import annotations
@@ -26,11 +28,17 @@ SEED = "1279"
 
 
 def linkflap(*arguments: str) -> float:
-    """Runs the command line in a process of its own; its seconds, or the end of this program when it is not valid."""
+    """Runs the command line in a process of its own; its seconds, or the end of this program when
+    it is not valid."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "linkflap", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "linkflap", *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        sys.exit(f"linkflap {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"linkflap {' '.join(arguments)} ended with "
+            f"{done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return time.monotonic() - began
 
 
@@ -48,7 +56,8 @@ def windows(events: list[Event]) -> list[tuple[int, int]]:
 
 
 def breakdown(folder: Path, wall: float) -> dict[str, float]:
-    """Seconds per phase outside the fault windows; what is before and after the recording is named too. Sums to the overhead."""
+    """Seconds per phase outside the fault windows; what is before and after the recording is named
+    too. Sums to the overhead."""
     run = RunReader(folder).run
     events, _ = RunReader(folder).events()
     phases = [(e.name, e.time) for e in of_kind(events, Phase)]
@@ -70,10 +79,13 @@ def main(rounds: int) -> None:
             common = ("run", "link-flap", "--seed", SEED, "--runtime", "process")
             for name, seconds in breakdown(one, linkflap(*common, "--out", str(one))).items():
                 together[name].append(seconds)
-            wall = linkflap(*common, "--no-verify", "--out", str(two)) + linkflap("verify", str(two))
+            wall = linkflap(*common, "--no-verify", "--out", str(two)) + linkflap(
+                "verify", str(two)
+            )
             apart.append(sum(breakdown(two, wall).values()))
         print(
-            f"round {number + 1}: {sum(s[-1] for s in together.values()):.1f} s, one after the other {apart[-1]:.1f} s",
+            f"round {number + 1}: {sum(s[-1] for s in together.values()):.1f} s, one after the "
+            f"other {apart[-1]:.1f} s",
             flush=True,
         )
     medians = {name: statistics.median(values) for name, values in together.items()}

@@ -1,8 +1,10 @@
-"""The plan people would write first: Spark's full outer join of both logs' records on topic, partition and offset.
+"""The plan people would write first: Spark's full outer join of both logs' records on topic,
+partition and offset.
 
-A fair one: records are decoded by compiled loops straight into Arrow columns (offset, timestamp, key, value; no Python object per
-record), from one task per partition and cluster; Spark's adaptive execution is on, and as it is, it picks a sort-merge join. CRCs
-are not recomputed, headers not compared, and a record that is there twice with the same content it cannot see.
+A fair one: records are decoded by compiled loops straight into Arrow columns (offset, timestamp,
+key, value; no Python object per record), from one task per partition and cluster; Spark's adaptive
+execution is on, and as it is, it picks a sort-merge join. CRCs are not recomputed, headers not
+compared, and a record that is there twice with the same content it cannot see.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ Bytes = NDArray[np.uint8]
 
 def differing(spark: SparkSession, one: Path, other: Path) -> DataFrame:
     """The places whose records are not the same on both sides, a row each."""
-    left, right = (_records(spark, folder).alias(name) for folder, name in ((one, "l"), (other, "r")))
+    left, right = (
+        _records(spark, folder).alias(name) for folder, name in ((one, "l"), (other, "r"))
+    )
     on = [col(f"l.{key}") == col(f"r.{key}") for key in KEYS]
     same = col("l.timestamp").eqNullSafe(col("r.timestamp"))
     for name in ("key", "value"):
         same &= col(f"l.{name}").eqNullSafe(col(f"r.{name}"))
-    return left.join(right, on, "full_outer").where(~same | col("l.offset").isNull() | col("r.offset").isNull())
+    return left.join(right, on, "full_outer").where(
+        ~same | col("l.offset").isNull() | col("r.offset").isNull()
+    )
 
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
@@ -74,7 +80,9 @@ class _Reader(DataSourceReader):
         self._folder = folder
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(json.dumps(str(path))) for path in sorted(Path(self._folder).iterdir())]
+        return [
+            InputPartition(json.dumps(str(path))) for path in sorted(Path(self._folder).iterdir())
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return decoded(Path(json.loads(partition.value)))
@@ -89,7 +97,10 @@ def decoded(folder: Path) -> Iterator[pa.RecordBatch]:
         for index in np.unique(log.headers.segment[rows]).tolist():
             mine = rows[log.headers.segment[rows] == index]
             whole = _columns(log, index, mine)
-            names = [pa.repeat(topic, len(whole[0])), pa.repeat(pa.scalar(int(number), pa.int32()), len(whole[0]))]
+            names = [
+                pa.repeat(topic, len(whole[0])),
+                pa.repeat(pa.scalar(int(number), pa.int32()), len(whole[0])),
+            ]
             table = pa.record_batch([*names, *whole], schema=SCHEMA)
             yield from (table.slice(start, 1 << 15) for start in range(0, len(table), 1 << 15))
 
@@ -103,11 +114,14 @@ def _columns(log: Log, segment: int, rows: Ints) -> list[Any]:
     size = int(headers.length[rows].sum())
     data = [np.empty(size, np.uint8) for _ in range(2)]
     _decode(
-        log.segments[segment].data, headers.position[rows] + layout.HEADER_SIZE, counts, headers.base_offset[rows],
+        log.segments[segment].data, headers.position[rows] + layout.HEADER_SIZE, counts,
+        headers.base_offset[rows],
         headers.base_timestamp[rows], offset, timestamp, ends[0], data[0], ends[1], data[1],
     )  # fmt: skip
     binaries = [
-        pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(end), pa.py_buffer(content[: end[-1]])])
+        pa.Array.from_buffers(
+            pa.binary(), total, [None, pa.py_buffer(end), pa.py_buffer(content[: end[-1]])]
+        )
         for end, content in zip(ends, data, strict=True)
     ]
     return [pa.array(offset), pa.array(timestamp), *binaries]
@@ -127,7 +141,8 @@ def _varint(data: Bytes, position: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _copy(data: Bytes, position: int, row: int, ends: NDArray[np.int32], out: Bytes) -> int:
-    """Copies a byte string behind the last one; null, which these logs do not have, would become empty."""
+    """Copies a byte string behind the last one; null, which these logs do not have, would become
+    empty."""
     size, position = _varint(data, position)
     size = max(size, 0)
     begin = ends[row]
@@ -138,7 +153,8 @@ def _copy(data: Bytes, position: int, row: int, ends: NDArray[np.int32], out: By
 
 @numba.njit(cache=True, nogil=True)
 def _decode(
-    data: Bytes, starts: Ints, counts: Ints, bases: Ints, times: Ints, offset: Ints, timestamp: Ints,
+    data: Bytes, starts: Ints, counts: Ints, bases: Ints, times: Ints, offset: Ints,
+    timestamp: Ints,
     key_ends: NDArray[np.int32], keys: Bytes, value_ends: NDArray[np.int32], values: Bytes,
 ) -> None:  # fmt: skip
     row = 0

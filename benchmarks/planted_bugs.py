@@ -1,13 +1,22 @@
-"""Suites against planted bugs: which are found, how soon, and what is left of the scenario when it was shrunk.
+"""Suites against planted bugs: which are found, how soon, and what is left of the scenario when it
+was shrunk.
 
-    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER                       every bug, guided by coverage
-    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER --uniform BUG...      these, at random, with the same budget
-    python -m benchmarks.planted_bugs --table FOLDER                                  the table of what was run so far
+    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER                       every bug,
+                                                                                      guided by
+                                                                                      coverage
+    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER --uniform BUG...      these, at
+                                                                                      random, with
+                                                                                      the same
+                                                                                      budget
+    python -m benchmarks.planted_bugs --table FOLDER                                  the table of
+                                                                                      what was run
+                                                                                      so far
 
-Each bug (`tests.planted`) gets a nightly suite of its own on the topology that it needs, with every fault that the generator
-draws, or with `--near` those that its state needs (NEAR); it ends with the first failure, which is replayed and shrunk. A bug
-says itself in which runs it did something: so one that was never reached differs from one that nobody saw. Results are
-appended to FOLDER/results.jsonl, and what is there already is not run again.
+Each bug (`tests.planted`) gets a nightly suite of its own on the topology that it needs, with every
+fault that the generator draws, or with `--near` those that its state needs (NEAR); it ends with the
+first failure, which is replayed and shrunk. A bug says itself in which runs it did something: so
+one that was never reached differs from one that nobody saw. Results are appended to
+FOLDER/results.jsonl, and what is there already is not run again.
 """
 
 from __future__ import annotations
@@ -53,8 +62,9 @@ RESULTS: Final = "results.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one suite came to. `reached`: runs in which the bug did something; `run` the first that failed, where `kind` is given;
-    `minutes` until then, or all; `others`: failures in runs that the bug did not touch."""
+    """What one suite came to. `reached`: runs in which the bug did something; `run` the first that
+    failed, where `kind` is given; `minutes` until then, or all; `others`: failures in runs that the
+    bug did not touch."""
 
     bug: str
     guided: bool
@@ -75,7 +85,9 @@ class Found:
 
 def main() -> int:
     """Runs what was asked for and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("bugs", nargs="*", help="by default all")
     parser.add_argument("--out", type=Path, help="folder of the suites and their results")
     parser.add_argument("--table", type=Path, help="only print the table of this folder")
@@ -85,7 +97,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--uniform", action="store_true", help="at random, not by coverage")
-    parser.add_argument("--near", action="store_true", help="only the faults that lead to the bug's state, and a few others")
+    parser.add_argument(
+        "--near",
+        action="store_true",
+        help="only the faults that lead to the bug's state, and a few others",
+    )
     given = parser.parse_args()
     folder = given.table or given.out
     if folder is None:
@@ -108,14 +124,38 @@ def look_for(bug: str, given: argparse.Namespace) -> Found:
     out, log = given.out / name, given.out / f"{name}.struck"
     topology = TOPOLOGIES.get(bug, "A->B")
     command = [
-        *(sys.executable, "-m", "linkflap", "suite", "nightly", "--until-fail", "--topologies", topology, "--mirrors", "shadow"),
-        *("--for", f"{60 * given.minutes:g}", "--shrink", given.shrink, "--replays", str(given.replays)),
+        *(
+            sys.executable,
+            "-m",
+            "linkflap",
+            "suite",
+            "nightly",
+            "--until-fail",
+            "--topologies",
+            topology,
+            "--mirrors",
+            "shadow",
+        ),
+        *(
+            "--for",
+            f"{60 * given.minutes:g}",
+            "--shrink",
+            given.shrink,
+            "--replays",
+            str(given.replays),
+        ),
         *("--seed", str(given.seed), "--jobs", str(given.jobs), "--out", str(out)),
         *(["--uniform"] if given.uniform else []),
         *([word for fault in NEAR[bug] for word in ("--faults", fault)] if given.near else []),
     ]
     with (given.out / f"{name}.log").open("wb") as output:
-        subprocess.run(command, env={**os.environ, **environment(bug, log)}, stdout=output, stderr=output, check=False)
+        subprocess.run(
+            command,
+            env={**os.environ, **environment(bug, log)},
+            stdout=output,
+            stderr=output,
+            check=False,
+        )
     return found_in(bug, SuiteFolder.open(out), touched(log, out))
 
 
@@ -129,7 +169,9 @@ def touched(log: Path, out: Path) -> set[int]:
 def found_in(bug: str, folder: SuiteFolder, reached: set[int]) -> Found:
     """What a suite found."""
     plan = folder.plan
-    invalid = sorted((r for r in folder.results if r.verdict == "invalid"), key=lambda result: result.ended)
+    invalid = sorted(
+        (r for r in folder.results if r.verdict == "invalid"), key=lambda result: result.ended
+    )
     by_it = [result for result in invalid if result.number in reached]
     others = [f"{r.number}: {r.kinds[0]}" for r in folder.results if r.failed and r not in by_it]
     first: Result | None = by_it[0] if by_it else None
@@ -156,15 +198,26 @@ def shrunk(folder: SuiteFolder, first: Result, found: Found) -> Found:
     if (own / REPORT).exists():
         report = json.loads((own / REPORT).read_text())
         smallest = scenario_file.read(own / SMALLEST, seed=0)
-        steps = [f"{f.fault}{'' if f.when == 'always' else f' once {f.when}'}" for f in smallest.schedule]
-        more |= {"replayed": report["replayed"], "rate": report["rate"], "smallest": ", ".join(steps), "faults": len(steps)}
+        steps = [
+            f"{f.fault}{'' if f.when == 'always' else f' once {f.when}'}" for f in smallest.schedule
+        ]
+        more |= {
+            "replayed": report["replayed"],
+            "rate": report["rate"],
+            "smallest": ", ".join(steps),
+            "faults": len(steps),
+        }
     return Found(**more)
 
 
 def results(folder: Path) -> list[Found]:
     """All that was run."""
     path = folder / RESULTS
-    return [Found(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return (
+        [Found(**json.loads(line)) for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 def add(folder: Path, found: Found) -> None:
@@ -177,14 +230,27 @@ def table(every: list[Found]) -> str:
     """Markdown: a row for each suite, in the order of the bugs."""
     order = {bug: number for number, bug in enumerate(BUGS)}
     lines = [
-        "| bug | faults | drawn | runs | state reached in | found | minutes | as | smallest | fails again in |",
+        (
+            "| bug | faults | drawn | runs | state reached in | found | minutes | as | smallest | "
+            "fails again in |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in sorted(every, key=lambda found: (order[found.bug], found.near, not found.guided)):
         said = f"run {one.run}" if one.kind else "no"
         faults = ", ".join(NEAR[one.bug]) if one.near else "all"
-        cells = (one.bug, faults, "guided" if one.guided else "uniform", one.runs, one.reached, said, one.minutes)
-        lines.append(f"| {' | '.join(map(str, cells))} | {one.kind} | {one.smallest} | {one.rate} |")
+        cells = (
+            one.bug,
+            faults,
+            "guided" if one.guided else "uniform",
+            one.runs,
+            one.reached,
+            said,
+            one.minutes,
+        )
+        lines.append(
+            f"| {' | '.join(map(str, cells))} | {one.kind} | {one.smallest} | {one.rate} |"
+        )
     return "\n".join(lines) + "\n"
 
 

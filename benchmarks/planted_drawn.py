@@ -1,9 +1,11 @@
-"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by coverage, and at random.
+"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by
+coverage, and at random.
 
     python -m benchmarks.planted_drawn [seeds]
 
-Nothing is run: a scenario counts as if its faults struck as they are meant to. It bounds from below what a suite needs to find a
-bug (`benchmarks.planted_bugs` finds them). Both draw on a pair with the shadow mirror, from the same seeds, until LONGEST.
+Nothing is run: a scenario counts as if its faults struck as they are meant to. It bounds from below
+what a suite needs to find a bug (`benchmarks.planted_bugs` finds them). Both draw on a pair with
+the shadow mirror, from the same seeds, until LONGEST.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def has(*names: str) -> Need:
 
 def waiting(trigger: str, least: int | None, *names: str) -> Need:
     """Some fault of these kinds that waits for a log state."""
-    return lambda made: any(f.fault in names and (trigger, least) in condition(f.when).triggers for f in made.schedule)
+    return lambda made: any(
+        f.fault in names and (trigger, least) in condition(f.when).triggers for f in made.schedule
+    )
 
 
 def behind(first: tuple[str, ...], then: str) -> Need:
@@ -45,7 +49,8 @@ def behind(first: tuple[str, ...], then: str) -> Need:
 
 
 def tail_then_back(made: Scenario) -> bool:
-    """A forced failover while a link is disturbed, so that its source has a tail that never crossed; a reversal behind it."""
+    """A forced failover while a link is disturbed, so that its source has a tail that never
+    crossed; a reversal behind it."""
     ids = {fault.id: fault.fault for fault in made.schedule}
     for n, fault in enumerate(made.schedule):
         during = [ids[other] for other in condition(fault.when).during]
@@ -57,7 +62,9 @@ def tail_then_back(made: Scenario) -> bool:
 def twice_and_over(made: Scenario) -> bool:
     """Two kills of one mirror, and a failover behind them."""
     kills = Counter(fault.target for fault in made.schedule if fault.fault == "mirror-kill")
-    return max(kills.values(), default=0) > 1 and any(behind(("mirror-kill",), ending)(made) for ending in ENDING)
+    return max(kills.values(), default=0) > 1 and any(
+        behind(("mirror-kill",), ending)(made) for ending in ENDING
+    )
 
 
 NEEDS: Final[Mapping[str, Need]] = {
@@ -68,10 +75,13 @@ NEEDS: Final[Mapping[str, Need]] = {
     "failback-truncates-short": tail_then_back,
     "failback-lowers-epochs": has("mirror-reverse"),
     "new-partition-begins-late": has("partitions-added"),
-    "unknown-commit-is-ok": waiting("commit-in-flight", None, "failover-forced", "broker-kill", "broker-pause"),
+    "unknown-commit-is-ok": waiting(
+        "commit-in-flight", None, "failover-forced", "broker-kill", "broker-pause"
+    ),
     "purged-is-acknowledged": has("failover-forced", "broker-kill"),
     "reader-skips-after-death": lambda made: any(
-        fault.fault == "client-kill" and fault.options.get("workload") == "readers" for fault in made.schedule
+        fault.fault == "client-kill" and fault.options.get("workload") == "readers"
+        for fault in made.schedule
     ),
 }
 """What a schedule needs for a bug; the other reconnecting ones need what the first does."""
@@ -93,7 +103,10 @@ def words(numbers: list[int]) -> str:
     """The median and the longest."""
     most = max(numbers)
     median = statistics.median(numbers)
-    return f"{f'over {LONGEST}' if median > LONGEST else f'{median:g}'} | {f'over {LONGEST}' if most > LONGEST else most}"
+    return (
+        f"{f'over {LONGEST}' if median > LONGEST else f'{median:g}'} | "
+        f"{f'over {LONGEST}' if most > LONGEST else most}"
+    )
 
 
 def main() -> int:
@@ -101,9 +114,14 @@ def main() -> int:
     seeds = range(1, int(sys.argv[1] if len(sys.argv) > 1 else 24) + 1)
     guided = [drawn(seed, guided=True) for seed in seeds]
     uniform = [drawn(seed, guided=False) for seed in seeds]
-    sys.stdout.write("| bug | guided: median | longest | at random: median | longest |\n|---|---|---|---|---|\n")
+    sys.stdout.write(
+        "| bug | guided: median | longest | at random: median | longest |\n|---|---|---|---|---|\n"
+    )
     for bug in NEEDS:
-        sys.stdout.write(f"| {bug} | {words([one[bug] for one in guided])} | {words([one[bug] for one in uniform])} |\n")
+        sys.stdout.write(
+            f"| {bug} | {words([one[bug] for one in guided])} | "
+            f"{words([one[bug] for one in uniform])} |\n"
+        )
     return 0
 
 

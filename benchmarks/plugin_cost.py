@@ -2,12 +2,13 @@
 
     python benchmarks/plugin_cost.py [--rounds N] [--instructions]
 
-CPU seconds (user and system) of `pytest --collect-only` on a project with 200 trivial tests, and of running them, once as it is
-and once with `-p no:linkflap`. The two are interleaved, and the median of the differences of pairs is what it costs. Exits 1 when
-that is 50 ms or more.
+CPU seconds (user and system) of `pytest --collect-only` on a project with 200 trivial tests, and of
+running them, once as it is and once with `-p no:linkflap`. The two are interleaved, and the median
+of the differences of pairs is what it costs. Exits 1 when that is 50 ms or more.
 
-On a busy machine that difference is noise. `--instructions` counts instructions instead (valgrind's cachegrind), which no load
-changes, and takes the plugin's share of the CPU seconds of the quickest session without it.
+On a busy machine that difference is noise. `--instructions` counts instructions instead (valgrind's
+cachegrind), which no load changes, and takes the plugin's share of the CPU seconds of the quickest
+session without it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,27 @@ COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out
 
 def session(folder: Path, words: Sequence[str], *, by: Sequence[str] = ()) -> str:
     """One session, started `by` a program that measures it; what it printed on standard error."""
-    command = [*by, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words, str(folder)]
+    command = [
+        *by,
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *words,
+        str(folder),
+    ]
     environment = os.environ | {"PYTEST_ADDOPTS": "", "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return done.stderr
 
 
@@ -71,7 +88,10 @@ def by_time(folder: Path, name: str, words: Sequence[str], rounds: int) -> float
     cost = statistics.median(with_it - without for with_it, without in pairs)
     ratio = statistics.median(with_it / without for with_it, without in pairs)
     without = statistics.median(without for _, without in pairs)
-    print(f"{TESTS} tests {name}: {without * 1000:.0f} ms without it, {cost * 1000:+.0f} ms with it, ratio {ratio:.3f}")
+    print(
+        f"{TESTS} tests {name}: {without * 1000:.0f} ms without it, {cost * 1000:+.0f} ms with it, "
+        f"ratio {ratio:.3f}"
+    )
     return cost
 
 
@@ -81,14 +101,17 @@ def by_instructions(folder: Path, name: str, words: Sequence[str], rounds: int) 
     with_it, without = instructions(folder, words), instructions(folder, [*words, *WITHOUT])
     share = (with_it - without) / without
     print(
-        f"{TESTS} tests {name}: {without / 1e6:.0f} million instructions without it, {(with_it - without) / 1e6:+.1f} with it "
-        f"({share:+.2%}): of {seconds * 1000:.0f} ms {seconds * share * 1000:+.1f} ms"
+        f"{TESTS} tests {name}: {without / 1e6:.0f} million instructions without it, "
+        f"{(with_it - without) / 1e6:+.1f} with it ({share:+.2%}): of {seconds * 1000:.0f} ms "
+        f"{seconds * share * 1000:+.1f} ms"
     )
     return seconds * share
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--instructions", action="store_true")
     asked = parser.parse_args()
@@ -98,7 +121,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "pytest.ini").write_text("[pytest]\n")
-        (folder / "test_trivial.py").write_text("".join(f"def test_{n}():\n    assert {n} == {n}\n\n\n" for n in range(TESTS)))
+        (folder / "test_trivial.py").write_text(
+            "".join(f"def test_{n}():\n    assert {n} == {n}\n\n\n" for n in range(TESTS))
+        )
         sessions = {"collected": ["--collect-only"], "run": []}
         costs = [measure(folder, name, words, asked.rounds) for name, words in sessions.items()]
     sys.exit(max(costs) >= TARGET)

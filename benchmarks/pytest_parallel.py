@@ -1,12 +1,15 @@
-"""What eight judged runs cost in a session of `pytest -n 4`, against the commit that it is measured from.
+"""What eight judged runs cost in a session of `pytest -n 4`, against the commit that it is measured
+from.
 
     python benchmarks/pytest_parallel.py [--times N] [--baseline CHECKOUT] [--workers N]
 
-Wall seconds, CPU seconds (user and system, of the whole process tree), Spark JVMs that lived, and verdicts: link-flap with the
-shadow mirror and with MirrorMaker 2, baseline, planned-failover, round-trip, mirror-crash, failover-open-transactions and
-producer-id-collision. Baseline: the same tests on commit 912503b, from a git worktree that this program makes, or from a checkout
-of it, in the same Python. Sessions are interleaved and medians compared; the load average stands beside them. Exits 1 when it
-takes more than 90 seconds or 130 CPU seconds, when more than one Spark was seen, or a run was unknown.
+Wall seconds, CPU seconds (user and system, of the whole process tree), Spark JVMs that lived, and
+verdicts: link-flap with the shadow mirror and with MirrorMaker 2, baseline, planned-failover,
+round-trip, mirror-crash, failover-open-transactions and producer-id-collision. Baseline: the same
+tests on commit 912503b, from a git worktree that this program makes, or from a checkout of it, in
+the same Python. Sessions are interleaved and medians compared; the load average stands beside them.
+Exits 1 when it takes more than 90 seconds or 130 CPU seconds, when more than one Spark was seen, or
+a run was unknown.
 """
 
 from __future__ import annotations
@@ -50,13 +53,15 @@ TEST = """
 @pytest.mark.linkflap({marker}, seed=7)
 def test_{number}(linkflap_run):
     path = pathlib.Path(__file__).with_name("{number}.json")
-    path.write_text(json.dumps({{"run": {marker!r}, "verdict": str(linkflap_run.verdict), "why": linkflap_run.why}}))
+    said = {{"run": {marker!r}, "verdict": str(linkflap_run.verdict), "why": linkflap_run.why}}
+    path.write_text(json.dumps(said))
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What one session of pytest cost, and how many of its runs came to which verdict; `failed` are those that came to none."""
+    """What one session of pytest cost, and how many of its runs came to which verdict; `failed` are
+    those that came to none."""
 
     seconds: float
     cpu: float
@@ -68,7 +73,10 @@ class Session:
     def __str__(self) -> str:
         verdicts = ", ".join(f"{count} {name}" for name, count in sorted(self.verdicts.items()))
         broken = f", {self.failed} without a verdict" if self.failed else ""
-        return f"{self.seconds:.0f} s, {self.cpu:.0f} CPU s, {self.sparks} Spark JVMs; {verdicts}{broken}"
+        return (
+            f"{self.seconds:.0f} s, {self.cpu:.0f} CPU s, {self.sparks} Spark JVMs; "
+            f"{verdicts}{broken}"
+        )
 
 
 class Used:
@@ -79,16 +87,22 @@ class Used:
         self.sparks: set[tuple[int, float]] = set()
 
     def look(self, began: float) -> None:
-        """Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and then nobody counts them."""
+        """Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and
+        then nobody counts them."""
         for process in below(began):
             with contextlib.suppress(psutil.Error):
                 identity, times = (process.pid, process.create_time()), process.cpu_times()
                 self.cpu[identity] = times.user + times.system
-                if identity not in self.sparks and SPARK in process.cmdline() and not forked_by_spark(process):
+                if (
+                    identity not in self.sparks
+                    and SPARK in process.cmdline()
+                    and not forked_by_spark(process)
+                ):
                     self.sparks.add(identity)
 
     def end(self, began: float) -> None:
-        """A verifier stays for others, whom this session has none of; the rest ends by itself, and is counted."""
+        """A verifier stays for others, whom this session has none of; the rest ends by itself, and
+        is counted."""
         for process in below(began):
             with contextlib.suppress(psutil.Error):
                 if SERVICE in process.cmdline():
@@ -102,7 +116,8 @@ class Used:
 
 
 def forked_by_spark(process: psutil.Process) -> bool:
-    """Whether Spark's JVM made this process and it has not become another program yet: until then it has the JVM's words."""
+    """Whether Spark's JVM made this process and it has not become another program yet: until then
+    it has the JVM's words."""
     parent = process.parent()
     return parent is not None and SPARK in parent.cmdline()
 
@@ -125,14 +140,30 @@ def session(sources: Path, workers: int) -> Session:
         tests = [TEST.format(marker=marker, number=number) for number, marker in enumerate(RUNS)]
         (folder / "test_eight.py").write_text("import json, pathlib, pytest\n" + "".join(tests))
         (folder / "pytest.ini").write_text("[pytest]\n")
-        environment = os.environ | {"PYTHONPATH": str(sources), "LINKFLAP_RUNTIME_DIR": str(folder / "ledger")}
+        environment = os.environ | {
+            "PYTHONPATH": str(sources),
+            "LINKFLAP_RUNTIME_DIR": str(folder / "ledger"),
+        }
         # The plugin of these sources, and not the one that is installed.
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         plugin = "linkflap.pytest_plugin" if (sources / "linkflap").is_dir() else "linkflap_pytest"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-p", plugin, "-n", str(workers)]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "xdist.plugin",
+            "-p",
+            plugin,
+            "-n",
+            str(workers),
+        ]
         command += ["--basetemp", str(folder / "runs"), str(folder / "test_eight.py")]
         began, used = time.time(), Used()
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=folder)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=folder
+        )
         while child.poll() is None:
             used.look(began)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -146,21 +177,30 @@ def session(sources: Path, workers: int) -> Session:
             sys.exit(f"{sources}: pytest ended with {child.returncode}:\n{out.read()[-3000:]}")
     why = tuple(f"{each['run']}: {each['why']}" for each in said if each["verdict"] == "unknown")
     return Session(
-        seconds=seconds, cpu=sum(used.cpu.values()), sparks=len(used.sparks), verdicts=Counter(each["verdict"] for each in said),
+        seconds=seconds, cpu=sum(used.cpu.values()), sparks=len(used.sparks),
+        verdicts=Counter(each["verdict"] for each in said),
         failed=len(RUNS) - len(said), why=why,
     )  # fmt: skip
 
 
 def row(sessions: Sequence[Session]) -> tuple[float, float]:
     """Medians of wall and CPU seconds."""
-    return statistics.median(s.seconds for s in sessions), statistics.median(s.cpu for s in sessions)
+    return statistics.median(s.seconds for s in sessions), statistics.median(
+        s.cpu for s in sessions
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--baseline", type=Path, help=f"a checkout of {BASELINE}, instead of a worktree made for this")
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        help=f"a checkout of {BASELINE}, instead of a worktree made for this",
+    )
     parser.add_argument("--no-baseline", action="store_true", help="only now: no ratio")
     asked = parser.parse_args()
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
@@ -172,16 +212,26 @@ def main() -> None:
             for name, sources, sessions in (("now", HERE, now), (BASELINE, old, before)):
                 if sources is not None:
                     sessions.append(session(sources, asked.workers))
-                    print(f"{number + 1} {name}: {sessions[-1]}; load average {os.getloadavg()[0]:.0f}", flush=True)
+                    print(
+                        f"{number + 1} {name}: {sessions[-1]}; load average "
+                        f"{os.getloadavg()[0]:.0f}",
+                        flush=True,
+                    )
                     for why in sessions[-1].why:
                         print(f"   {why}", flush=True)
     wall, cpu = row(now)
     sparks, unknown = max(s.sparks for s in now), sum(s.verdicts["unknown"] + s.failed for s in now)
-    print(f"\nnow: {wall:.0f} s (target {SECONDS:.0f}), {cpu:.0f} CPU s (target {CPU_SECONDS:.0f})", end="")
+    print(
+        f"\nnow: {wall:.0f} s (target {SECONDS:.0f}), {cpu:.0f} CPU s (target {CPU_SECONDS:.0f})",
+        end="",
+    )
     print(f", {sparks} Spark JVMs, {unknown} of {len(now) * len(RUNS)} runs unknown")
     if before:
         was = row(before)
-        print(f"{BASELINE}: {was[0]:.0f} s, {was[1]:.0f} CPU s; ratios {wall / was[0]:.2f} and {cpu / was[1]:.2f}")
+        print(
+            f"{BASELINE}: {was[0]:.0f} s, {was[1]:.0f} CPU s; ratios {wall / was[0]:.2f} and "
+            f"{cpu / was[1]:.2f}"
+        )
     sys.exit(wall > SECONDS or cpu > CPU_SECONDS or sparks > 1 or unknown > 0)
 
 

@@ -1,11 +1,16 @@
-"""Verifying a recorded run that has one partition: peak memory and time at two sizes, and what each record more costs.
+"""Verifying a recorded run that has one partition: peak memory and time at two sizes, and what each
+record more costs.
 
-The run is made up: cluster A, mirrored to B with offsets kept; four producers with transactions of 10 records, which is what a
-run with default options has to a partition, each with its two rows; a reader on each cluster, in polls of 50; watermarks of both
-ten times a second. One transaction in 50 is aborted, and the run is valid. Measured, from Spark's cold start to the verdict:
-proportional set size of the driver, Spark's JVM and its Python workers, sampled.
+The run is made up: cluster A, mirrored to B with offsets kept; four producers with transactions of
+10 records, which is what a run with default options has to a partition, each with its two rows; a
+reader on each cluster, in polls of 50; watermarks of both ten times a second. One transaction in 50
+is aborted, and the run is valid. Measured, from Spark's cold start to the verdict: proportional set
+size of the driver, Spark's JVM and its Python workers, sampled.
 
-    python benchmarks/recorded.py [--small 0.5] [--large 2] [--group 10] [--folder DIR]        sizes in million records
+    python benchmarks/recorded.py [--small 0.5] [--large 2] [--group 10] [--folder DIR]        sizes
+                                                                                               in
+                                                                                               million
+                                                                                               records
 
 Target: at most TARGET bytes for each record more.
 """
@@ -28,7 +33,15 @@ from crc32c import crc32c
 from verifier import Memory
 
 from linkflap.harness.model.events import Captured
-from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Bounds,
+    Fetched,
+    Operation,
+    Poll,
+    PollKind,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -64,15 +77,35 @@ class Batches:
         self._at = len(one) - LAYOUT.size
         self.count = count
 
-    def data(self, offset: int, producer: int, sequence: int, first: int, operation: int, epoch: int, time: int) -> bytes:
+    def data(
+        self,
+        offset: int,
+        producer: int,
+        sequence: int,
+        first: int,
+        operation: int,
+        epoch: int,
+        time: int,
+    ) -> bytes:
         ids = np.empty(self.count, [("uid", ">i8"), ("operation", ">i8"), ("counter", ">i4")])
         ids["uid"], ids["operation"] = first + np.arange(self.count), operation
         ids["counter"] = sequence + np.arange(self.count)
         self._records[:, self._at :] = ids.view(np.uint8).reshape(self.count, -1)
-        return batch(self._records.tobytes(), offset, self.count, producer, sequence, 0x10, epoch, time)
+        return batch(
+            self._records.tobytes(), offset, self.count, producer, sequence, 0x10, epoch, time
+        )
 
 
-def batch(body: bytes, offset: int, count: int, producer: int, sequence: int, attributes: int, epoch: int, time: int) -> bytes:
+def batch(
+    body: bytes,
+    offset: int,
+    count: int,
+    producer: int,
+    sequence: int,
+    attributes: int,
+    epoch: int,
+    time: int,
+) -> bytes:
     covered = (
         b"".join(
             n.to_bytes(size, "big", signed=True)
@@ -90,7 +123,9 @@ def batch(body: bytes, offset: int, count: int, producer: int, sequence: int, at
         + body
     )
     length = 9 + len(covered)
-    head = offset.to_bytes(8, "big") + length.to_bytes(4, "big") + epoch.to_bytes(4, "big") + b"\x02"
+    head = (
+        offset.to_bytes(8, "big") + length.to_bytes(4, "big") + epoch.to_bytes(4, "big") + b"\x02"
+    )
     return head + crc32c(covered).to_bytes(4, "big") + covered
 
 
@@ -116,15 +151,27 @@ class Written:
 
 def write(root: Path, records: int, group: int) -> Path:
     """Writes the run directory."""
-    topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),))
+    topology = Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
+        links=(LinkSpec(source="A", destination="B"),),
+    )
     readers = [WorkloadSpec(kind="readers", home="A", options={"cluster": name}) for name in "AB"]
     scenario = Scenario(
-        name="recorded", about="made up", seed=1, topology=topology, mirror=MirrorSpec(kind="shadow"),
-        workloads=(WorkloadSpec(kind="transactional", home="A", clients=PRODUCERS), *readers), schedule=(),
+        name="recorded", about="made up", seed=1, topology=topology,
+        mirror=MirrorSpec(kind="shadow"),
+        workloads=(WorkloadSpec(kind="transactional", home="A", clients=PRODUCERS), *readers),
+        schedule=(),
         topics=TopicSpec(partitions=1),
     )  # fmt: skip
     run = Run(
-        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=START, ended=0, scenario=scenario
+        format=FORMAT,
+        linkflap="0",
+        command="",
+        runtime="process",
+        status="running",
+        started=START,
+        ended=0,
+        scenario=scenario,
     )
     writer = RunWriter(root, run)
     every = [Written(n, group) for n in range(records // group)]
@@ -150,8 +197,23 @@ def _segments(into: Path, every: Sequence[Written], group: int, epoch: int) -> N
     with (into / f"{0:020d}.log").open("wb", buffering=1 << 20) as out:
         for number, each in enumerate(every):
             sequence, millis = number // PRODUCERS * group & 0x7FFFFFFF, each.time // 1_000_000
-            out.write(batches.data(each.offset, each.producer, sequence, each.first, each.number, epoch, millis))
-            out.write(batch(ABORT if each.aborted else COMMIT, each.offset + group, 1, each.producer, -1, 0x30, epoch, millis))
+            out.write(
+                batches.data(
+                    each.offset, each.producer, sequence, each.first, each.number, epoch, millis
+                )
+            )
+            out.write(
+                batch(
+                    ABORT if each.aborted else COMMIT,
+                    each.offset + group,
+                    1,
+                    each.producer,
+                    -1,
+                    0x30,
+                    epoch,
+                    millis,
+                )
+            )
 
 
 def _operations(writer: RunWriter, every: Sequence[Written], group: int) -> None:
@@ -159,14 +221,18 @@ def _operations(writer: RunWriter, every: Sequence[Written], group: int) -> None
     for each in every:
         asked = SendGroup(topic=TOPIC, partition=0, first_uid=each.first, count=group)
         invoked = Operation(
-            number=each.number, phase="invoke", time=each.time, client=f"transactional-{each.producer}",
-            process=each.producer + 1, cluster="A", kind="transaction", ending="abort" if each.aborted else "commit",
+            number=each.number, phase="invoke", time=each.time,
+            client=f"transactional-{each.producer}",
+            process=each.producer + 1, cluster="A", kind="transaction",
+            ending="abort" if each.aborted else "commit",
             transactional_id=f"t{each.producer}",
             sends=(asked,),
         )  # fmt: skip
         returned = replace(
-            invoked, phase="return", time=each.time + 2_000_000, ended_at=each.time + 1_000_000, outcome="ok",
-            producer_id=each.producer, producer_epoch=0, sends=(replace(asked, acks=((0, group, each.offset),)),),
+            invoked, phase="return", time=each.time + 2_000_000, ended_at=each.time + 1_000_000,
+            outcome="ok",
+            producer_id=each.producer, producer_epoch=0,
+            sends=(replace(asked, acks=((0, group, each.offset),)),),
         )  # fmt: skip
         out[each.producer].write(invoked)
         out[each.producer].write(returned)
@@ -176,10 +242,14 @@ def _polls(writer: RunWriter, cluster: str, every: Sequence[Written], group: int
     name = f"readers-{1 + 'AB'.index(cluster)}"
     out = writer.polls(name)
 
-    def row(time: int, kind: PollKind, runs: tuple[tuple[int, int, int], ...], position: int) -> None:
+    def row(
+        time: int, kind: PollKind, runs: tuple[tuple[int, int, int], ...], position: int
+    ) -> None:
         poll = Poll(
-            time=time, returned=time + 1_000_000, reader=name, process=100 + "AB".index(cluster), cluster=cluster,
-            isolation="read_committed", kind=kind, fetched=(Fetched(topic=TOPIC, partition=0, runs=runs, position=position),),
+            time=time, returned=time + 1_000_000, reader=name, process=100 + "AB".index(cluster),
+            cluster=cluster,
+            isolation="read_committed", kind=kind,
+            fetched=(Fetched(topic=TOPIC, partition=0, runs=runs, position=position),),
         )  # fmt: skip
         out.write(poll)
 
@@ -204,7 +274,8 @@ def _marks(writer: RunWriter, cluster: str, every: Sequence[Written], group: int
     for some in (*_together(every, max(1, RATE // 10 // group)), [every[-1]]):
         at, time = some[-1].offset + group + 1, some[-1].time + 3_000_000
         sample = Watermark(
-            time=time, returned=time + 1_000_000, cluster=cluster, leader=1, topic=TOPIC, partition=0, log_start=0,
+            time=time, returned=time + 1_000_000, cluster=cluster, leader=1, topic=TOPIC,
+            partition=0, log_start=0,
             last_stable=at, high_watermark=at, leader_epoch=EPOCHS[cluster],
         )  # fmt: skip
         out.write(sample)
@@ -212,7 +283,8 @@ def _marks(writer: RunWriter, cluster: str, every: Sequence[Written], group: int
 
 def _bounds(cluster: str, end: int) -> Bounds:
     return Bounds(
-        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0, high_watermark=end,
+        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0,
+        high_watermark=end,
         high_watermark_from="sampled",
     )  # fmt: skip
 
@@ -223,7 +295,9 @@ def once(run: Path) -> None:
     began = time.monotonic()
     (judgement,) = verify([run])
     print(json.dumps({"seconds": round(time.monotonic() - began, 1)}), flush=True)
-    wrong = {c.name: c.reason for c in judgement.checks if c.verdict.value not in ("valid", "not due")}
+    wrong = {
+        c.name: c.reason for c in judgement.checks if c.verdict.value not in ("valid", "not due")
+    }
     assert wrong == {}, wrong
     session.close()
 
@@ -260,7 +334,10 @@ def main() -> int:
             found.append(measured(run))
             print(f"{size:g} million records: {json.dumps(found[-1])}", flush=True)
     more = (asked.large - asked.small) * 1e6
-    costs = {part: round((found[1][part] - found[0][part]) * 2**20 / more) for part in ("all", "driver", "JVM", "workers")}
+    costs = {
+        part: round((found[1][part] - found[0][part]) * 2**20 / more)
+        for part in ("all", "driver", "JVM", "workers")
+    }
     print(f"bytes for each record more: {json.dumps(costs)} (target {TARGET})")
     return 0 if costs["all"] <= TARGET else 1
 

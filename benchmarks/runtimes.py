@@ -1,11 +1,14 @@
-"""Pairs ready in containers, against child processes and against the naive image, as ratios from one run.
+"""Pairs ready in containers, against child processes and against the naive image, as ratios from
+one run.
 
-Measured: from `deploy` to a deployment whose clusters are whole and whose links are proven (`A->B`, with one broker each, and
-with three), and how long its end takes. The naive image is what one writes first: each broker formats its log directory by a JVM
-of its own, and no class archive spares brokers loading their classes. Rounds are interleaved, so that what else the machine does
-hits all; medians are compared. Jars, images, templates and class archives are warm.
+Measured: from `deploy` to a deployment whose clusters are whole and whose links are proven (`A->B`,
+with one broker each, and with three), and how long its end takes. The naive image is what one
+writes first: each broker formats its log directory by a JVM of its own, and no class archive spares
+brokers loading their classes. Rounds are interleaved, so that what else the machine does hits all;
+medians are compared. Jars, images, templates and class archives are warm.
 
-    python benchmarks/runtimes.py [rounds] [brokers …]      target: at most 2 times the process runtime, and less than naive
+    python benchmarks/runtimes.py [rounds] [brokers …]      target: at most 2 times the process
+                                                            runtime, and less than naive
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class NaiveDeployment(DockerDeployment):
         return replace(super()._install(asked), archives=None)
 
     def _launch(self) -> None:
-        side_by_side(self._first_formatted(c, b) for c in self.clusters.values() for b in c.brokers.values())
+        side_by_side(
+            self._first_formatted(c, b) for c in self.clusters.values() for b in c.brokers.values()
+        )
         super()._launch()
 
     def _first_formatted(self, cluster: KraftCluster, broker: KraftBroker) -> Callable[[], None]:
@@ -62,7 +67,12 @@ class NaiveDeployment(DockerDeployment):
                 folders={into: True},
             )
             service.start()
-            until(lambda: not service.alive, within=120, what=f"{broker.name} to be formatted", every=0.01)
+            until(
+                lambda: not service.alive,
+                within=120,
+                what=f"{broker.name} to be formatted",
+                every=0.01,
+            )
 
         return make
 
@@ -102,7 +112,9 @@ def compare(rounds: int, brokers: int, folder: Path) -> bool:
         print(f"  {name:8} ready {ready[name]:6.2f} s   gone {gone[name]:5.2f} s")
     ratio = ready["docker"] / ready["process"]
     print(f"  ready, docker to process: {ratio:.2f} (target: at most {TARGET:g})")
-    print(f"  ready, naive to docker:   {ready['naive'] / ready['docker']:.2f} (target: more than 1)")
+    print(
+        f"  ready, naive to docker:   {ready['naive'] / ready['docker']:.2f} (target: more than 1)"
+    )
     return ratio <= TARGET and ready["docker"] < ready["naive"]
 
 

@@ -2,10 +2,11 @@
 
     python benchmarks/shared_clusters.py [--tests N] [--topology T] [--rounds N]
 
-Wall and CPU seconds (user and system, of pytest and of everything that it started) of a session whose tests each make a topic,
-write to it and read it back: once with `linkflap_shared`, whose clusters are proven clean after every test, and once with
-`linkflap_deployment`, which starts clusters for each test. The two are interleaved, and medians compared. Exits 1 when a test
-fails, or when sharing does not take less.
+Wall and CPU seconds (user and system, of pytest and of everything that it started) of a session
+whose tests each make a topic, write to it and read it back: once with `linkflap_shared`, whose
+clusters are proven clean after every test, and once with `linkflap_deployment`, which starts
+clusters for each test. The two are interleaved, and medians compared. Exits 1 when a test fails, or
+when sharing does not take less.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def test_what_is_written_is_read({fixture}, number):
     for n in range(100):
         producer.produce(topic, str(n).encode())
     assert producer.flush(60) == 0
-    consumer = Consumer({{"bootstrap.servers": clusters["A"].bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}})
+    settings = {{"bootstrap.servers": clusters["A"].bootstrap, "group.id": topic}}
+    consumer = Consumer(settings | {{"auto.offset.reset": "earliest"}})
     consumer.subscribe([topic])
     assert len(consumer.consume(100, timeout=60)) == 100
     consumer.close()
@@ -52,7 +54,17 @@ def cost(folder: Path, fixture: str, tests: int, topology: str) -> tuple[float, 
     file.write_text(TEST.format(fixture=fixture, tests=tests, topology=topology))
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(file)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            str(file),
+        ],
         cwd=folder,
         env=os.environ | {"PYTEST_ADDOPTS": ""},
         capture_output=True,
@@ -61,12 +73,16 @@ def cost(folder: Path, fixture: str, tests: int, topology: str) -> tuple[float, 
     )
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tests", type=int, default=8)
     parser.add_argument("--topology", default="A->B")
     parser.add_argument("--rounds", type=int, default=3)
@@ -78,7 +94,10 @@ def main() -> None:
         for number in range(asked.rounds):
             for fixture in (OWN, SHARED) if number % 2 else (SHARED, OWN):
                 took[fixture].append(cost(folder, fixture, asked.tests, asked.topology))
-    middle = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in took.items()}
+    middle = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in took.items()
+    }
     for name in (OWN, SHARED):
         wall, cpu = middle[name]
         print(f"{asked.tests} tests on {asked.topology} with {name}: {wall:.1f} s, {cpu:.1f} CPU s")

@@ -1,9 +1,12 @@
-"""Start-up of one and of two clusters against what the release does by default, as a ratio from one run.
+"""Start-up of one and of two clusters against what the release does by default, as a ratio from one
+run.
 
-Measured: from the first thing done (formatting included) to the first acknowledged produce on every cluster, one broker each.
-Baseline "released defaults": the same jars and the same Java, `StorageTool format`, config/server.properties of the release,
-the heap and collector of bin/kafka-server-start.sh. Clusters of a case start side by side in both. Rounds are interleaved, so
-that what else the machine does hits both; medians are compared. Caches (jars, template, class archive) are warm.
+Measured: from the first thing done (formatting included) to the first acknowledged produce on every
+cluster, one broker each. Baseline "released defaults": the same jars and the same Java,
+`StorageTool format`, config/server.properties of the release, the heap and collector of
+bin/kafka-server-start.sh. Clusters of a case start side by side in both. Rounds are interleaved, so
+that what else the machine does hits both; medians are compared. Caches (jars, template, class
+archive) are warm.
 
     python benchmarks/startup.py [rounds]           target: at most 0.35
 """
@@ -73,7 +76,12 @@ log.retention.check.interval.ms=300000
 
 def first_produce(bootstrap: str) -> None:
     """Returns when a record is acknowledged; what both sides of the comparison are measured to."""
-    until(lambda: readiness.seen_brokers(bootstrap), within=120, what="the broker to answer", every=0.01)
+    until(
+        lambda: readiness.seen_brokers(bootstrap),
+        within=120,
+        what="the broker to answer",
+        every=0.01,
+    )
     admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
     until(lambda: created(admin), within=120, what="the topic")
     reports: list[object] = []
@@ -94,7 +102,11 @@ def created(admin: AdminClient) -> bool:
 def linkflap(installation: Installation, folder: Path, lease: Lease) -> Callable[[], None]:
     """Starts one cluster as the process runtime does; returns how to end it."""
     internal, client, controller = lease.ports(3)
-    ports = {1: BrokerPorts(listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={})}
+    ports = {
+        1: BrokerPorts(
+            listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
+        )
+    }
     cluster = ProcessCluster("A", installation, ports, folder)
     cluster.launch()
     cluster.await_ready()
@@ -107,24 +119,44 @@ def released(installation: Installation, folder: Path, lease: Lease) -> Callable
     client, controller = lease.ports(2)
     folder.mkdir(parents=True)
     properties = folder / "server.properties"
-    properties.write_text(RELEASED.format(client=client, controller=controller, data=folder / "data"))
+    properties.write_text(
+        RELEASED.format(client=client, controller=controller, data=folder / "data")
+    )
     java = [str(installation.java.path)]
     classes = ["-cp", installation.kafka.classpath]
-    storage_tool = ["kafka.tools.StorageTool", "format", "-t", storage.fresh_id(), "-c", str(properties)]
-    subprocess.run([*java, *TOOL_JVM, *ANY_JVM, *classes, *storage_tool], check=True, capture_output=True, cwd=folder)
+    storage_tool = [
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        storage.fresh_id(),
+        "-c",
+        str(properties),
+    ]
+    subprocess.run(
+        [*java, *TOOL_JVM, *ANY_JVM, *classes, *storage_tool],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+    )
     command = [*java, *SERVER_JVM, *ANY_JVM, *classes, "kafka.Kafka", str(properties)]
     broker = children.spawn(command, name="baseline", folder=folder, output=folder / "output.log")
     first_produce(f"127.0.0.1:{client}")
     return broker.kill
 
 
-def measure(start: Callable[[Installation, Path, Lease], Callable[[], None]], clusters: int) -> float:
-    """Seconds until `clusters` clusters, started side by side, have acknowledged their first produce."""
+def measure(
+    start: Callable[[Installation, Path, Lease], Callable[[], None]], clusters: int
+) -> float:
+    """Seconds until `clusters` clusters, started side by side, have acknowledged their first
+    produce."""
     installation = install("4.3.1")
     lease = Lease()
     with cleanup.temporary_folder() as folder, ThreadPoolExecutor(clusters) as pool:
         begin = time.monotonic()
-        started = [pool.submit(start, installation, folder / str(number), lease) for number in range(clusters)]
+        started = [
+            pool.submit(start, installation, folder / str(number), lease)
+            for number in range(clusters)
+        ]
         try:
             ends = [future.result() for future in started]
             seconds = time.monotonic() - begin
@@ -138,13 +170,19 @@ def measure(start: Callable[[Installation, Path, Lease], Callable[[], None]], cl
 def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     installation = install("4.3.1")
-    print(f"Kafka {installation.kafka.version}, Java {installation.java.major}, {rounds} rounds, seconds (median)")
+    print(
+        f"Kafka {installation.kafka.version}, Java {installation.java.major}, {rounds} rounds, "
+        "seconds (median)"
+    )
     worst = 0.0
     for clusters in (1, 2):
         pairs = [(measure(linkflap, clusters), measure(released, clusters)) for _ in range(rounds)]
         ours, baseline = (statistics.median(column) for column in zip(*pairs, strict=True))
         worst = max(worst, ours / baseline)
-        print(f"clusters {clusters}: linkflap {ours:.2f}, released defaults {baseline:.2f}, ratio {ours / baseline:.2f}")
+        print(
+            f"clusters {clusters}: linkflap {ours:.2f}, released defaults {baseline:.2f}, ratio "
+            f"{ours / baseline:.2f}"
+        )
     print(f"target {TARGET}: {'met' if worst <= TARGET else 'missed'}")
     return int(worst > TARGET)
 

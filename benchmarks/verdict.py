@@ -2,11 +2,12 @@
 
     python benchmarks/verdict.py [--rounds N] [--baseline CHECKOUT] [RUNDIR …]
 
-CPU seconds (user and system, of the whole process tree: command line, JVM, Python workers) of `linkflap verify` on one run
-directory, and on ten in one call. Baseline: the same command of commit 912503b, from a git worktree that this program makes, or
-from a checkout of it, in the same Python. Run directories: those given, copied; else one link-flap that is recorded first.
-Rounds are interleaved and medians compared. Exits 1 when one directory costs more than 0.4 of the baseline, ten more than twice
-one, or the verdict is another than the baseline's.
+CPU seconds (user and system, of the whole process tree: command line, JVM, Python workers) of
+`linkflap verify` on one run directory, and on ten in one call. Baseline: the same command of commit
+912503b, from a git worktree that this program makes, or from a checkout of it, in the same Python.
+Run directories: those given, copied; else one link-flap that is recorded first. Rounds are
+interleaved and medians compared. Exits 1 when one directory costs more than 0.4 of the baseline,
+ten more than twice one, or the verdict is another than the baseline's.
 """
 
 from __future__ import annotations
@@ -44,25 +45,35 @@ def checkout(given: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder) / BASELINE
-        subprocess.run(["git", "-C", str(HERE), "worktree", "add", "--quiet", "--detach", str(at), BASELINE], check=True)
+        subprocess.run(
+            ["git", "-C", str(HERE), "worktree", "add", "--quiet", "--detach", str(at), BASELINE],
+            check=True,
+        )
         try:
             yield at
         finally:
-            subprocess.run(["git", "-C", str(HERE), "worktree", "remove", "--force", str(at)], check=True)
+            subprocess.run(
+                ["git", "-C", str(HERE), "worktree", "remove", "--force", str(at)], check=True
+            )
 
 
 def spent(sources: Path, *arguments: str) -> float:
-    """CPU seconds of a command line and all that it starts; the end of this program when it comes to no verdict.
+    """CPU seconds of a command line and all that it starts; the end of this program when it comes
+    to no verdict.
 
-    Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and then nobody counts what they used.
+    Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and then
+    nobody counts what they used.
     """
     used: dict[tuple[int, float], float] = {}
-    environment = os.environ | {"PYTHONPATH": str(sources)}  # also for the processes that it starts with -m
+    # also for the processes that it starts with -m
+    environment = os.environ | {"PYTHONPATH": str(sources)}
     with tempfile.TemporaryFile("w+") as out:
         name = "linkflap.harness.cli" if (sources / "linkflap").is_dir() else "harness.cli"
         command = [sys.executable, "-c", COMMAND.format(name), str(sources), *arguments]
         began = time.time() - 1 / os.sysconf("SC_CLK_TCK")
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=sources)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=sources
+        )
         while child.poll() is None:
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -74,7 +85,10 @@ def spent(sources: Path, *arguments: str) -> float:
                 child.wait(EVERY)
         out.seek(0)
         if child.returncode > 2:  # 0 valid, 1 invalid, 2 unknown
-            sys.exit(f"{sources}: linkflap {' '.join(arguments)} ended with {child.returncode}:\n{out.read()[-2000:]}")
+            sys.exit(
+                f"{sources}: linkflap {' '.join(arguments)} ended with "
+                f"{child.returncode}:\n{out.read()[-2000:]}"
+            )
     return sum(used.values())
 
 
@@ -93,32 +107,59 @@ def said(run: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", metavar="RUNDIR", nargs="*", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--baseline", type=Path, help=f"a checkout of {BASELINE}, instead of a worktree made for this")
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        help=f"a checkout of {BASELINE}, instead of a worktree made for this",
+    )
     asked = parser.parse_args()
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
     with tempfile.TemporaryDirectory() as temporary, checkout(asked.baseline) as before:
         folder = Path(temporary)
         if not asked.runs:
-            record = ["run", "link-flap", "--seed", "7", "--runtime", "process", "--no-verify", "--out", str(folder / "run")]
+            record = [
+                "run",
+                "link-flap",
+                "--seed",
+                "7",
+                "--runtime",
+                "process",
+                "--no-verify",
+                "--out",
+                str(folder / "run"),
+            ]
             spent(HERE, *record)
         runs = [run.absolute() for run in asked.runs] or [folder / "run"]
-        sets = {name: copies(runs, number, folder / name) for name, number in (("before", 1), ("now", 1), ("ten", MANY))}
+        sets = {
+            name: copies(runs, number, folder / name)
+            for name, number in (("before", 1), ("now", 1), ("ten", MANY))
+        }
         spent(HERE, "verify", *sets["now"])  # first use makes the class archive
         seconds: dict[str, list[float]] = {name: [] for name in sets}
         for number in range(asked.rounds):
             for name, sources in (("before", before), ("now", HERE), ("ten", HERE)):
                 seconds[name].append(spent(sources, "verify", *sets[name]))
-            print(f"round {number + 1}: " + ", ".join(f"{name} {s[-1]:.1f}" for name, s in seconds.items()), flush=True)
+            print(
+                f"round {number + 1}: "
+                + ", ".join(f"{name} {s[-1]:.1f}" for name, s in seconds.items()),
+                flush=True,
+            )
         same = said(sets["before"][0]) == said(sets["now"][0])
     medians = {name: statistics.median(s) for name, s in seconds.items()}
     one, ten = medians["now"] / medians["before"], medians["ten"] / medians["now"]
     print(
-        f"\nCPU seconds of a verdict: {medians['now']:.1f}; of {BASELINE}: {medians['before']:.1f}; of ten: {medians['ten']:.1f}"
+        f"\nCPU seconds of a verdict: {medians['now']:.1f}; of {BASELINE}: {medians['before']:.1f};"
+        f" of ten: {medians['ten']:.1f}"
     )
-    print(f"ratio to {BASELINE}: {one:.2f} (target {MOST}); ten to one: {ten:.2f} (target {MOST_OF_TEN})")
+    print(
+        f"ratio to {BASELINE}: {one:.2f} (target {MOST}); ten to one: {ten:.2f} (target "
+        f"{MOST_OF_TEN})"
+    )
     print(f"the verdict is {'the same' if same else 'ANOTHER'}")
     sys.exit(one > MOST or ten > MOST_OF_TEN or not same)
 

@@ -1,15 +1,24 @@
-"""The verifier against the plan people would write first, and against one thread that only reads and sums; memory at two sizes.
+"""The verifier against the plan people would write first, and against one thread that only reads
+and sums; memory at two sizes.
 
-Logs of two clusters (`mirrored_logs`), B an offset-exact mirror of A. Measured: `linkflap verify --logs` from two log directories
-to the verdict, Spark warm. Baselines, in the same run: Spark's full outer join on topic, partition and offset over decoded
-records (`plain_join`), in the same session; and one thread that reads the same files and recomputes every CRC, as nice as Spark
-is. Everything is done once before it is measured, rounds are interleaved, and medians compared; files are in the page cache.
+Logs of two clusters (`mirrored_logs`), B an offset-exact mirror of A. Measured: `linkflap verify
+--logs` from two log directories to the verdict, Spark warm. Baselines, in the same run: Spark's
+full outer join on topic, partition and offset over decoded records (`plain_join`), in the same
+session; and one thread that reads the same files and recomputes every CRC, as nice as Spark is.
+Everything is done once before it is measured, rounds are interleaved, and medians compared; files
+are in the page cache.
 
-    python benchmarks/verifier.py [--small 5] [--large 20] [--rounds 3] [--folder DIR]        sizes in million records per side
+    python benchmarks/verifier.py [--small 5] [--large 20] [--rounds 3] [--folder DIR]        sizes
+                                                                                              in
+                                                                                              million
+                                                                                              records
+                                                                                              per
+                                                                                              side
 
-Targets: 14 times faster than the join on equal logs, 5 times where one range differs; between the two sizes at most 1.5 times the
-wall time per million records of the single thread; and memory (proportional set size of the driver, Spark's JVM and its
-Python workers, sampled) at the large size no more than a tenth above that at the small one.
+Targets: 14 times faster than the join on equal logs, 5 times where one range differs; between the
+two sizes at most 1.5 times the wall time per million records of the single thread; and memory
+(proportional set size of the driver, Spark's JVM and its Python workers, sampled) at the large size
+no more than a tenth above that at the small one.
 """
 
 from __future__ import annotations
@@ -25,6 +34,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import mirrored_logs
@@ -55,17 +65,26 @@ def judged(one: Path, other: Path) -> Judgement:
 def ours(one: Path, other: Path) -> list[int]:
     """First offsets of the batches that the verifier finds to differ."""
     judgement = judged(one, other)
-    assert judgement.verdict.value == ("invalid" if judgement.anomalies else "valid"), judgement.document["reason"]
+    assert judgement.verdict.value == ("invalid" if judgement.anomalies else "valid"), (
+        judgement.document["reason"]
+    )
     return sorted(a.offset for a in judgement.anomalies if a.kind == "byte-divergence")
 
 
 def joined(one: Path, other: Path) -> list[int]:
     """Offsets of the records that the join finds to differ."""
     spark = session.session()
-    for name, value in {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "16"}.items():
+    for name, value in {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "16",
+    }.items():
         spark.conf.set(name, value)
     spark.dataSource.register(plain_join.RecordSource)
-    found = plain_join.differing(spark, one, other).selectExpr("coalesce(l.offset, r.offset) as offset").toArrow()
+    found = (
+        plain_join.differing(spark, one, other)
+        .selectExpr("coalesce(l.offset, r.offset) as offset")
+        .toArrow()
+    )
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     return sorted(found["offset"].to_pylist())
 
@@ -123,7 +142,10 @@ class Memory(threading.Thread):
                     continue
                 found[name] = found.get(name, 0) + _proportional(each.pid)
             found["all"] = sum(found.values())
-            self.peak = {name: max(size, self.peak.get(name, 0)) for name, size in (self.peak | found).items()}
+            self.peak = {
+                name: max(size, self.peak.get(name, 0))
+                for name, size in (self.peak | found).items()
+            }
 
     def stop(self) -> dict[str, int]:
         self._over.set()
@@ -141,7 +163,9 @@ def _proportional(pid: int) -> float:
 
 def memory(one: Path, other: Path) -> Mapping[str, int]:
     """The peak of one verification from a cold start, in a process of its own."""
-    with subprocess.Popen([sys.executable, __file__, "--once", str(one), str(other)], stdin=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        [sys.executable, __file__, "--once", str(one), str(other)], stdin=subprocess.DEVNULL
+    ) as child:
         watch = Memory(child.pid)
         watch.start()
         code = child.wait()
@@ -160,7 +184,9 @@ def compare(small: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
         for _ in range(rounds):
             took[case]["verifier"].append(timed(lambda one=one, two=two: ours(one, two)))  # type: ignore[misc]
             took[case]["join"].append(timed(lambda one=one, two=two: joined(one, two)))  # type: ignore[misc]
-            print(f"  {case}: { ({n: round(t[-1], 2) for n, t in took[case].items()}) }", flush=True)
+            print(
+                f"  {case}: { ({n: round(t[-1], 2) for n, t in took[case].items()}) }", flush=True
+            )
     return took
 
 
@@ -172,11 +198,18 @@ def slopes(sides: Mapping[float, Path], rounds: int) -> dict[str, float]:
         del millions
     for _ in range(rounds):
         for millions, folder in sides.items():
-            took["verifier"].setdefault(millions, []).append(timed(lambda f=folder: ours(f / "A", f / "B")))  # type: ignore[misc]
+            seconds = timed(partial(ours, folder / "A", folder / "B"))
+            took["verifier"].setdefault(millions, []).append(seconds)
             took["one thread"].setdefault(millions, []).append(_alone(folder))
-        print(f"  { ({n: {m: round(t[-1], 2) for m, t in by.items()} for n, by in took.items()}) }", flush=True)
+        print(
+            f"  { ({n: {m: round(t[-1], 2) for m, t in by.items()} for n, by in took.items()}) }",
+            flush=True,
+        )
     less, more = sorted(sides)
-    return {name: (statistics.median(by[more]) - statistics.median(by[less])) / (more - less) for name, by in took.items()}
+    return {
+        name: (statistics.median(by[more]) - statistics.median(by[less])) / (more - less)
+        for name, by in took.items()
+    }
 
 
 def _alone(folder: Path) -> float:
@@ -194,14 +227,20 @@ def make(folder: Path, millions: float, *, divergent: bool) -> Path:
     records = int(millions * 1e6)
     for name in ("A", "B", *(("D",) if divergent else ())):
         if not (into / name).exists():
-            range_ = mirrored_logs.Divergence(partition=2, first=records // 4 // mirrored_logs.RECORDS // 2)
+            range_ = mirrored_logs.Divergence(
+                partition=2, first=records // 4 // mirrored_logs.RECORDS // 2
+            )
             diverge = range_ if name == "D" else None
-            mirrored_logs.write(into / name, records=records, side="A" if name == "A" else "B", diverge=diverge)
+            mirrored_logs.write(
+                into / name, records=records, side="A" if name == "A" else "B", diverge=diverge
+            )
     return into
 
 
 def report(
-    took: Mapping[str, Mapping[str, list[float]]], slope: Mapping[str, float], peaks: Mapping[float, Mapping[str, int]]
+    took: Mapping[str, Mapping[str, list[float]]],
+    slope: Mapping[str, float],
+    peaks: Mapping[float, Mapping[str, int]],
 ) -> bool:
     met = True
     for case, target in (("equal", HEALTHY_TARGET), ("one range differs", DIVERGENT_TARGET)):
@@ -209,15 +248,20 @@ def report(
         ratio = medians["join"] / medians["verifier"]
         met &= ratio >= target
         print(
-            f"{case}: verifier {medians['verifier']:.2f} s, join {medians['join']:.2f} s: {ratio:.1f} times (target {target:g})"
+            f"{case}: verifier {medians['verifier']:.2f} s, join {medians['join']:.2f} s: "
+            f"{ratio:.1f} times (target {target:g})"
         )
     ratio = slope["verifier"] / slope["one thread"]
     met &= ratio <= SLOPE_TARGET
-    print(f"s per million records: verifier {slope['verifier']:.3f}, one thread {slope['one thread']:.3f}: {ratio:.1f} times "
-          f"(target {SLOPE_TARGET:g})")  # fmt: skip
+    print(
+        f"s per million records: verifier {slope['verifier']:.3f}, "
+        f"one thread {slope['one thread']:.3f}: {ratio:.1f} times (target {SLOPE_TARGET:g})"
+    )
     less, more = (peaks[size]["all"] for size in sorted(peaks))
     met &= more / less <= MEMORY_TARGET
-    print(f"peak memory, MiB: {json.dumps(peaks)}: {more / less:.2f} times (target {MEMORY_TARGET:g})")
+    print(
+        f"peak memory, MiB: {json.dumps(peaks)}: {more / less:.2f} times (target {MEMORY_TARGET:g})"
+    )
     print("targets met" if met else "targets missed")
     return met
 
@@ -241,10 +285,13 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="linkflap-benchmark-") as temporary:
         folder = wanted.folder or Path(temporary)
-        sides = {size: make(folder, size, divergent=size == wanted.small) for size in (wanted.small, wanted.large)}
+        sides = {
+            size: make(folder, size, divergent=size == wanted.small)
+            for size in (wanted.small, wanted.large)
+        }
         print(
-            f"{wanted.small:g} and {wanted.large:g} million records per side, {wanted.rounds} rounds, "
-            f"load average {os.getloadavg()[0]:.0f}"
+            f"{wanted.small:g} and {wanted.large:g} million records per side, {wanted.rounds} "
+            f"rounds, load average {os.getloadavg()[0]:.0f}"
         )
         peaks = {size: memory(into / "A", into / "B") for size, into in sides.items()}
         session.session()

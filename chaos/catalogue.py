@@ -25,20 +25,27 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
         "security": dict(WORDS),
-        "mirrors": {name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()},
+        "mirrors": {
+            name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
+        },
         "workloads": {name: kind.about for name, kind in KINDS.items()}
         | {COMMAND: "a program of your own (docs/own-application.md)"},
         "clients": dict(LIBRARIES),
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(TRIGGERS.get(name) or CHANGES[name]) for name in known()},
-        "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(run_guarantees.GUARANTEES),
+        "checks": {name: check.guarantee for name, check in REGISTRY.items()}
+        | dict(run_guarantees.GUARANTEES),
     }
 
 
 def options() -> Mapping[str, Mapping[str, OptionAbout]]:
-    """What has options -> option -> what it may be, its default, what it does. Workloads name theirs without values."""
+    """What has options -> option -> what it may be, its default, what it does. Workloads name
+    theirs without values."""
     return {f"mirror {name}": kind.about for name, kind in MIRRORS.items()} | {
-        f"fault {name}": {option: _of_fault(default, fault.abouts.get(option, "")) for option, default in fault.defaults.items()}
+        f"fault {name}": {
+            option: _of_fault(default, fault.abouts.get(option, ""))
+            for option, default in fault.defaults.items()
+        }
         for name, fault in FAULTS.items()
         if fault.defaults
     }

@@ -1,4 +1,5 @@
-"""One fault from its start to its end, each step written down: what a schedule and the Python API have in common.
+"""One fault from its start to its end, each step written down: what a schedule and the Python API
+have in common.
 
 The order is fixed: start, inject, bite, heal, end. A step that fails is an event, never a silence.
 """
@@ -77,7 +78,9 @@ class FaultWindow:
         return None
 
     def _healed(self, healed: bool, *checked: str) -> None:
-        self._recorder.write(FaultHeal(target=self.spec.target, id=self.spec.id, healed=healed, checked=checked))
+        self._recorder.write(
+            FaultHeal(target=self.spec.target, id=self.spec.id, healed=healed, checked=checked)
+        )
 
     def end(self) -> None:
         """Says that it is over."""

@@ -1,7 +1,9 @@
-"""Plays a schedule: the only timeline of a run. Every fault is injected, measured, held, healed and written down.
+"""Plays a schedule: the only timeline of a run. Every fault is injected, measured, held, healed and
+written down.
 
-One thread per fault, because windows overlap. The order within a fault is fixed (inject, bite, hold, heal), heal runs whatever
-happened before it, and a fault that raised is an event, never a silence: without a bite the verdict is unknown.
+One thread per fault, because windows overlap. The order within a fault is fixed (inject, bite,
+hold, heal), heal runs whatever happened before it, and a fault that raised is an event, never a
+silence: without a bite the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.wait import patient, pause, until
 
 TRIGGER_DEADLINE = 60.0
-"""Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is not played: unknown."""
+"""Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is
+not played: unknown."""
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the one it follows, which has deadlines of its own."""
 
@@ -42,9 +45,13 @@ class Player:
         self._world = world
         self._watcher = watcher
         self._began = now()
-        # Daemons: a heal that hangs (its brokers are gone, say) must not hold up the end of the process.
+        # Daemons: a heal that hangs (its brokers are gone, say) must not hold up the end of the
+        # process.
         self._threads = [
-            threading.Thread(target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True) for spec in schedule
+            threading.Thread(
+                target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True
+            )
+            for spec in schedule
         ]
         self._under_way: dict[str, FaultSpec] = {}
         self._begun = {spec.id: threading.Event() for spec in schedule}
@@ -52,7 +59,8 @@ class Player:
         self._ended = {spec.id: threading.Event() for spec in schedule}
         self._healed_at: dict[str, int] = {}
         self.last_ended: int | None = None
-        """When the last fault so far ended, played or not, in nanoseconds since the epoch; None before the first."""
+        """When the last fault so far ended, played or not, in nanoseconds since the epoch; None
+        before the first."""
         self.failures: list[LinkflapError] = []
         """Faults that could not be healed: the run's verdict cannot be better than unknown."""
         self.crashes: list[BaseException] = []
@@ -64,7 +72,8 @@ class Player:
             thread.start()
 
     def under_way(self) -> Sequence[FaultSpec]:
-        """The faults that may have something broken right now; one that is never healed stays among them."""
+        """The faults that may have something broken right now; one that is never healed stays among
+        them."""
         return list(self._under_way.values())
 
     @property
@@ -72,7 +81,8 @@ class Player:
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self, *, within: float, tick: Callable[[], object]) -> None:
-        """Returns when every fault has ended; calls `tick` while waiting. Re-raises a defect of a fault."""
+        """Returns when every fault has ended; calls `tick` while waiting. Re-raises a defect of a
+        fault."""
 
         def over() -> bool:
             tick()
@@ -119,13 +129,15 @@ class Player:
             self._watcher.fault_ended(spec.id)
 
     def _undo_failovers(self, target: str) -> None:
-        """A mirror that was reversed has no dead brokers or mirror behind it any more that a failover could be blamed for."""
+        """A mirror that was reversed has no dead brokers or mirror behind it any more that a
+        failover could be blamed for."""
         for name, other in list(self._under_way.items()):
             if other.target == target and other.name.fails_over:
                 del self._under_way[name]
 
     def _due(self, spec: FaultSpec) -> bool:
-        """Waits for the fault's time and condition; False when the run ends first (then there is no bite, hence no valid)."""
+        """Waits for the fault's time and condition; False when the run ends first (then there is no
+        bite, hence no valid)."""
         world, waits = self._world, condition(spec.when)
         waited = now()
         try:
@@ -149,7 +161,12 @@ class Player:
             self._triggered(spec, waited, hit=False)
             self._world.recorder.write(
                 FaultBite(
-                    target=spec.target, id=spec.id, bit=False, observable=spec.when, measured=str(error), expected=spec.when
+                    target=spec.target,
+                    id=spec.id,
+                    bit=False,
+                    observable=spec.when,
+                    measured=str(error),
+                    expected=spec.when,
                 )
             )
             return False
@@ -160,10 +177,13 @@ class Player:
     def _triggered(self, spec: FaultSpec, since: int, *, hit: bool) -> None:
         if spec.when != "always":
             seconds = round((now() - since) / 1e9, 3)
-            self._world.recorder.write(Trigger(target=spec.target, id=spec.id, when=spec.when, hit=hit, seconds=seconds))
+            self._world.recorder.write(
+                Trigger(target=spec.target, id=spec.id, when=spec.when, hit=hit, seconds=seconds)
+            )
 
     def _follows(self, spec: FaultSpec, before: str) -> int:
-        """Waits for the fault that this one follows; when that had ended. Raises FaultError when it did not end as it should."""
+        """Waits for the fault that this one follows; when that had ended. Raises FaultError when it
+        did not end as it should."""
         ended = self._ended[before]
         until(
             lambda: ended.is_set() or self._world.stopping,
@@ -175,7 +195,8 @@ class Player:
         return self._healed_at.get(before, self._began)
 
     def _joins(self, spec: FaultSpec, other: str) -> int:
-        """Waits for the fault that this one is to overlap; when that began. Raises FaultError when it was never played."""
+        """Waits for the fault that this one is to overlap; when that began. Raises FaultError when
+        it was never played."""
         begun, ended = self._begun[other], self._ended[other]
         until(
             lambda: begun.is_set() or ended.is_set() or self._world.stopping,
@@ -206,7 +227,8 @@ class Player:
 
 
 def spared(scenario: Scenario) -> Mapping[str, bool]:
-    """Links to which a schedule does nothing, nor to their clusters, and whether clients write what passes over each.
+    """Links to which a schedule does nothing, nor to their clusters, and whether clients write what
+    passes over each.
 
     None where nothing is broken.
     """
@@ -218,15 +240,19 @@ def spared(scenario: Scenario) -> Mapping[str, bool]:
     return {
         link.name: not written.isdisjoint(scenario.topology.homes_over(link))
         for link in scenario.topology.links
-        if link.name not in targets and link.reverse.name not in targets and hit.isdisjoint((link.source, link.destination))
+        if link.name not in targets
+        and link.reverse.name not in targets
+        and hit.isdisjoint((link.source, link.destination))
     }
 
 
 def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
     """The schedule in words, id -> one line, for `linkflap run --dry-run`."""
     return {
-        spec.id: f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on {spec.target}{_once(spec.when)}"
-        + (f"  {dict(spec.options)}" if spec.options else "")
+        spec.id: (
+            f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on "
+            f"{spec.target}{_once(spec.when)}" + (f"  {dict(spec.options)}" if spec.options else "")
+        )
         for spec in schedule
     }
 

@@ -1,4 +1,5 @@
-"""Triggers on what a mirror, a group or a leader is at, which only they can say; and what all triggers ask of a target."""
+"""Triggers on what a mirror, a group or a leader is at, which only they can say; and what all
+triggers ask of a target."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.wire.offsets import leader_epochs, quiet
 
 ANSWERS_WITHIN: Final = 2.0
-_REBALANCING: Final = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
+_REBALANCING: Final = (
+    ConsumerGroupState.PREPARING_REBALANCING,
+    ConsumerGroupState.COMPLETING_REBALANCING,
+)
 
 
 def source(spec: FaultSpec) -> str:
@@ -23,11 +27,17 @@ def source(spec: FaultSpec) -> str:
 
 def own(cluster: str, world: World) -> list[tuple[str, int]]:
     """The data partitions at home on a cluster."""
-    return [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
+    return [
+        (topic, n)
+        for topic, count in world.topics.items()
+        if is_data_topic(topic, (cluster,))
+        for n in range(count)
+    ]
 
 
 def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror holds records that it has fetched and the destination's replicas have not; `:5000`, so many bytes."""
+    """The mirror holds records that it has fetched and the destination's replicas have not;
+    `:5000`, so many bytes."""
     stage = _stage(spec, world)
     return stage is not None and stage.held >= least
 
@@ -39,7 +49,8 @@ def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The destination's own brokers lead some partitions of the target's source and not all: within a failover; `:2`, two."""
+    """The destination's own brokers lead some partitions of the target's source and not all: within
+    a failover; `:2`, two."""
     destination = spec.on.destination or source(spec)
     cluster = world.deployment.clusters[destination]
     stage = _stage(spec, world)
@@ -51,25 +62,47 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
-    """The state that the target's mirror reports (of a cluster: the mirror into it); None where it does not answer."""
+    """The state that the target's mirror reports (of a cluster: the mirror into it); None where it
+    does not answer."""
     cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
-    named = [spec.target] if spec.target in world.mirrors else [n for n in world.mirrors if n.endswith(f"->{cluster}")]
+    named = (
+        [spec.target]
+        if spec.target in world.mirrors
+        else [n for n in world.mirrors if n.endswith(f"->{cluster}")]
+    )
     mirrors = [world.mirrors[name] for name in named]
-    return next((found for m in mirrors if isinstance(m, TellsStage) and (found := m.stage()) is not None), None)
+    return next(
+        (found for m in mirrors if isinstance(m, TellsStage) and (found := m.stage()) is not None),
+        None,
+    )
 
 
 def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
     """The data partitions of other homes than this cluster."""
-    return [(name, n) for name, count in world.topics.items() if not is_data_topic(name, (cluster,)) for n in range(count)]
+    return [
+        (name, n)
+        for name, count in world.topics.items()
+        if not is_data_topic(name, (cluster,))
+        for n in range(count)
+    ]
 
 
 def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
-    """Partition -> its leader by the cluster's metadata; empty while the cluster does not answer."""
+    """Partition -> its leader by the cluster's metadata; empty while the cluster does not
+    answer."""
     try:
-        topics = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)).list_topics(timeout=ANSWERS_WITHIN).topics
+        topics = (
+            AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
+            .list_topics(timeout=ANSWERS_WITHIN)
+            .topics
+        )
     except KafkaException:
         return {}
-    return {(name, number): p.leader for name, topic in topics.items() for number, p in topic.partitions.items()}
+    return {
+        (name, number): p.leader
+        for name, topic in topics.items()
+        for number, p in topic.partitions.items()
+    }
 
 
 def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
@@ -77,13 +110,16 @@ def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     try:
         states = set(_REBALANCING)
-        found = admin.list_consumer_groups(states=states, request_timeout=ANSWERS_WITHIN).result(2 * ANSWERS_WITHIN)
+        found = admin.list_consumer_groups(states=states, request_timeout=ANSWERS_WITHIN).result(
+            2 * ANSWERS_WITHIN
+        )
     except (KafkaException, TimeoutError):
         return False
     return len(found.valid) >= least
 
 
 def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
-    """The leader epoch of a partition at home on the target's source has changed since the fault began to wait; `:2`, of two."""
+    """The leader epoch of a partition at home on the target's source has changed since the fault
+    began to wait; `:2`, of two."""
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     return leader_epochs(admin, own(source(spec), world), within=ANSWERS_WITHIN)

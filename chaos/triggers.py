@@ -1,9 +1,10 @@
-"""Conditions that a planned fault waits for, so that it is not placed by hoping for the right second.
+"""Conditions that a planned fault waits for, so that it is not placed by hoping for the right
+second.
 
-A trigger is a function of the fault and the world, on the state of the logs, or on what has changed of it since the fault began
-to wait (CHANGES). `FaultSpec.when` joins any number of them with
-`and`, each with the least number that it counts to where that is not the default, and says which faults must have ended before
-(`after:`) and which must have begun and not ended (`during:`):
+A trigger is a function of the fault and the world, on the state of the logs, or on what has changed
+of it since the fault began to wait (CHANGES). `FaultSpec.when` joins any number of them with `and`,
+each with the least number that it counts to where that is not the default, and says which faults
+must have ended before (`after:`) and which must have begun and not ended (`during:`):
 
     open-transactions
     after:flap,slow and open-transactions:3
@@ -35,7 +36,8 @@ _DURING: Final = "during:"
 _AND: Final = " and "
 _ALWAYS: Final = "always"
 SEEN_ON_BOTH_SIDES: Final = "seen-on-both-sides"
-"""What every failover waits for that is the first of its scenario: before, there is nothing that it could lose."""
+"""What every failover waits for that is the first of its scenario: before, there is nothing that it
+could lose."""
 
 
 class Trigger(Protocol):
@@ -50,54 +52,64 @@ def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
 
 
 def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Some transaction on the target's source has written and is not ended; `:3`, at least three at once."""
+    """Some transaction on the target's source has written and is not ended; `:3`, at least three at
+    once."""
     return world.clients.open_transactions(source(spec)) >= least
 
 
 def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The last stable offset of some partition on the target's source is below its high watermark; `:3`, of at least three."""
+    """The last stable offset of some partition on the target's source is below its high watermark;
+    `:3`, of at least three."""
     return _unstable(source(spec), world) >= least
 
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A partition on the link's destination has data of a transaction and not its marker; `:3`, three partitions."""
+    """A partition on the link's destination has data of a transaction and not its marker; `:3`,
+    three partitions."""
     return _unstable(spec.on.destination or spec.on.source, world) >= least
 
 
 def _unstable(cluster: str, world: World) -> int:
-    """How many partitions on a cluster, whatever their home, have a last stable offset below the high watermark.
+    """How many partitions on a cluster, whatever their home, have a last stable offset below the
+    high watermark.
 
-    After a failover the clients of another home write there; partitions that are not there do not answer.
+    After a failover the clients of another home write there; partitions that are not there do not
+    answer.
     """
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
     every = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
-    # In this order: a transaction that ends between the two requests lowers the count and cannot raise it.
+    # In this order: a transaction that ends between the two requests lowers the count and cannot
+    # raise it.
     high = answered_bounds(admin, every, "high", within=ANSWERS_WITHIN)
     stable = answered_bounds(admin, every, "stable", within=ANSWERS_WITHIN)
     return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
 
 
 def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A commit is in flight on the target's source: sent, and not answered; `:2`, at least two at once."""
+    """A commit is in flight on the target's source: sent, and not answered; `:2`, at least two at
+    once."""
     return world.clients.commits_in_flight(source(spec)) >= least
 
 
 def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """That many transactions have been committed or aborted on all clusters together: `:100`, the hundredth marker."""
+    """That many transactions have been committed or aborted on all clusters together: `:100`, the
+    hundredth marker."""
     return world.clients.transactions_ended() >= least
 
 
 def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
-    """1,000 records were acknowledged on the target's source, or as many as are given: every kind of client is at it."""
+    """1,000 records were acknowledged on the target's source, or as many as are given: every kind
+    of client is at it."""
     return world.clients.acknowledged_since(0, source(spec)) >= least
 
 
 def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
-    """Readers on the target's source and on its destination, each workload of them, were given 100 records, or as many as asked,
-    and of each group that works on the source a committed offset was sampled.
+    """Readers on the target's source and on its destination, each workload of them, were given 100
+    records, or as many as asked, and of each group that works on the source a committed offset was
+    sampled.
 
-    So something was committed, mirrored and read when a failover strikes, however slow the machine is. A side without readers
-    is not waited for.
+    So something was committed, mirrored and read when a failover strikes, however slow the machine
+    is. A side without readers is not waited for.
     """
     ends = (spec.on.source, spec.on.destination) if not spec.on.broker else ()
     sides = [name for name in ends if name in world.deployment.clusters]
@@ -107,34 +119,44 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
 
 
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Every partition on the target's source has lost segments to retention: its log begins above 0, or at least there."""
+    """Every partition on the target's source has lost segments to retention: its log begins above
+    0, or at least there."""
     mine = own(source(spec), world)
     starts = _answered(source(spec), world, mine, "start")
     return len(starts) == len(mine) and all(start >= least for start in starts.values())
 
 
 def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
-    """Of every partition on the target's source the destination has 100 offsets that the source has not deleted, or as many as
-    are given: what the two have in common can be compared."""
+    """Of every partition on the target's source the destination has 100 offsets that the source has
+    not deleted, or as many as are given: what the two have in common can be compared."""
     destination = spec.on.destination
     mine = own(source(spec), world)
-    start, high = _answered(source(spec), world, mine, "start"), _answered(destination or source(spec), world, mine, "high")
-    return start.keys() == high.keys() == set(mine) and all(high[tp] - start[tp] >= least for tp in mine)
+    start, high = (
+        _answered(source(spec), world, mine, "start"),
+        _answered(destination or source(spec), world, mine, "high"),
+    )
+    return start.keys() == high.keys() == set(mine) and all(
+        high[tp] - start[tp] >= least for tp in mine
+    )
 
 
-def _answered(cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound) -> dict[tuple[str, int], int]:
+def _answered(
+    cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound
+) -> dict[tuple[str, int], int]:
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
     return answered_bounds(admin, partitions, which, within=ANSWERS_WITHIN)
 
 
 def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror has read less than there is: killing it now interrupts a write; `:50`, at least 50 records less."""
+    """The mirror has read less than there is: killing it now interrupts a write; `:50`, at least 50
+    records less."""
     mirror = world.mirrors.get(spec.target)
     return mirror is not None and (mirror.lag() or 0) >= least
 
 
 def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A program of the user's at the target's source has stopped itself (SIGSTOP): a moment at which it wants to be killed."""
+    """A program of the user's at the target's source has stopped itself (SIGSTOP): a moment at
+    which it wants to be killed."""
     return sum(program.stands_still for program in world.clients.programs(source(spec))) >= least
 
 
@@ -163,15 +185,19 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "under-way": _under_way,
     }
 )
-_LASTING: Final = frozenset({SEEN_ON_BOTH_SIDES, "segments-deleted", "transactions-ended", "under-way"})
+_LASTING: Final = frozenset(
+    {SEEN_ON_BOTH_SIDES, "segments-deleted", "transactions-ended", "under-way"}
+)
 """Triggers that stay true: what clients have done is not undone."""
 _LASTING_EVERY: Final = 20_000_000
-"""Nanoseconds between two looks at one of those, which asks every process of the clients; others have no time to lose."""
+"""Nanoseconds between two looks at one of those, which asks every process of the clients; others
+have no time to lose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a fault waits for: faults that must have ended, faults that must have begun and not ended, and triggers.
+    """What a fault waits for: faults that must have ended, faults that must have begun and not
+    ended, and triggers.
 
     `triggers` are (name, least), least being None where the trigger's own default is meant.
     """
@@ -186,7 +212,8 @@ class Condition:
         return (*self.after, *self.during)
 
     def watch(self, spec: FaultSpec, world: World) -> Callable[[], bool]:
-        """Whether all triggers are true, to be asked again and again; what changes is held against what is there now."""
+        """Whether all triggers are true, to be asked again and again; what changes is held against
+        what is there now."""
         asked = [_asked(name, least, spec, world) for name, least in self.triggers]
         return lambda: all(one() for one in asked)
 
@@ -206,7 +233,9 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
     """One trigger, as a question."""
     if name in TRIGGERS:
         trigger = TRIGGERS[name]
-        question = partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
+        question = (
+            partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
+        )
         return _until_true(question) if name in _LASTING else question
     look, first = CHANGES[name], dict[TopicPartition, int]()
 
@@ -214,7 +243,9 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
         seen = look(spec, world)
         for key, value in seen.items():
             first.setdefault(key, value)
-        return sum(value != first[key] for key, value in seen.items()) >= (1 if least is None else least)
+        return sum(value != first[key] for key, value in seen.items()) >= (
+            1 if least is None else least
+        )
 
     changed()
     return changed
@@ -235,7 +266,8 @@ def _until_true(question: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def condition(when: str) -> Condition:
-    """What `FaultSpec.when` says. A name that no trigger has stays among the triggers, for the caller to refuse (`unknown`)."""
+    """What `FaultSpec.when` says. A name that no trigger has stays among the triggers, for the
+    caller to refuse (`unknown`)."""
     after_: list[str] = []
     during: list[str] = []
     triggers: list[tuple[str, int | None]] = []
@@ -252,7 +284,10 @@ def condition(when: str) -> Condition:
 
 def unknown(condition: Condition) -> str | None:
     """The first name that no trigger has, or None."""
-    return next((name for name, _ in condition.triggers if name not in TRIGGERS and name not in CHANGES), None)
+    return next(
+        (name for name, _ in condition.triggers if name not in TRIGGERS and name not in CHANGES),
+        None,
+    )
 
 
 def known() -> Sequence[str]:

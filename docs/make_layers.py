@@ -13,7 +13,8 @@ BEGIN, END = "<!-- layers: python docs/make_layers.py -->\n", "<!-- end of layer
 
 
 def layers() -> str:
-    """The layers contracts, each as a block: the first is of the whole, the others of one package."""
+    """The layers contracts, each as a block: the first is of the whole, the others of one
+    package."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = [c for c in settings["tool"]["importlinter"]["contracts"] if c["type"] == "layers"]
     blocks = []

@@ -1,4 +1,5 @@
-"""Writes docs/map.md: every package with what it is for, and those modules whose name does not say what they hold.
+"""Writes docs/map.md: every package with what it is for, and those modules whose name does not say
+what they hold.
 
 python docs/make_map.py > docs/map.md
 """
@@ -12,8 +13,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = {
     "One name to import": ("linkflap",),
-    "What everything rests on": ("harness/model", "harness/guarantees", "harness/log", "harness/rundir", "harness/machine"),
-    "Clusters, links and mirrors": ("harness/runtimes", "harness/wire", "harness/jvm", "harness/mirrors"),
+    "What everything rests on": (
+        "harness/model",
+        "harness/guarantees",
+        "harness/log",
+        "harness/rundir",
+        "harness/machine",
+    ),
+    "Clusters, links and mirrors": (
+        "harness/runtimes",
+        "harness/wire",
+        "harness/jvm",
+        "harness/mirrors",
+    ),
     "One run, recorded": ("harness/workloads", "harness/capture", "harness/recording"),
     "What is broken, and when": ("chaos", "topologies"),
     "Runs, judged": ("spark_verify", "harness/judging", "harness/report"),
@@ -57,7 +69,8 @@ def packages() -> list[str]:
 
 
 def speaks_for_itself(path: Path) -> bool:
-    """Whether a module's name has a word of what the module says of itself, so that the name is enough."""
+    """Whether a module's name has a word of what the module says of itself, so that the name is
+    enough."""
     said = promise(path).lower()
     return any(word[: max(4, len(word) - 2)] in said for word in path.stem.split("_"))
 
@@ -70,16 +83,24 @@ def _inside(top: str) -> list[str]:
 
 def _section(name: str) -> str:
     """The longest of the names in the sections that a package is inside."""
-    return max((top for tops in SECTIONS.values() for top in tops if f"{name}/".startswith(f"{top}/")), key=len)
+    return max(
+        (top for tops in SECTIONS.values() for top in tops if f"{name}/".startswith(f"{top}/")),
+        key=len,
+    )
 
 
 def _lines(folder: str) -> list[str]:
     """The lines of one package."""
     init = ROOT / folder / "__init__.py"
     title = TITLES.get(folder) or sentence(init)
-    lines = [f"- **`{folder}/`**: {title}" + (f" All of them: {LISTED[folder]}." if folder in LISTED else "")]
+    lines = [
+        f"- **`{folder}/`**: {title}"
+        + (f" All of them: {LISTED[folder]}." if folder in LISTED else "")
+    ]
     modules = [] if folder in LISTED else sorted((ROOT / folder).glob("*.py"))
-    shown = [path for path in modules if not path.stem.startswith("__") and not speaks_for_itself(path)]
+    shown = [
+        path for path in modules if not path.stem.startswith("__") and not speaks_for_itself(path)
+    ]
     return lines + [f"  - `{path.name}`: {sentence(path)}" for path in shown]
 
 
@@ -87,9 +108,13 @@ def render() -> str:
     """The whole page."""
     lines = ["# Where everything is", ""]
     lines += [
-        "Every package, and of its modules those whose name does not say what they hold. A module's first line says the rest."
+        "Every package, and of its modules those whose name does not say what they hold. A module's"
+        " first line says the rest."
     ]
-    lines += ["Made by `python docs/make_map.py > docs/map.md`. [walkthrough.md](walkthrough.md): the way of one record."]
+    lines += [
+        "Made by `python docs/make_map.py > docs/map.md`. [walkthrough.md](walkthrough.md): the way"
+        " of one record."
+    ]
     for title, tops in SECTIONS.items():
         lines += ["", f"## {title}", ""]
         lines += [line for top in tops for folder in _inside(top) for line in _lines(folder)]

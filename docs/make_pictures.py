@@ -1,7 +1,8 @@
-"""The pictures of the report in docs/img, made anew: `python docs/make_pictures.py [VALID_RUNDIR INVALID_RUNDIR]`.
+"""The pictures of the report in docs/img, made anew: `python docs/make_pictures.py [VALID_RUNDIR
+INVALID_RUNDIR]`.
 
-Without run directories it records two: link-flap, and producer-id-collision with a mirror that keeps producer ids. Chromium takes
-the pictures; the package playwright drives it.
+Without run directories it records two: link-flap, and producer-id-collision with a mirror that
+keeps producer ids. Chromium takes the pictures; the package playwright drives it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,23 @@ RUNS = (("link-flap",), ("producer-id-collision", "--set", "producer_ids=keep"))
 def main() -> None:
     given = [Path(argument).resolve() for argument in sys.argv[1:]]
     if len(given) not in (0, len(RUNS)):
-        raise SystemExit(f"give a valid and an invalid run directory, or none and both are recorded; given {len(given)}")
+        raise SystemExit(
+            "give a valid and an invalid run directory, or none and both are recorded; given "
+            f"{len(given)}"
+        )
     for folder in given:
         if not (folder / "report.html").is_file():
-            raise SystemExit(f"{folder} has no report.html; write it with: linkflap verify {folder}")
+            raise SystemExit(
+                f"{folder} has no report.html; write it with: linkflap verify {folder}"
+            )
     with tempfile.TemporaryDirectory() as scratch:
         runs = given or [_recorded(Path(scratch), *run) for run in RUNS]
         with sync_playwright() as playwright:
-            chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+            chromium = (
+                shutil.which("chromium")
+                or shutil.which("chromium-browser")
+                or shutil.which("google-chrome")
+            )
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             for name, (run, width, height, scheme, section) in PICTURES.items():
                 _picture(browser, runs[run] / "report.html", name, (width, height), scheme, section)
@@ -45,7 +55,8 @@ def main() -> None:
 
 
 def _recorded(folder: Path, scenario: str, *options: str) -> Path:
-    """A run, recorded and judged in a folder, so that the report has no path of this machine in it."""
+    """A run, recorded and judged in a folder, so that the report has no path of this machine in
+    it."""
     command = [
         sys.executable,
         "-m",
@@ -66,9 +77,13 @@ def _recorded(folder: Path, scenario: str, *options: str) -> Path:
     return folder / scenario
 
 
-def _picture(browser: Browser, page: Path, name: str, size: tuple[int, int], scheme: str, section: str) -> None:
+def _picture(
+    browser: Browser, page: Path, name: str, size: tuple[int, int], scheme: str, section: str
+) -> None:
     context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if scheme == "dark" else "light", offline=True
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if scheme == "dark" else "light",
+        offline=True,
     )
     shown = context.new_page()
     shown.goto(page.as_uri())

@@ -1,1 +1,2 @@
-"""The recording half of linkflap: runtimes, mirrors, workloads, capture, and the run that ties them together."""
+"""The recording half of linkflap: runtimes, mirrors, workloads, capture, and the run that ties them
+together."""

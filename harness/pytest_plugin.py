@@ -1,4 +1,5 @@
-"""What the pytest fixtures do: real clusters, and whole judged runs, inside anybody's tests, also under `pytest -n`.
+"""What the pytest fixtures do: real clusters, and whole judged runs, inside anybody's tests, also
+under `pytest -n`.
 
     @pytest.mark.linkflap(topology="A->B")
     def test_something(linkflap_deployment): ...             clusters and links, started and proven
@@ -7,9 +8,10 @@
     def test_failover(linkflap_run):
         linkflap_run.require_valid()
 
-What fails while a fixture is set up is an error of the environment, and pytest reports it as an error; a violation is a failed
-assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet. The
-fixtures themselves are in `linkflap.pytest_plugin`.
+What fails while a fixture is set up is an error of the environment, and pytest reports it as an
+error; a violation is a failed assertion in the test. Ports and memory are leased, so that parallel
+workers, and several pytest at once, do not meet. The fixtures themselves are in
+`linkflap.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -56,28 +58,43 @@ class FixtureRun(Judged):
     def require_valid(self, unknown: Policy = "fail") -> Judged:
         """Ends the test where the run is not valid, and returns the valid one.
 
-        A run that is unknown fails the test, skips it, or is done again once (`unknown="run-again"`; then it has to be valid).
+        A run that is unknown fails the test, skips it, or is done again once
+        (`unknown="run-again"`; then it has to be valid).
         """
         if unknown not in get_args(Policy):
             known = " or ".join(map(repr, get_args(Policy)))
-            pytest.fail(f"linkflap: require_valid(unknown={unknown!r}) means nothing; give {known}", pytrace=False)
+            pytest.fail(
+                f"linkflap: require_valid(unknown={unknown!r}) means nothing; give {known}",
+                pytrace=False,
+            )
         if self.verdict is Verdict.UNKNOWN and unknown == "skip":
             pytest.skip(f"linkflap: unknown: {self.why}")
-        judged = self.again() if self.verdict is Verdict.UNKNOWN and unknown == "run-again" else self
+        judged = (
+            self.again() if self.verdict is Verdict.UNKNOWN and unknown == "run-again" else self
+        )
         if not judged.valid:
-            pytest.fail(f"linkflap: {judged.verdict}: {judged.why}\nrun again: {self.made_by}", pytrace=False)
+            pytest.fail(
+                f"linkflap: {judged.verdict}: {judged.why}\nrun again: {self.made_by}",
+                pytrace=False,
+            )
         return judged
 
 
-def _wanted(request: pytest.FixtureRequest, known: Sequence[str] = _ARGUMENTS, *, with_options: bool = True) -> dict[str, Any]:
-    """The marker's arguments, nearest marker first: a class or module may give what a test leaves out. Raises InputError.
+def _wanted(
+    request: pytest.FixtureRequest, known: Sequence[str] = _ARGUMENTS, *, with_options: bool = True
+) -> dict[str, Any]:
+    """The marker's arguments, nearest marker first: a class or module may give what a test leaves
+    out. Raises InputError.
 
     They are those `known`, and with `with_options` the options of mirrors beside them.
     """
     wanted: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("linkflap"))):
         if len(marker.args) > 1 or (marker.args and "scenario" in marker.kwargs):
-            raise InputError("the marker linkflap names more than one scenario; give it one, and other arguments by name")
+            raise InputError(
+                "the marker linkflap names more than one scenario; give it one, and other arguments"
+                " by name"
+            )
         wanted |= {"scenario": marker.args[0], **marker.kwargs} if marker.args else marker.kwargs
     _check_names(wanted, known, with_options=with_options)
     return wanted
@@ -87,18 +104,28 @@ def _check_names(wanted: Mapping[str, Any], known: Sequence[str], *, with_option
     """Raises InputError for a name that is neither the marker's own nor an option of a mirror."""
     from linkflap.harness.mirrors import MIRRORS
 
-    options = sorted({option for kind in MIRRORS.values() for option in kind.about}) if with_options else []
+    options = (
+        sorted({option for kind in MIRRORS.values() for option in kind.about})
+        if with_options
+        else []
+    )
     for name in wanted:
         if name not in (*known, *options):
             also = f", and the options of mirrors: {', '.join(options)}" if options else ""
             near = nearest(name, (*known, *options))
-            raise InputError(f"the marker linkflap has no argument {name!r}{near}; it has {', '.join(known)}{also}")
-    of_mirror = wanted.get("mirror_options") or {name: value for name, value in wanted.items() if name in options}
+            raise InputError(
+                f"the marker linkflap has no argument {name!r}{near}; it has "
+                f"{', '.join(known)}{also}"
+            )
+    of_mirror = wanted.get("mirror_options") or {
+        name: value for name, value in wanted.items() if name in options
+    }
     arguments.check(**{name: wanted.get(name) for name in _ARGUMENTS}, mirror_options=of_mirror)
 
 
 def _runtime(wanted: Mapping[str, Any]) -> str:
-    """The marker's `runtime`, else $LINKFLAP_RUNTIME, else process: tests of somebody else's build no images unasked."""
+    """The marker's `runtime`, else $LINKFLAP_RUNTIME, else process: tests of somebody else's build
+    no images unasked."""
     return str(wanted.get("runtime") or os.environ.get("LINKFLAP_RUNTIME") or "process")
 
 
@@ -108,16 +135,19 @@ def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """An error of linkflap's (the environment, wrong arguments) as the sentence that it is, without a traceback."""
+    """An error of linkflap's (the environment, wrong arguments) as the sentence that it is, without
+    a traceback."""
     try:
         yield
     except LinkflapError as error:
-        raise pytest.fail.Exception(f"linkflap: {error}", pytrace=False) from None  # or it would be printed twice
+        # or it would be printed twice
+        raise pytest.fail.Exception(f"linkflap: {error}", pytrace=False) from None
 
 
 @contextmanager
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """The marker's `topology` (default `A->B`), running on its `runtime` (see `_runtime`); ended after the block."""
+    """The marker's `topology` (default `A->B`), running on its `runtime` (see `_runtime`); ended
+    after the block."""
     from linkflap.harness import runtimes
     from linkflap.harness.rundir import EventLog
     from linkflap.topologies import parse
@@ -147,17 +177,21 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @contextmanager
-def shared(request: pytest.FixtureRequest, pools: Mapping[str, Callable[[], Pool]]) -> Iterator[Shared]:
-    """A deployment of the marker's `topology` that other tests had before, and `reuse` says which ones: session or module.
+def shared(
+    request: pytest.FixtureRequest, pools: Mapping[str, Callable[[], Pool]]
+) -> Iterator[Shared]:
+    """A deployment of the marker's `topology` that other tests had before, and `reuse` says which
+    ones: session or module.
 
-    When the test is over it is proven to be as it was; where it is not, it is ended, the next test is given a fresh one, and the
-    report says so.
+    When the test is over it is proven to be as it was; where it is not, it is ended, the next test
+    is given a fresh one, and the report says so.
     """
     wanted = _wanted(request, ("topology", "runtime", "reuse"), with_options=False)
     reuse, topology = wanted.get("reuse", "session"), str(wanted.get("topology", "A->B"))
     if reuse not in pools:
         raise InputError(
-            f"the marker linkflap cannot have reuse={reuse!r}{nearest(str(reuse), pools)}; give {' or '.join(pools)}"
+            f"the marker linkflap cannot have reuse={reuse!r}{nearest(str(reuse), pools)}; give "
+            f"{' or '.join(pools)}"
         )
     pool, runtime = pools[reuse](), _runtime(wanted)
     lent = pool.lend(topology, runtime, request.node.name)
@@ -165,7 +199,10 @@ def shared(request: pytest.FixtureRequest, pools: Mapping[str, Callable[[], Pool
         yield lent
     finally:
         if changed := pool.give_back(topology, runtime):
-            text = f"the clusters {topology} are replaced after {request.node.nodeid}: {'; '.join(changed)}"
+            text = (
+                f"the clusters {topology} are replaced after {request.node.nodeid}: "
+                f"{'; '.join(changed)}"
+            )
             request.node.add_report_section("teardown", "linkflap", text)
             request.node.user_properties.append((REPLACED, text))
 
@@ -177,7 +214,8 @@ def new_pool(folder: Path) -> Pool:
 
 
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
-    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
+    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of
+    the mirror."""
     from linkflap.api import runs
 
     wanted = _wanted(request)
@@ -188,8 +226,18 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     made_by = f"pytest {quote(request.node.nodeid)}"
 
     def once(folder: Path) -> Judged:
-        request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}; run again: {made_by}")
-        judged = runs.run(name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=made_by, **asked)
+        request.node.add_report_section(
+            "setup", "linkflap", f"run directory {folder}, seed {seed}; run again: {made_by}"
+        )
+        judged = runs.run(
+            name,
+            folder=folder,
+            seed=seed,
+            runtime=runtime,
+            mirror_options=wanted,
+            command=made_by,
+            **asked,
+        )
         request.node.user_properties += _properties(judged, made_by)
         return judged
 

@@ -12,4 +12,5 @@ except PackageNotFoundError:  # a checkout that was never installed
     VERSION = "0+unknown"
 
 INSTALLED: Final = Path(__file__).absolute().parents[2]
-"""The folder that holds the package `linkflap`, for programs of linkflap's own that are started from a fresh interpreter."""
+"""The folder that holds the package `linkflap`, for programs of linkflap's own that are started
+from a fresh interpreter."""

@@ -1,21 +1,28 @@
-"""linkflap: breaks links between real Kafka clusters and proves, offset by offset, what survived. This module is the Python API.
+"""linkflap: breaks links between real Kafka clusters and proves, offset by offset, what survived.
+This module is the Python API.
 
-    linkflap.run("link-flap", seed=7)       a scenario, by name or from a file, recorded and judged (`Judged`)
+    linkflap.run("link-flap", seed=7)       a scenario, by name or from a file, recorded and judged
+                                            (`Judged`)
     linkflap.verify(folder)                 a recorded run, judged again
-    with linkflap.deploy("A:3->B") as world:    clusters and links for a block, which breaks them and writes with
-        linkflap.Producer, linkflap.Consumer    confluent-kafka's clients, whose history is written down and judged
+    with linkflap.deploy("A:3->B") as world:    clusters and links for a block, which breaks them
+                                                and writes with
+        linkflap.Producer, linkflap.Consumer    confluent-kafka's clients, whose history is written
+                                                down and judged
 
-Names that this module exports keep their meaning from version to version; everything below is linkflap's own affair:
+Names that this module exports keep their meaning from version to version; everything below is
+linkflap's own affair:
 
     linkflap.harness        records a run
     linkflap.chaos          what is broken, and when
     linkflap.topologies     clusters and links
     linkflap.spark_verify   judges what was recorded
 
-These packages are the folders at the top of the repository, linked from here. The names of files in docs and docstrings are
-relative to the repository: `harness.model.wait` is `linkflap.harness.model.wait`.
+These packages are the folders at the top of the repository, linked from here. The names of files in
+docs and docstrings are relative to the repository: `harness.model.wait` is
+`linkflap.harness.model.wait`.
 
-`import linkflap` imports nothing else: what a name needs is imported when the name is used first. See docs/api.md.
+`import linkflap` imports nothing else: what a name needs is imported when the name is used first.
+See docs/api.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The pytest plugin: its marker and fixtures. Nothing else of linkflap is imported before a test uses a fixture."""
+"""The pytest plugin: its marker and fixtures. Nothing else of linkflap is imported before a test
+uses a fixture."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _USED = pytest.StashKey[bool]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=1, duration=None, runtime=None, **options): "
-        "a linkflap run; options are the mirror's",
+        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=1, duration=None, "
+        "runtime=None, **options): a linkflap run; options are the mirror's",
     )
 
 
@@ -39,15 +40,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says which tests left clusters changed that others were to use, so that those had fresh ones."""
-    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, pytest.TestReport)]
-    for text in dict.fromkeys(str(text) for report in reports for name, text in report.user_properties if name == REPLACED):
+    """Says which tests left clusters changed that others were to use, so that those had fresh
+    ones."""
+    reports = [
+        report
+        for some in terminalreporter.stats.values()
+        for report in some
+        if isinstance(report, pytest.TestReport)
+    ]
+    for text in dict.fromkeys(
+        str(text) for report in reports for name, text in report.user_properties if name == REPLACED
+    ):
         terminalreporter.write_line(f"linkflap: {text}")
 
 
 @pytest.fixture
 def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its `runtime`.
+    """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its
+    `runtime`.
 
     A marker without `runtime` leaves it to $LINKFLAP_RUNTIME, else it is process.
     """
@@ -57,12 +67,16 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
 
 
 @pytest.fixture(scope="session")
-def _linkflap_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+def _linkflap_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pool]:
     yield from _pool(request.config, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def _linkflap_module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+def _linkflap_module(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pool]:
     yield from _pool(request.config, tmp_path_factory)
 
 
@@ -74,19 +88,24 @@ def _pool(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Po
 
 @pytest.fixture
 def linkflap_shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
-    """Clusters and links that tests of the session share (`reuse="module"`: of the module); each test has topic names of its own.
+    """Clusters and links that tests of the session share (`reuse="module"`: of the module); each
+    test has topic names of its own.
 
     What a test leaves changed is replaced, and reported.
     """
     plugin = _plugin(request.config)
-    pools = {scope: partial(request.getfixturevalue, f"_linkflap_{scope}") for scope in ("session", "module")}
+    pools = {
+        scope: partial(request.getfixturevalue, f"_linkflap_{scope}")
+        for scope in ("session", "module")
+    }
     with plugin.one_sentence(), plugin.shared(request, pools) as up:
         yield up
 
 
 @pytest.fixture
 def linkflap_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """What `linkflap.deploy` gives, with the marker's arguments (topology, topics, mirror, …); its `verify` judges."""
+    """What `linkflap.deploy` gives, with the marker's arguments (topology, topics, mirror, …); its
+    `verify` judges."""
     plugin = _plugin(request.config)
     with plugin.one_sentence(), plugin.world(request, tmp_path) as up:
         yield up
@@ -94,7 +113,8 @@ def linkflap_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[W
 
 @pytest.fixture
 def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugin.FixtureRun:
-    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
+    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of
+    the mirror."""
     plugin = _plugin(request.config)
     with plugin.one_sentence():
         judged: pytest_plugin.FixtureRun = plugin.run(request, tmp_path)
@@ -102,6 +122,7 @@ def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugi
 
 
 def _plugin(config: pytest.Config) -> ModuleType:
-    """What the fixtures do. Imported at the first use of one, so that other projects' tests do not pay for it."""
+    """What the fixtures do. Imported at the first use of one, so that other projects' tests do not
+    pay for it."""
     config.stash[_USED] = True
     return importlib.import_module("linkflap.harness.pytest_plugin")

@@ -1,8 +1,10 @@
 """The second half of linkflap on one page: run directories in, verdicts out.
 
-    run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge -> verdict.json, *.parquet
+    run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge ->
+    verdict.json, *.parquet
 
-`verify` needs nothing but the directories: it gives the same verdict on another machine, a year later, on a Spark cluster.
+`verify` needs nothing but the directories: it gives the same verdict on another machine, a year
+later, on a Spark cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ Tell = Callable[[str, int, int], None]
 
 
 class _SparkFailed(Exception):
-    """Spark ended, or gave up, during the checks: the sentence that every check of the run then has for a reason."""
+    """Spark ended, or gave up, during the checks: the sentence that every check of the run then has
+    for a reason."""
 
 
 def verify(
@@ -54,17 +57,24 @@ def verify(
     tell: Tell = lambda *_: None,
     out: Mapping[Path, Path] | None = None,
 ) -> list[Judgement]:
-    """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into each.
+    """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into
+    each.
 
-    `out` names other folders to write into, by run directory. What cannot be written for want of permission is left out, and
-    `Judgement.kept` is then None: the verdict stands.
+    `out` names other folders to write into, by run directory. What cannot be written for want of
+    permission is left out, and `Judgement.kept` is then None: the verdict stands.
 
-    Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start, or
-    has an executor that cannot see the directories. When Spark fails in the job, each directory is judged alone; where that fails
-    too no check was made: all are unknown, and say so.
+    Raises InputError when one is no run directory, or names a check that there is not; SetupError
+    when Spark does not start, or has an executor that cannot see the directories. When Spark fails
+    in the job, each directory is judged alone; where that fails too no check was made: all are
+    unknown, and say so.
     """
     chosen = {run: checks_of(run) for run in runs}
-    needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
+    needed = {
+        check.name: check
+        for run, checks in chosen.items()
+        for check in checks
+        if made_of(run, check)
+    }
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
     found: dict[str, list[FindingRow]] = defaultdict(list)
@@ -75,19 +85,31 @@ def verify(
     except _SparkFailed as failed:
         # Of several it may be one that Spark does not survive: none spoils the verdict of another.
         alone = spark is None and len(some) > 1
-        rows = _each_alone(some, checks, tell, master, settings) if alone else _unjudged(some, checks, failed)
+        rows = (
+            _each_alone(some, checks, tell, master, settings)
+            if alone
+            else _unjudged(some, checks, failed)
+        )
     for row in rows:
         found[row.run].append(row)
-    judgements = [judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs]
-    return [keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements]
+    judgements = [
+        judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs
+    ]
+    return [
+        keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements
+    ]
 
 
 def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judgement:
-    """Writes a judgement into a folder, where this user may write there, and says whether it did."""
+    """Writes a judgement into a folder, where this user may write there, and says whether it
+    did."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         parquet.write(folder, judgement.anomalies, rows, run=str(judgement.folder))
-        write_whole(folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
+        write_whole(
+            folder / VERDICT_FILE,
+            msgspec.json.format(msgspec.json.encode(judgement.document), indent=1),
+        )
     except OSError as error:
         if error.errno not in _NOT_ALLOWED:
             raise
@@ -96,16 +118,20 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
 
 
 def made_of(run: Path, check: Check) -> bool:
-    """Whether a check can be made of what a run directory has: of logs without a history not every one."""
+    """Whether a check can be made of what a run directory has: of logs without a history not every
+    one."""
     return check.from_bytes or RunReader(run).run.recorded
 
 
-def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[FindingRow]:
+def _findings(
+    spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell
+) -> list[FindingRow]:
     try:
         return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
-            raise KeyboardInterrupt from None  # the signal went to the whole group: Spark died of it, and no verdict is due
+            # the signal went to the whole group: Spark died of it, and no verdict is due
+            raise KeyboardInterrupt from None
         if UNSEEN in str(error):
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
         reason = f"Spark failed during the checks ({session.fate(error)}); verify the run again"
@@ -114,7 +140,11 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
 
 
 def _each_alone(
-    plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell, master: str, settings: Mapping[str, str] | None
+    plans: Sequence[RunPlan],
+    checks: Sequence[Check],
+    tell: Tell,
+    master: str,
+    settings: Mapping[str, str] | None,
 ) -> Iterator[FindingRow]:
     for each in plans:
         try:
@@ -123,20 +153,28 @@ def _each_alone(
             yield from _unjudged([each], checks, failed)
 
 
-def _unjudged(plans: Sequence[RunPlan], checks: Sequence[Check], failed: _SparkFailed) -> list[FindingRow]:
+def _unjudged(
+    plans: Sequence[RunPlan], checks: Sequence[Check], failed: _SparkFailed
+) -> list[FindingRow]:
     return [unjudged(p.run, check.name, str(failed)) for p in plans for check in checks]
 
 
 def _sentence(trace: str) -> str:
     """What the executor said, without the trace around it."""
     said = f"{UNSEEN}: "
-    return next((line.partition(said)[2].strip() for line in trace.splitlines() if said in line), trace)
+    return next(
+        (line.partition(said)[2].strip() for line in trace.splitlines() if said in line), trace
+    )
 
 
 def checks_of(run: Path) -> list[Check]:
-    """The checks that a run's scenario asks for: those it names, or all. The two of the run itself are always made."""
+    """The checks that a run's scenario asks for: those it names, or all. The two of the run itself
+    are always made."""
     names = [name for name in RunReader(run).run.scenario.checks if name not in NAMES]
     for name in names:
         if name not in REGISTRY:
-            raise InputError(f"{run} asks for a check {name!r} that there is not; known are {', '.join((*REGISTRY, *NAMES))}")
+            raise InputError(
+                f"{run} asks for a check {name!r} that there is not; known are "
+                f"{', '.join((*REGISTRY, *NAMES))}"
+            )
     return [REGISTRY[name] for name in names] or list(REGISTRY.values())

@@ -1,4 +1,5 @@
-"""The real command line in a process of its own, with a ledger of its own, as a user or a CI job has it."""
+"""The real command line in a process of its own, with a ledger of its own, as a user or a CI job
+has it."""
 
 from __future__ import annotations
 
@@ -16,14 +17,19 @@ import psutil
 from linkflap.harness.model.wait import until
 
 # Whoever starts pytest in the background of a shell has SIGINT ignored, and children inherit that.
-_LAUNCH = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+_LAUNCH = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable,"
+    " sys.argv[1:])"
+)
 _COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "linkflap")
 
 
 def ledger_of_its_own(folder: Path) -> dict[str, str]:
-    """What makes a harness write down its leases in `folder`, away from everybody else's, and lease other ports than they.
+    """What makes a harness write down its leases in `folder`, away from everybody else's, and lease
+    other ports than they.
 
-    Leases that cannot be seen would collide: the port of a proxy that is cut is free to bind while it is held.
+    Leases that cannot be seen would collide: the port of a proxy that is cut is free to bind while
+    it is held.
     """
     first = 10000 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return {"LINKFLAP_RUNTIME_DIR": str(folder), "LINKFLAP_PORTS": f"{first}-{first + 499}"}
@@ -35,18 +41,30 @@ def environment(folder: Path, **own: str) -> dict[str, str]:
 
 
 def unprivileged() -> list[str]:
-    """What stands before a command that is to write only where its user may: root may everywhere, unless it has no privileges."""
+    """What stands before a command that is to write only where its user may: root may everywhere,
+    unless it has no privileges."""
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
 
 
-def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600) -> subprocess.CompletedProcess[str]:
+def linkflap(
+    *arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600
+) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
-    return subprocess.run([*_COMMAND, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=within, check=False)
+    return subprocess.run(
+        [*_COMMAND, *arguments],
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=within,
+        check=False,
+    )
 
 
 @dataclass(slots=True)
 class Running:
-    """A command that runs, what it said on standard error so far, and every process that was seen below it."""
+    """A command that runs, what it said on standard error so far, and every process that was seen
+    below it."""
 
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
@@ -65,7 +83,9 @@ class Running:
     def says(self, text: str, *, within: float = 300) -> None:
         """Waits until standard error has a line with `text` in it."""
         until(
-            lambda: any(text in line for line in list(self.said)) or self.process.poll() is not None,
+            lambda: (
+                any(text in line for line in list(self.said)) or self.process.poll() is not None
+            ),
             within=within,
             what=f"the command to say {text!r}",
             state=lambda: self.said[-5:],

@@ -14,9 +14,11 @@ from tests.on_runtimes import NOT_TESTED
 
 
 def pytest_configure() -> None:
-    """Whoever starts pytest in the background of a shell has SIGINT ignored, and so would all that it starts.
+    """Whoever starts pytest in the background of a shell has SIGINT ignored, and so would all that
+    it starts.
 
-    And a test means the process runtime unless it names another: also on a machine where the command line has docker.
+    And a test means the process runtime unless it names another: also on a machine where the
+    command line has docker.
     """
     os.environ["LINKFLAP_RUNTIME"] = "process"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,15 +29,22 @@ def pytest_configure() -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """What was not tested is said in the closing lines, behind all others, where it is seen."""
     yield
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ()) if NOT_TESTED in str(report.longrepr)]
+    reasons = [
+        str(report.longrepr)
+        for report in terminalreporter.stats.get("skipped", ())
+        if NOT_TESTED in str(report.longrepr)
+    ]
     if reasons:
         why = reasons[0].partition(f"{NOT_TESTED}: ")[2].removesuffix("')")
         terminalreporter.section("DOCKER NOT TESTED", sep="#", red=True, bold=True)
-        terminalreporter.line(f"{len(reasons)} tests on containers were skipped: {why}", red=True, bold=True)
+        terminalreporter.line(
+            f"{len(reasons)} tests on containers were skipped: {why}", red=True, bold=True
+        )
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark per test process. Mark users with `spark` and `xdist_group("spark")`, so that there is one in all."""
+    """One Spark per test process. Mark users with `spark` and `xdist_group("spark")`, so that there
+    is one in all."""
     yield session.session()
     session.close()

@@ -1,4 +1,5 @@
-"""Logs without a history, judged without Spark: the same plan, kernels and judge; and what can be wrong with a log's files."""
+"""Logs without a history, judged without Spark: the same plan, kernels and judge; and what can be
+wrong with a log's files."""
 
 from __future__ import annotations
 
@@ -17,16 +18,34 @@ from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
-from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, ours, rewrite, segment
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    batch,
+    batches_in,
+    changed,
+    marker,
+    ours,
+    rewrite,
+    segment,
+)
 from tests.kafka_log import record as plain
 
 KIP_1279 = Path(__file__).parent / "data" / "logs" / "kip-1279"
 
 
-def asked(logs: Mapping[str, Path], *links: str, promotions: Mapping[tuple[str, str, int], Sequence[int]] | None = None) -> Asked:
+def asked(
+    logs: Mapping[str, Path],
+    *links: str,
+    promotions: Mapping[tuple[str, str, int], Sequence[int]] | None = None,
+) -> Asked:
     """Links as `A->B`."""
     pairs = [link.split("->") for link in links]
-    return Asked(logs=logs, links=[LinkSpec(source=s, destination=d) for s, d in pairs], promotions=promotions or {})
+    return Asked(
+        logs=logs,
+        links=[LinkSpec(source=s, destination=d) for s, d in pairs],
+        promotions=promotions or {},
+    )
 
 
 def judged(folder: Path, wanted: Asked) -> Judgement:
@@ -36,22 +55,34 @@ def judged(folder: Path, wanted: Asked) -> Judgement:
 
 
 def judged_again(folder: Path) -> Judgement:
-    """Judges a run directory, of a recorded run too, but for what takes several partitions to see."""
+    """Judges a run directory, of a recorded run too, but for what takes several partitions to
+    see."""
     recorded = RunReader(folder).run.recorded
     rows: list[FindingRow] = []
     for view in views(folder):
         rows += [
             FindingRow(
-                run=view.run, topic="", partition=-1, check="", finding="damage", data={"path": d.path, "reason": d.reason}
+                run=view.run,
+                topic="",
+                partition=-1,
+                check="",
+                finding="damage",
+                data={"path": d.path, "reason": d.reason},
             )
             for d in damage_of(view)
         ]
-        rows += [row for check in REGISTRY.values() if recorded or check.from_bytes for row in job.examine(check, view)]
+        rows += [
+            row
+            for check in REGISTRY.values()
+            if recorded or check.from_bytes
+            for row in job.examine(check, view)
+        ]
     return judge(folder, rows, list(REGISTRY.values()))
 
 
 def sound(folder: Path, *, base: int = 0) -> Path:
-    """A small log: plain, idempotent, a committed and an aborted transaction. Ten offsets in six batches."""
+    """A small log: plain, idempotent, a committed and an aborted transaction. Ten offsets in six
+    batches."""
     return segment(
         folder,
         [
@@ -59,7 +90,15 @@ def sound(folder: Path, *, base: int = 0) -> Path:
             batch(base + 2, [plain(b"three"), plain(b"four")], pid=7, epoch=0, seq=0),
             batch(base + 4, [ours(1), ours(2)], pid=8, epoch=0, seq=0, transactional=True),
             marker(base + 6, COMMIT, pid=8, epoch=0),
-            batch(base + 7, [ours(3), ours(4)], pid=8, epoch=0, seq=2, transactional=True, codec="gzip"),
+            batch(
+                base + 7,
+                [ours(3), ours(4)],
+                pid=8,
+                epoch=0,
+                seq=2,
+                transactional=True,
+                codec="gzip",
+            ),
             marker(base + 9, ABORT, pid=8, epoch=0),
         ],
         base_offset=base,
@@ -84,7 +123,8 @@ def unknown_magic(path: Path) -> None:
 
 
 def _old_message(offset: int, magic: int) -> bytes:
-    """One message of format 0 or 1 (before Kafka 0.11): CRC, magic, attributes, [timestamp,] key, value."""
+    """One message of format 0 or 1 (before Kafka 0.11): CRC, magic, attributes, [timestamp,] key,
+    value."""
     body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1_400_000_000_000) if magic else b"")
     body += struct.pack(">i", -1) + struct.pack(">i", 5) + b"value"
     return struct.pack(">qiI", offset, len(body) + 4, crc32c(body)) + body

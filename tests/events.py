@@ -1,4 +1,5 @@
-"""Events as tests write them: by kind, subject and data, and what a test does not care about left out; and recorders of them."""
+"""Events as tests write them: by kind, subject and data, and what a test does not care about left
+out; and recorders of them."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ _LEAST: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def event(kind: str, subject: str, /, at: int = 0, **data: object) -> Event:
-    """An event; where `at` (ns) is 0, whoever writes it says when. Raises ValueError for data that do not fit the kind."""
-    return read(EventRow(time=at, kind=kind, subject=subject, data={**_LEAST.get(kind, {}), **data}))
+    """An event; where `at` (ns) is 0, whoever writes it says when. Raises ValueError for data that
+    do not fit the kind."""
+    return read(
+        EventRow(time=at, kind=kind, subject=subject, data={**_LEAST.get(kind, {}), **data})
+    )
 
 
 def append_row(root: Path, kind: str, subject: str, /, **data: object) -> EventRow:

@@ -1,4 +1,5 @@
-"""A project of somebody else's, whose folders have the names of ours, with tests from docs/pytest.md."""
+"""A project of somebody else's, whose folders have the names of ours, with tests from
+docs/pytest.md."""
 
 from __future__ import annotations
 

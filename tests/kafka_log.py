@@ -1,7 +1,9 @@
-"""Writes Kafka logs for tests, and changes captured ones: batches from plain values, markers, CRC repair.
+"""Writes Kafka logs for tests, and changes captured ones: batches from plain values, markers, CRC
+repair.
 
-From the protocol guide (record batch, message format v2) alone: nothing here is `harness.log`'s, which is tested with it, and the
-codecs are other libraries' (zlib and Arrow's; there cramjam and zstandard).
+From the protocol guide (record batch, message format v2) alone: nothing here is `harness.log`'s,
+which is tested with it, and the codecs are other libraries' (zlib and Arrow's; there cramjam and
+zstandard).
 
 records    [Plain(uid=…), …]  or  record(b"value", key=b"k", headers=[("h", b"v")])
 batch      one v2 batch as bytes;  marker  one COMMIT or ABORT batch
@@ -27,13 +29,15 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}
 """Names for `codec=`; `snappy` is librdkafka's framing, `xerial` Java's."""
 MAGIC = 2
 LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, HEADER_SIZE = 8, 12, 17, 21, 61
-"""Where the length is and what it does not count; where the CRC is and where it begins to cover; where records begin."""
+"""Where the length is and what it does not count; where the CRC is and where it begins to cover;
+where records begin."""
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """A record to be written. `delta` is its offset in the batch, -1: the next one; `timestamp` is milliseconds."""
+    """A record to be written. `delta` is its offset in the batch, -1: the next one; `timestamp` is
+    milliseconds."""
 
     value: bytes | None
     key: bytes | None = None
@@ -47,7 +51,9 @@ def record(value: bytes | None, **rest: object) -> Plain:
     return Plain(value=value, **rest)  # type: ignore[arg-type]
 
 
-def ours(uid: int, operation: int = 0, counter: int = 0, *, value: bytes | None = None, **rest: object) -> Plain:
+def ours(
+    uid: int, operation: int = 0, counter: int = 0, *, value: bytes | None = None, **rest: object
+) -> Plain:
     """A record as the workloads write it, with the `linkflap` header."""
     value = b"v%d" % uid if value is None else value
     return Plain(value=value, headers=((HEADER, encode(uid, operation, counter)),), **rest)  # type: ignore[arg-type]
@@ -69,7 +75,13 @@ def _nullable(data: bytes | None) -> bytes:
 
 
 def _record(plain: Plain, delta: int, base_timestamp: int) -> bytes:
-    body = b"\x00" + varint(plain.timestamp - base_timestamp, 64) + varint(delta) + _nullable(plain.key) + _nullable(plain.value)
+    body = (
+        b"\x00"
+        + varint(plain.timestamp - base_timestamp, 64)
+        + varint(delta)
+        + _nullable(plain.key)
+        + _nullable(plain.value)
+    )
     body += varint(len(plain.headers))
     for name, value in plain.headers:
         body += _nullable(name.encode() if isinstance(name, str) else name) + _nullable(value)
@@ -78,7 +90,11 @@ def _record(plain: Plain, delta: int, base_timestamp: int) -> bytes:
 
 def _xerial(data: bytes) -> bytes:
     blocks = [_arrow("snappy", data[i : i + 32768]) for i in range(0, len(data), 32768)]
-    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
+    return (
+        b"\x82SNAPPY\x00"
+        + struct.pack(">ii", 1, 1)
+        + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
+    )
 
 
 def _arrow(codec: str, data: bytes) -> bytes:
@@ -120,12 +136,18 @@ def batch(
     attributes: int = 0,
     horizon: int | None = None,
 ) -> bytes:
-    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would write.
+    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would
+    write.
 
-    `horizon` is what a cleaner writes where the base timestamp was: the time from which on it may delete the batch (KIP-534).
+    `horizon` is what a cleaner writes where the base timestamp was: the time from which on it may
+    delete the batch (KIP-534).
     """
     base_timestamp = horizon if horizon is not None else records[0].timestamp if records else 0
-    latest = max((r.timestamp for r in records), default=-1) if log_append_time is None else log_append_time
+    latest = (
+        max((r.timestamp for r in records), default=-1)
+        if log_append_time is None
+        else log_append_time
+    )
     body, delta = b"", -1
     for plain in records:
         delta = delta + 1 if plain.delta < 0 else plain.delta
@@ -136,30 +158,50 @@ def batch(
     flags |= LOG_APPEND_TIME if log_append_time is not None else 0
     flags |= DELETE_HORIZON if horizon is not None else 0
     covered = struct.pack(
-        ">hiqqqhii", flags, delta if last_delta is None else last_delta, base_timestamp, latest, pid, epoch, seq,
+        ">hiqqqhii", flags, delta if last_delta is None else last_delta, base_timestamp, latest,
+        pid, epoch, seq,
         len(records) if count is None else count,
     ) + _DEFLATE[codec](body)  # fmt: skip
-    head = struct.pack(">qiibI", base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered))
+    head = struct.pack(
+        ">qiibI", base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered)
+    )
     return head + covered
 
 
 def marker(
-    offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0, timestamp: int = 1_700_000_000_000,
+    offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0,
+    timestamp: int = 1_700_000_000_000,
     coordinator: int = 0,
 ) -> bytes:  # fmt: skip
-    """A control batch that ends a transaction: kind COMMIT or ABORT (EndTxnMarker: version i16, coordinator epoch i32)."""
-    plain = Plain(key=struct.pack(">hh", version, kind), value=struct.pack(">hi", 0, coordinator), timestamp=timestamp)
-    return batch(offset, [plain], pid=pid, epoch=epoch, transactional=True, control=True, leader_epoch=leader_epoch)
+    """A control batch that ends a transaction: kind COMMIT or ABORT (EndTxnMarker: version i16,
+    coordinator epoch i32)."""
+    plain = Plain(
+        key=struct.pack(">hh", version, kind),
+        value=struct.pack(">hi", 0, coordinator),
+        timestamp=timestamp,
+    )
+    return batch(
+        offset,
+        [plain],
+        pid=pid,
+        epoch=epoch,
+        transactional=True,
+        control=True,
+        leader_epoch=leader_epoch,
+    )
 
 
 def mirror_pid_reset(offset: int, *, leader_epoch: int = 0, cluster: str = "source") -> bytes:
-    """KIP-1279's control batch that clears all producer state: control, not transactional, producer id -1."""
+    """KIP-1279's control batch that clears all producer state: control, not transactional, producer
+    id -1."""
     value = struct.pack(">h", 0) + varint(len(cluster)) + cluster.encode() + b"\x00"
     plain = Plain(key=struct.pack(">hh", 0, MIRROR_PID_RESET), value=value)
     return batch(offset, [plain], control=True, leader_epoch=leader_epoch)
 
 
-def segment(folder: Path, batches: Sequence[bytes], *, base_offset: int = 0, tail: bytes = b"") -> Path:
+def segment(
+    folder: Path, batches: Sequence[bytes], *, base_offset: int = 0, tail: bytes = b""
+) -> Path:
     """Writes a segment file into a partition folder (made if it is not there)."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{base_offset:020}.log"
@@ -206,7 +248,8 @@ _FIELD_OFFSETS = {
 
 
 def changed(data: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a CRC to match. Names as for `batch`, and base_offset, attributes."""
+    """The batch with other header fields and a CRC to match. Names as for `batch`, and base_offset,
+    attributes."""
     out = bytearray(data)
     for name, value in fields.items():
         offset_of_field, layout_of = _FIELD_OFFSETS[name]
@@ -222,7 +265,10 @@ def field_of(data: bytes, name: str) -> int:
 
 def with_marker_kind(data: bytes, kind: int) -> bytes:
     """A control batch turned to another kind (its key's type), CRC repaired."""
-    # The key is behind: length, attributes, timestamp delta, offset delta, key length: one byte each.
+    # The key is behind: length, attributes, timestamp delta, offset delta, key length: one byte
+    # each.
     key = HEADER_SIZE + 5
-    assert data[key - 1 : key + 2] == varint(4) + struct.pack(">h", 0), "not a control record as brokers write them"
+    assert data[key - 1 : key + 2] == varint(4) + struct.pack(">h", 0), (
+        "not a control record as brokers write them"
+    )
     return recrc(data[: key + 2] + struct.pack(">h", kind) + data[key + 4 :])

@@ -1,7 +1,9 @@
-"""Small, deliberate damage to a copy of a recorded run, CRCs repaired: what a verifier must notice, and where.
+"""Small, deliberate damage to a copy of a recorded run, CRCs repaired: what a verifier must notice,
+and where.
 
-Each mutation changes one thing in a copy of the run and returns where it is. None of them uses the verifier's own readers of
-logs; the manifest is made anew, so that nothing but the mutation can be noticed.
+Each mutation changes one thing in a copy of the run and returns where it is. None of them uses the
+verifier's own readers of logs; the manifest is made anew, so that nothing but the mutation can be
+noticed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from typing import Any
 
 from linkflap.harness.log import reference
 from linkflap.harness.rundir import inventory
-from tests.kafka_log import ABORT, COMMIT, batches_in, changed, field_of, recrc, rewrite, with_marker_kind
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    batches_in,
+    changed,
+    field_of,
+    recrc,
+    rewrite,
+    with_marker_kind,
+)
 
 Row = dict[str, Any]
 """A line of a run directory's JSON, which mutations change as they like."""
@@ -26,9 +37,11 @@ TOPIC = "A.orders"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the uids it touches.
+    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the
+    uids it touches.
 
-    `promised` are those uids that a client knows, or must conclude, to be committed -> their offset on A.
+    `promised` are those uids that a client knows, or must conclude, to be committed -> their offset
+    on A.
     """
 
     cluster: str
@@ -48,12 +61,18 @@ class Copy:
         """The single segment file of every captured replica, the leader's first."""
         found = sorted(self.root.glob(f"captures/*/{cluster}/*/{TOPIC}-{partition}/*.log"))
         leader = next(
-            b["broker"] for b in self.bounds() if (b["cluster"], b["partition"], b["leader"]) == (cluster, partition, True)
+            b["broker"]
+            for b in self.bounds()
+            if (b["cluster"], b["partition"], b["leader"]) == (cluster, partition, True)
         )
         return sorted(found, key=lambda path: path.parts[-3] != str(leader))
 
     def bounds(self) -> list[Row]:
-        rows = [row for path in self.root.glob("captures/*/bounds.json") for row in json.loads(path.read_bytes())]
+        rows = [
+            row
+            for path in self.root.glob("captures/*/bounds.json")
+            for row in json.loads(path.read_bytes())
+        ]
         return [row for row in rows if row["topic"] == TOPIC]
 
     def promotion(self, partition: int) -> int:
@@ -66,7 +85,8 @@ class Copy:
         return min(
             int(row["time"])
             for row in rows
-            if row["cluster"] == "B" and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
+            if row["cluster"] == "B"
+            and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
         )
 
     def rows(self, path: str | Path) -> list[Row]:
@@ -79,7 +99,9 @@ class Copy:
         """Makes the manifest say what is there now."""
         (self.root / "manifest.json").write_text(json.dumps(inventory(self.root)))
 
-    def change(self, cluster: str, partition: int, how: Callable[[list[bytes]], list[bytes]]) -> None:
+    def change(
+        self, cluster: str, partition: int, how: Callable[[list[bytes]], list[bytes]]
+    ) -> None:
         """Rewrites every replica of a partition."""
         for path in self.replicas(cluster, partition):
             rewrite(path, how([data for _, data in batches_in(path)]))
@@ -87,7 +109,9 @@ class Copy:
 
 def copy(recorded: Path, folder: Path) -> Copy:
     """A copy of a recorded run."""
-    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "verdict.json", "report.html"))
+    shutil.copytree(
+        recorded, folder, ignore=shutil.ignore_patterns("logs", "verdict.json", "report.html")
+    )
     (folder / "logs").mkdir()
     return Copy(folder)
 
@@ -107,9 +131,15 @@ def uids(data: bytes) -> frozenset[int]:
 
 
 def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, int]:
-    """Of these uids those that were acknowledged on A and must be committed -> where A's log has them, by the slow decoder."""
+    """Of these uids those that were acknowledged on A and must be committed -> where A's log has
+    them, by the slow decoder."""
     operations = [row for path in run.root.glob("operations/*.jsonl") for row in run.rows(path)]
-    shown = {uid for path in run.root.glob("polls/*.jsonl") for poll in run.rows(path) for uid in _got(poll, "A", partition)}
+    shown = {
+        uid
+        for path in run.root.glob("polls/*.jsonl")
+        for poll in run.rows(path)
+        for uid in _got(poll, "A", partition)
+    }
     must: set[int] = set()
     for row in operations:
         if row["phase"] != "return" or row["cluster"] != "A":
@@ -118,12 +148,23 @@ def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, i
             if (group["topic"], group["partition"]) != (TOPIC, partition):
                 continue
             own = set(range(group["first_uid"], group["first_uid"] + group["count"]))
-            acked = {group["first_uid"] + i for first, count, _ in group.get("acks", ()) for i in range(first, first + count)}
+            acked = {
+                group["first_uid"] + i
+                for first, count, _ in group.get("acks", ())
+                for i in range(first, first + count)
+            }
             outcome = row.get("outcome", "info")
-            ended = row.get("ending") == "commit" and (outcome == "ok" or (outcome == "info" and own & shown))
+            ended = row.get("ending") == "commit" and (
+                outcome == "ok" or (outcome == "info" and own & shown)
+            )
             must |= acked if ended or row["kind"] == "send" else set()
     data = b"".join(data for _, data in batches_in(run.replicas("A", partition)[0]))
-    found = [record for batch in reference.batches(data) if not batch.attributes & 0x20 for record in reference.records(batch)]
+    found = [
+        record
+        for batch in reference.batches(data)
+        if not batch.attributes & 0x20
+        for record in reference.records(batch)
+    ]
     where = {reference.identity(record)[0]: record.offset for record in found}
     return {uid: where[uid] for uid in sorted(among & must, key=where.__getitem__)}
 
@@ -141,7 +182,9 @@ def mirrored(run: Copy, partition: int) -> list[bytes]:
     """Data batches of B below the promotion."""
     below = run.promotion(partition)
     batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
-    return [data for data in batches if field_of(data, "base_offset") < below and not is_control(data)]
+    return [
+        data for data in batches if field_of(data, "base_offset") < below and not is_control(data)
+    ]
 
 
 def native(run: Copy, partition: int) -> list[bytes]:
@@ -151,21 +194,30 @@ def native(run: Copy, partition: int) -> list[bytes]:
 
 
 def one_byte(run: Copy) -> Site:
-    """One byte of the value of a record in the middle of its batch, in one replica that does not lead."""
+    """One byte of the value of a record in the middle of its batch, in one replica that does not
+    lead."""
     target, record = next(
         (data, record)
         for data in mirrored(run, 0)
         for batch in reference.batches(data)
         for record in reference.records(batch)[1:-1]
         if record.value is not None
-        and data.count(record.value) == 1  # values are taken from a pool: two of one batch may be the same
+        # values are taken from a pool: two of one batch may be the same
+        and data.count(record.value) == 1
     )
     assert record.value is not None
     flipped = bytearray(target)
     flipped[target.index(record.value) + len(record.value) // 2] ^= 1
     path = run.replicas("B", 0)[1]
-    rewrite(path, [recrc(bytes(flipped)) if data == target else data for _, data in batches_in(path)])
-    return Site(cluster="B", partition=0, offset=record.offset, uids=frozenset({reference.identity(record)[0]}))
+    rewrite(
+        path, [recrc(bytes(flipped)) if data == target else data for _, data in batches_in(path)]
+    )
+    return Site(
+        cluster="B",
+        partition=0,
+        offset=record.offset,
+        uids=frozenset({reference.identity(record)[0]}),
+    )
 
 
 def interior_batch(run: Copy) -> Site:
@@ -173,13 +225,24 @@ def interior_batch(run: Copy) -> Site:
     batches = mirrored(run, 0)
     target = batches[len(batches) // 2]
     offset = field_of(target, "base_offset")
-    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Site(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
+    run.change(
+        "B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset]
+    )
+    return Site(
+        cluster="B",
+        partition=0,
+        offset=offset,
+        uids=uids(target),
+        promised=promised(run, 0, uids(target)),
+    )
 
 
 def repeated_batch(run: Copy) -> Site:
-    """An idempotent batch written on B after the failover, there once more at the end of every replica."""
-    target = next(data for data in native(run, 0) if not is_control(data) and not is_transactional(data))
+    """An idempotent batch written on B after the failover, there once more at the end of every
+    replica."""
+    target = next(
+        data for data in native(run, 0) if not is_control(data) and not is_transactional(data)
+    )
     last = native(run, 0)[-1]
     end = field_of(last, "base_offset") + field_of(last, "last_delta") + 1
     again = changed(target, base_offset=end)
@@ -195,40 +258,70 @@ def repeated_batch(run: Copy) -> Site:
 
 def commit_to_abort(run: Copy) -> Site:
     """The first COMMIT marker that B wrote itself, turned into an ABORT in every replica."""
-    marker = next(data for data in native(run, 0) if is_control(data) and with_marker_kind(data, COMMIT) == data)
+    marker = next(
+        data
+        for data in native(run, 0)
+        if is_control(data) and with_marker_kind(data, COMMIT) == data
+    )
     offset = field_of(marker, "base_offset")
     turned = with_marker_kind(marker, ABORT)
-    run.change("B", 0, lambda all_: [turned if field_of(data, "base_offset") == offset else data for data in all_])
+    run.change(
+        "B",
+        0,
+        lambda all_: [turned if field_of(data, "base_offset") == offset else data for data in all_],
+    )
     return Site(cluster="B", partition=0, offset=offset)
 
 
 def commit_removed(run: Copy) -> Site:
-    """A COMMIT marker of B's own is gone from every replica, though its producer went on; the offset is its first record's."""
+    """A COMMIT marker of B's own is gone from every replica, though its producer went on; the
+    offset is its first record's."""
     batches = native(run, 0)
-    ends = [i for i, data in enumerate(batches) if is_control(data) and with_marker_kind(data, COMMIT) == data]
+    ends = [
+        i
+        for i, data in enumerate(batches)
+        if is_control(data) and with_marker_kind(data, COMMIT) == data
+    ]
     for end in ends:
         pid = field_of(batches[end], "pid")
         before = [data for data in batches[:end] if field_of(data, "pid") == pid]
         after = [data for data in batches[end + 1 :] if field_of(data, "pid") == pid]
         closing = next((data for data in after if is_control(data)), None)
         data_of = list(takewhile(lambda data: not is_control(data), reversed(before)))
-        if data_of and closing and not is_control(after[0]) and with_marker_kind(closing, COMMIT) == closing:
+        if (
+            data_of
+            and closing
+            and not is_control(after[0])
+            and with_marker_kind(closing, COMMIT) == closing
+        ):
             break
     else:
         raise AssertionError("no producer of B committed twice in partition 0")
     first, offset = data_of[-1], field_of(batches[end], "base_offset")
-    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Site(cluster="B", partition=0, offset=field_of(first, "base_offset"), uids=frozenset().union(*map(uids, data_of)))
+    run.change(
+        "B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset]
+    )
+    return Site(
+        cluster="B",
+        partition=0,
+        offset=field_of(first, "base_offset"),
+        uids=frozenset().union(*map(uids, data_of)),
+    )
 
 
 def producer_id_in_use(run: Copy) -> Site:
-    """An idempotent batch of B under the producer id and epoch of one of B's transactional producers."""
+    """An idempotent batch of B under the producer id and epoch of one of B's transactional
+    producers."""
     batches = [data for data in native(run, 0) if not is_control(data)]
     target = next(data for data in batches if not is_transactional(data))
     other = next(data for data in batches if is_transactional(data))
     offset = field_of(target, "base_offset")
     taken = changed(target, pid=field_of(other, "pid"), epoch=field_of(other, "epoch"))
-    run.change("B", 0, lambda all_: [taken if field_of(data, "base_offset") == offset else data for data in all_])
+    run.change(
+        "B",
+        0,
+        lambda all_: [taken if field_of(data, "base_offset") == offset else data for data in all_],
+    )
     return Site(cluster="B", partition=0, offset=offset, uids=uids(target))
 
 
@@ -240,11 +333,20 @@ def emptied_history(run: Copy) -> Site:
 
 
 def shown_tail(run: Copy) -> Site:
-    """The last mirrored batch gone from every replica of B, although readers of B had been given it."""
+    """The last mirrored batch gone from every replica of B, although readers of B had been given
+    it."""
     target = mirrored(run, 0)[-1]
     offset = field_of(target, "base_offset")
-    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Site(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
+    run.change(
+        "B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset]
+    )
+    return Site(
+        cluster="B",
+        partition=0,
+        offset=offset,
+        uids=uids(target),
+        promised=promised(run, 0, uids(target)),
+    )
 
 
 def unseen_tail(run: Copy) -> Site:
@@ -252,7 +354,8 @@ def unseen_tail(run: Copy) -> Site:
     shown = shown_tail(run)
     promoted, at = run.promotion(0), run.written_at()
     for path in run.root.glob("polls/*.jsonl"):
-        # The log of Kafka's own commits stays as it is: what was committed of the tail is left out, and not moved.
+        # The log of Kafka's own commits stays as it is: what was committed of the tail is left out,
+        # and not moved.
         rows = [row for row in run.rows(path) if not _commits(row, shown.offset, promoted)]
         for row in rows:
             if row["cluster"] == "B":
@@ -270,7 +373,11 @@ def unseen_tail(run: Copy) -> Site:
 def _commits(poll: Row, first: int, end: int) -> bool:
     """Whether a group committed an offset in (first, end] on B."""
     ours = [f for f in poll["fetched"] if f["partition"] == 0 and f["topic"] == TOPIC]
-    return poll["kind"] == "commit" and poll["cluster"] == "B" and any(first < f["position"] <= end for f in ours)
+    return (
+        poll["kind"] == "commit"
+        and poll["cluster"] == "B"
+        and any(first < f["position"] <= end for f in ours)
+    )
 
 
 def _forget(poll: Row, first: int, end: int) -> None:
@@ -280,7 +387,10 @@ def _forget(poll: Row, first: int, end: int) -> None:
             continue
         kept = []
         for uid, offset, count in fetched["runs"]:
-            before, after = max(0, min(count, first - offset)), max(0, offset + count - max(end, offset))
+            before, after = (
+                max(0, min(count, first - offset)),
+                max(0, offset + count - max(end, offset)),
+            )
             kept += [[uid, offset, before]] if before else []
             kept += [[uid + count - after, offset + count - after, after]] if after else []
         fetched["runs"] = kept

@@ -1,7 +1,9 @@
-"""The skeletons of something new: `python -m tests.new KIND NAME`. CONTRIBUTING.md says in which order they are filled in.
+"""The skeletons of something new: `python -m tests.new KIND NAME`. CONTRIBUTING.md says in which
+order they are filled in.
 
-Each kind has its files (texts in `tests/skeletons`, where `new-name`, `new_name` and `NewName` stand for the name) and its lines
-in a registry. The tests of the registry, and the skeletons' own, fail until what they speak of is written.
+Each kind has its files (texts in `tests/skeletons`, where `new-name`, `new_name` and `NewName`
+stand for the name) and its lines in a registry. The tests of the registry, and the skeletons' own,
+fail until what they speak of is written.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _WIDTH: Final = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """A mapping or tuple called `table` in a file: what it imports of which module, and the line that it gets."""
+    """A mapping or tuple called `table` in a file: what it imports of which module, and the line
+    that it gets."""
 
     file: str
     module: str
@@ -62,17 +65,20 @@ KINDS: Final[Mapping[str, Skeleton]] = {
         },
         registries=(_of_modules("spark_verify/checks/__init__.py", "REGISTRY", "new_name.CHECK,"),),
         example="lost-write",
-        then="""pytest tests/unit/checks -k new-name                      the histories, then the kernel until they pass
-pytest tests/unit/test_oracles.py -k new-name             the reference
-pytest tests/integration/test_mutation_matrix.py          the mutation
+        then="""\
+pytest tests/unit/checks -k new-name              the histories, then the kernel until they pass
+pytest tests/unit/test_oracles.py -k new-name     the reference
+pytest tests/integration/test_mutation_matrix.py  the mutation
 python -m linkflap.spark_verify.checks.document > docs/checks.md
 python -m tests.faithful.matrix > docs/matrix.md""",
     ),
     "fault": Skeleton(
-        files={"chaos/faults/new_name.py": "fault.txt", "tests/unit/test_new_name.py": "fault_test.txt"},
+        files={"chaos/faults/new_name.py": "fault.txt",
+            "tests/unit/test_new_name.py": "fault_test.txt"},
         registries=(
             Registry(
-                file="chaos/faults/__init__.py", module="linkflap.chaos.faults.new_name", imports="NewName",
+                file="chaos/faults/__init__.py", module="linkflap.chaos.faults.new_name",
+                imports="NewName",
                 table="FAULTS", line='"new-name": NewName,',
             ),
         ),
@@ -87,10 +93,14 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             "tests/unit/test_new_name.py": "mirror_test.txt",
         },
         registries=(
-            _of_modules("harness/guarantees/__init__.py", "DECLARATIONS", '"new-name": new_name.guarantee,'),
+            _of_modules("harness/guarantees/__init__.py", "DECLARATIONS",
+                '"new-name": new_name.guarantee,'),
             _of_modules(
                 "harness/mirrors/__init__.py", "MIRRORS",
-                '"new-name": Kind(module="new_name", options=new_name_options.options, about=new_name_options.ABOUT),',
+                '"new-name": Kind(\n'
+                '        module="new_name", '
+                "options=new_name_options.options, about=new_name_options.ABOUT\n"
+                "    ),",
                 imports="new_name_options",
             ),
         ),
@@ -98,27 +108,38 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         then=f"pytest tests/unit/test_new_name.py tests/unit/test_guarantees.py\n{SCHEMA}",
     ),
     "workload": Skeleton(
-        files={"harness/workloads/new_name.py": "workload.txt", "tests/unit/test_new_name.py": "workload_test.txt"},
+        files={"harness/workloads/new_name.py": "workload.txt",
+            "tests/unit/test_new_name.py": "workload_test.txt"},
         registries=(
             _of_modules(
                 "harness/workloads/__init__.py", "KINDS",
-                '"new-name": Kind(client=new_name.NewNameClient, reads=False, options=new_name.OPTIONS, about="what they do"),',
+                '"new-name": Kind(\n'
+                "        client=new_name.NewNameClient,\n"
+                "        reads=False,\n"
+                "        options=new_name.OPTIONS,\n"
+                '        about="what they do",\n'
+                "    ),",
             ),
         ),
         example="idempotent",
         then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads_options.py\n{SCHEMA}",
     ),
     "scenario": Skeleton(
-        files={"chaos/scenarios/new_name.py": "scenario.txt", "tests/unit/test_new_name.py": "scenario_test.txt"},
-        registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS", '"new-name": new_name.build,'),),
+        files={"chaos/scenarios/new_name.py": "scenario.txt",
+            "tests/unit/test_new_name.py": "scenario_test.txt"},
+        registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS",
+            '"new-name": new_name.build,'), ),
         example="link-flap",
-        then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   and docs/scenarios.md",
+        then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   "
+        "and docs/scenarios.md",
     ),
     "topology": Skeleton(
-        files={"topologies/new_name.py": "topology.txt", "tests/unit/test_new_name.py": "topology_test.txt"},
+        files={"topologies/new_name.py": "topology.txt",
+            "tests/unit/test_new_name.py": "topology_test.txt"},
         registries=(
             Registry(
-                file="topologies/named.py", module="linkflap.topologies.new_name", imports="new_name",
+                file="topologies/named.py", module="linkflap.topologies.new_name",
+                imports="new_name",
                 table="TOPOLOGIES", line='"new_name": new_name,',
             ),
         ),
@@ -130,24 +151,30 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         files={"chaos/cases/kafka/new_name.py": "case.txt"},
         name=ISSUE,
         example="KAFKA-15591",
-        then="pytest tests/unit/test_cases.py -k new-name   (or move the file to another package of chaos/cases first)",
+        then="pytest tests/unit/test_cases.py -k new-name   "
+        "(or move the file to another package of chaos/cases first)",
     ),
 }  # fmt: skip
 
 
 def write(kind: str, name: str, root: Path = ROOT) -> list[Path]:
-    """Writes the skeletons and the registries' lines. Raises ValueError for a name that cannot be, or that is taken."""
+    """Writes the skeletons and the registries' lines. Raises ValueError for a name that cannot be,
+    or that is taken."""
     skeleton = KINDS[kind]
     if not skeleton.name.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a {kind}; give one such as {skeleton.example}")
     paths = {root / named(path, name): SKELETONS / text for path, text in skeleton.files.items()}
     if taken := [path for path in paths if path.exists()]:
-        raise ValueError(f"{taken[0].relative_to(root)} is there already; give another name, or remove it")
+        raise ValueError(
+            f"{taken[0].relative_to(root)} is there already; give another name, or remove it"
+        )
     for path, skeleton_text in paths.items():
         path.write_text(named(skeleton_text.read_text(), name))
     for registry in skeleton.registries:
         path = root / registry.file
-        text = imported(path.read_text(), named(registry.module, name), named(registry.imports, name))
+        text = imported(
+            path.read_text(), named(registry.module, name), named(registry.imports, name)
+        )
         path.write_text(listed(text, registry.table, named(registry.line, name)))
     return [*paths, *(root / registry.file for registry in skeleton.registries)]
 
@@ -156,18 +183,26 @@ def named(text: str, name: str) -> str:
     """A text with the name in it, as words, as a module and as a class."""
     module = name.lower().replace("-", "_")
     named_class = "".join(word.capitalize() for word in module.split("_"))
-    return text.replace("new-name", name).replace("new_name", module).replace("NewName", named_class)
+    return (
+        text.replace("new-name", name).replace("new_name", module).replace("NewName", named_class)
+    )
 
 
 def imported(text: str, module: str, name: str) -> str:
     """A module that imports one thing more, in order."""
-    lines, imports = text.splitlines(), [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom)]
+    lines, imports = (
+        text.splitlines(),
+        [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom)],
+    )
     old = next((node for node in imports if node.module == module), None)
     names = sorted({name, *(alias.name for alias in old.names)} if old else {name})
     new = f"from {module} import {', '.join(names)}"
     if old and (old.lineno != old.end_lineno or len(new) > _WIDTH):
         new = "\n".join([f"from {module} import (", *(f"    {each}," for each in names), ")"])
-    first = old or next((n for n in imports if (n.module or "").startswith("linkflap") and str(n.module) > module), None)
+    first = old or next(
+        (n for n in imports if (n.module or "").startswith("linkflap") and str(n.module) > module),
+        None,
+    )
     at = first.lineno - 1 if first else max(node.end_lineno or 0 for node in imports)
     lines[at : old.end_lineno if old else at] = [new]
     return "\n".join(lines) + "\n"
@@ -176,8 +211,16 @@ def imported(text: str, module: str, name: str) -> str:
 def listed(text: str, table: str, line: str) -> str:
     """A registry with one line more at the end of its table."""
     lines = text.splitlines()
-    made = next(n for n in ast.parse(text).body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table)
-    found = next(n for n in ast.walk(made) if isinstance(n, ast.Dict) or (isinstance(n, ast.Tuple) and len(n.elts) > 2))
+    made = next(
+        n
+        for n in ast.parse(text).body
+        if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table
+    )
+    found = next(
+        n
+        for n in ast.walk(made)
+        if isinstance(n, ast.Dict) or (isinstance(n, ast.Tuple) and len(n.elts) > 2)
+    )
     last = found.values[-1] if isinstance(found, ast.Dict) else found.elts[-1]
     first = next(filter(None, found.keys)) if isinstance(found, ast.Dict) else found.elts[0]
     lines.insert(last.end_lineno or 0, " " * first.col_offset + line)
@@ -187,7 +230,9 @@ def listed(text: str, table: str, line: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.new", description=__doc__)
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("name", help="a noun: " + ", ".join(f"{s.example} ({kind})" for kind, s in KINDS.items()))
+    parser.add_argument(
+        "name", help="a noun: " + ", ".join(f"{s.example} ({kind})" for kind, s in KINDS.items())
+    )
     given = parser.parse_args(arguments)
     try:
         for path in write(given.kind, given.name):
@@ -195,7 +240,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     then = named(KINDS[given.kind].then, given.name)
-    print(f"\nFill them in (CONTRIBUTING.md), and then:\n{then}\npython docs/make_map.py > docs/map.md")  # noqa: T201
+    last = "python docs/make_map.py > docs/map.md"
+    print(f"\nFill them in (CONTRIBUTING.md), and then:\n{then}\n{last}")  # noqa: T201
     return 0
 
 

@@ -78,8 +78,17 @@ def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
 def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
     """The offset at which `value` was acknowledged by all."""
     reports: list[tuple[KafkaError | None, int | None]] = []
-    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(within * 1000)})
-    producer.produce(topic, value, on_delivery=lambda error, message: reports.append((error, message.offset())))
+    producer = Producer(
+        {
+            **QUIET,
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "message.timeout.ms": int(within * 1000),
+        }
+    )
+    producer.produce(
+        topic, value, on_delivery=lambda error, message: reports.append((error, message.offset()))
+    )
     producer.flush(within + 5)
     (error, offset), *rest = reports
     assert not rest

@@ -1,14 +1,17 @@
-"""Run directories made up for tests, with several eras: a round trip A->B->A, and a chain A->B->C. Valid until changed.
+"""Run directories made up for tests, with several eras: a round trip A->B->A, and a chain A->B->C.
+Valid until changed.
 
     offset   0-2   3       4-6   7      8-10   11            12-14  15      16-18  19      20-22  23
-    A then   one   COMMIT  two   ABORT  three  COMMIT        four   COMMIT                                 A dies
+    A then   one   COMMIT  two   ABORT  three  COMMIT        four   COMMIT
+             A dies
     B        one   COMMIT  two   ABORT  three  ABORT (known) five   COMMIT  six    COMMIT
-    A now    one   COMMIT  two   ABORT  three  ABORT         five   COMMIT  six    COMMIT  seven  COMMIT   B follows nobody
+    A now    one   COMMIT  two   ABORT  three  ABORT         five   COMMIT  six    COMMIT  seven
+             COMMIT   B follows nobody
 
-What A had acknowledged from offset 8 on (three and four, 6 records) was lost: the marker of three had not arrived. C has what
-B has.
-Written down by hand, so that every offset is known; seeds give others (`tests.faithful`, which writes these too). Change `logs`,
-`events` or `operations` of what `round_trip` and `chain` give, then `write` it. Times are in seconds.
+What A had acknowledged from offset 8 on (three and four, 6 records) was lost: the marker of three
+had not arrived. C has what B has. Written down by hand, so that every offset is known; seeds give
+others (`tests.faithful`, which writes these too). Change `logs`, `events` or `operations` of what
+`round_trip` and `chain` give, then `write` it. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -17,9 +20,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from linkflap.harness.model.history import Bounds, EventRow, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Bounds,
+    EventRow,
+    Fetched,
+    Operation,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    Budgets,
+    FaultSpec,
+    MirrorSpec,
+    Scenario,
+    TopicSpec,
+    WorkloadSpec,
+)
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful import entries as faithful
 from tests.faithful.entries import ABORT, COMMIT
@@ -43,17 +61,25 @@ class Entry:
     ends: int | None = None
 
     def made(self) -> faithful.Entry:
-        common = {"offset": self.offset, "pid": self.pid, "epoch": 0, "leader_epoch": self.leader_epoch, "transactional": True}
+        common = {
+            "offset": self.offset,
+            "pid": self.pid,
+            "epoch": 0,
+            "leader_epoch": self.leader_epoch,
+            "transactional": True,
+        }
         if self.ends is not None:
             return faithful.Entry(ends=self.ends, **common)  # type: ignore[arg-type]
         records = tuple(
-            faithful.Rec(i, uid, self.number, i, 1_700_000_000_000, None, b"v%d" % uid) for i, uid in enumerate(uids(self.number))
+            faithful.Rec(i, uid, self.number, i, 1_700_000_000_000, None, b"v%d" % uid)
+            for i, uid in enumerate(uids(self.number))
         )
         return faithful.Entry(records=records, span=len(records), sequence=self.sequence, **common)  # type: ignore[arg-type]
 
 
 def uids(number: int) -> range:
-    """The payload ids of an operation: those of one process are `number`s with the same hundreds."""
+    """The payload ids of an operation: those of one process are `number`s with the same
+    hundreds."""
     first = ((number // 100) << PROCESS_SHIFT) + SIZE * (number % 100)
     return range(first, first + SIZE)
 
@@ -70,11 +96,13 @@ def _end(offset: int, ends: int, pid: int, epoch: int) -> Entry:
 
 
 COMMON = (
-    _data(0, ONE, 1, 0), _end(3, COMMIT, 1, 0), _data(4, TWO, 1, 0, 3), _end(7, ABORT, 1, 0), _data(8, THREE, 1, 0, 6),
+    _data(0, ONE, 1, 0), _end(3, COMMIT, 1, 0), _data(4, TWO, 1, 0, 3), _end(7, ABORT, 1, 0),
+    _data(8, THREE, 1, 0, 6),
 )  # fmt: skip
 TAIL = (_end(11, COMMIT, 1, 0), _data(12, FOUR, 1, 0, 9), _end(15, COMMIT, 1, 0))
 OF_B = (
-    _end(11, ABORT, 1, 2), _data(12, FIVE, 1001, 2), _end(15, COMMIT, 1001, 2), _data(16, SIX, 1001, 2, 3),
+    _end(11, ABORT, 1, 2), _data(12, FIVE, 1001, 2), _end(15, COMMIT, 1001, 2),
+    _data(16, SIX, 1001, 2, 3),
     _end(19, COMMIT, 1001, 2),
 )  # fmt: skip
 OF_A_AGAIN = (_data(20, SEVEN, 2, 4), _end(23, COMMIT, 2, 4))
@@ -82,7 +110,8 @@ OF_A_AGAIN = (_data(20, SEVEN, 2, 4), _end(23, COMMIT, 2, 4))
 
 @dataclass(slots=True)
 class Made:
-    """A run that is not written yet. `logs` are by moment and cluster, `reads` are (second, cluster, operation, offset)."""
+    """A run that is not written yet. `logs` are by moment and cluster, `reads` are (second,
+    cluster, operation, offset)."""
 
     topology: Topology
     schedule: tuple[FaultSpec, ...]
@@ -104,8 +133,10 @@ class Made:
 
     def write(self, root: Path) -> Path:
         scenario = Scenario(
-            name="rounds", about="made up", seed=1, topology=self.topology, mirror=MirrorSpec(kind="shadow"),
-            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, budgets=self.budgets,
+            name="rounds", about="made up", seed=1, topology=self.topology,
+            mirror=MirrorSpec(kind="shadow"),
+            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule,
+            budgets=self.budgets,
             topics=TopicSpec(partitions=1),
         )  # fmt: skip
         run = Run(scenario=scenario, started=1, ended=1000 * SECOND, events=self.events)
@@ -126,42 +157,86 @@ def _event(second: float, kind: str, subject: str, /, **data: object) -> EventRo
     return EventRow(time=int(second * SECOND), kind=kind, subject=subject, data=data)
 
 
-def _fault(start: float, end: float, name: str, fault: str, target: str, *, restores: bool) -> list[EventRow]:
+def _fault(
+    start: float, end: float, name: str, fault: str, target: str, *, restores: bool
+) -> list[EventRow]:
     return [
         _event(start, "fault-start", target, id=name, fault=fault, options={}, restores=restores),
-        _event(start + 0.1, "fault-bite", target, id=name, bit=True, observable="it", measured=1, expected=1),
+        _event(
+            start + 0.1,
+            "fault-bite",
+            target,
+            id=name,
+            bit=True,
+            observable="it",
+            measured=1,
+            expected=1,
+        ),
         _event(end - 0.1, "fault-heal", target, id=name, healed=True, checked=[]),
         _event(end, "fault-end", target, id=name),
     ]
 
 
-def _failover(second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]) -> list[EventRow]:
+def _failover(
+    second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]
+) -> list[EventRow]:
     """A mirror's end, the promotion, and what kind of failover that was."""
     promoted = offset + len(appended)
-    reported = {"topic": TOPIC, "partition": 0, "mirrored": offset, "promoted": promoted, "truncated": [], "appended": appended}
+    reported = {
+        "topic": TOPIC,
+        "partition": 0,
+        "mirrored": offset,
+        "promoted": promoted,
+        "truncated": [],
+        "appended": appended,
+    }
     return [
         _event(second, "mirror-stopped", link, drained=kind == "planned", partitions=[reported]),
-        _event(second + 0.1, "promotion", link, cluster=link.partition("->")[2], topic=TOPIC, partition=0, offset=offset),
-        _event(second + 0.2, "failover", link, kind=kind, fault_time=int(fault * SECOND), open_transactions=1),
+        _event(
+            second + 0.1,
+            "promotion",
+            link,
+            cluster=link.partition("->")[2],
+            topic=TOPIC,
+            partition=0,
+            offset=offset,
+        ),
+        _event(
+            second + 0.2,
+            "failover",
+            link,
+            kind=kind,
+            fault_time=int(fault * SECOND),
+            open_transactions=1,
+        ),
     ]
 
 
-def operation(number: int, cluster: str, second: float, offset: int, *, pid: int, ending: str = "commit") -> Operation:
+def operation(
+    number: int, cluster: str, second: float, offset: int, *, pid: int, ending: str = "commit"
+) -> Operation:
     """A transaction that was acknowledged, asked for at `second`."""
     at = int(second * SECOND)
-    group = SendGroup(topic=TOPIC, partition=0, first_uid=uids(number)[0], count=SIZE, acks=((0, SIZE, offset),))
+    group = SendGroup(
+        topic=TOPIC, partition=0, first_uid=uids(number)[0], count=SIZE, acks=((0, SIZE, offset),)
+    )
     return Operation(
-        number=number, phase="return", time=at, client="p", process=number // 100, cluster=cluster, kind="transaction",
-        ending=ending, outcome="ok", transactional_id=f"t{number // 100}", ended_at=at + 1000, producer_id=pid,  # type: ignore[arg-type]
+        number=number, phase="return", time=at, client="p", process=number // 100, cluster=cluster,
+        kind="transaction",
+        ending=ending, outcome="ok", transactional_id=f"t{number // 100}", # type: ignore[arg-type]
+        ended_at=at + 1000, producer_id=pid,
         producer_epoch=0, sends=(group,),
     )  # fmt: skip
 
 
 def _poll(reader: str, second: float, cluster: str, number: int, offset: int) -> Poll:
     at = int(second * SECOND)
-    fetched = Fetched(topic=TOPIC, partition=0, runs=((uids(number)[0], offset, SIZE),), position=offset + SIZE)
+    fetched = Fetched(
+        topic=TOPIC, partition=0, runs=((uids(number)[0], offset, SIZE),), position=offset + SIZE
+    )
     return Poll(
-        time=at, returned=at + 5, reader=reader, process=9, cluster=cluster, isolation="read_committed", kind="poll",
+        time=at, returned=at + 5, reader=reader, process=9, cluster=cluster,
+        isolation="read_committed", kind="poll",
         fetched=(fetched,),
     )  # fmt: skip
 
@@ -169,14 +244,16 @@ def _poll(reader: str, second: float, cluster: str, number: int, offset: int) ->
 def _mark(second: float, cluster: str, offset: int, epoch: int) -> Watermark:
     at = int(second * SECOND)
     return Watermark(
-        time=at, returned=at + 1, cluster=cluster, leader=1, topic=TOPIC, partition=0, log_start=0, last_stable=offset,
+        time=at, returned=at + 1, cluster=cluster, leader=1, topic=TOPIC, partition=0, log_start=0,
+        last_stable=offset,
         high_watermark=offset, leader_epoch=epoch,
     )  # fmt: skip
 
 
 def _bounds(cluster: str, end: int) -> Bounds:
     return Bounds(
-        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0, high_watermark=end,
+        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0,
+        high_watermark=end,
         high_watermark_from="sampled",
     )  # fmt: skip
 
@@ -198,10 +275,22 @@ def _gone() -> tuple[list[EventRow], list[Operation], list[tuple[float, str, int
         _event(15, "captured", "A", moment=TAIL_LOG, replicas=1),
     ]
     operations = [
-        operation(ONE, "A", 1, 0, pid=1), operation(TWO, "A", 2, 4, pid=1, ending="abort"), operation(THREE, "A", 3, 8, pid=1),
-        operation(FOUR, "A", 4, 12, pid=1), operation(FIVE, "B", 13, 12, pid=1001), operation(SIX, "B", 14, 16, pid=1001),
+        operation(ONE, "A", 1, 0, pid=1), operation(TWO, "A", 2, 4, pid=1, ending="abort"),
+        operation(THREE, "A", 3, 8, pid=1),
+        operation(FOUR, "A", 4, 12, pid=1), operation(FIVE, "B", 13, 12, pid=1001),
+        operation(SIX, "B", 14, 16, pid=1001),
     ]  # fmt: skip
-    return events, operations, [(5, "A", ONE, 0), (6, "A", FOUR, 12), (7, "B", ONE, 0), (17, "B", FIVE, 12), (18, "B", SIX, 16)]
+    return (
+        events,
+        operations,
+        [
+            (5, "A", ONE, 0),
+            (6, "A", FOUR, 12),
+            (7, "B", ONE, 0),
+            (17, "B", FIVE, 12),
+            (18, "B", SIX, 16),
+        ],
+    )
 
 
 def _clusters(*names: str) -> tuple[ClusterSpec, ...]:
@@ -211,7 +300,13 @@ def _clusters(*names: str) -> tuple[ClusterSpec, ...]:
 def round_trip() -> Made:
     """A->B by force, A follows B, and back as planned."""
     events, operations, reads = _gone()
-    truncation: Mapping[str, object] = {"cluster": "A", "topic": TOPIC, "partition": 0, "offset": PARTED, "end": 16}
+    truncation: Mapping[str, object] = {
+        "cluster": "A",
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": PARTED,
+        "end": 16,
+    }
     events += [
         *_fault(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
         _event(22, "captured", "A", moment=BEFORE, replicas=1),
@@ -223,8 +318,14 @@ def round_trip() -> Made:
         _event(91, "captured", "B", moment=END, replicas=1),
     ]
     return Made(
-        topology=Topology(clusters=_clusters("A", "B"), links=(LinkSpec(source="A", destination="B"),)),
-        schedule=(AWAY, _spec("reverse", "mirror-reverse", "A->B"), _spec("home", "failover-planned", "B->A")),
+        topology=Topology(
+            clusters=_clusters("A", "B"), links=(LinkSpec(source="A", destination="B"),)
+        ),
+        schedule=(
+            AWAY,
+            _spec("reverse", "mirror-reverse", "A->B"),
+            _spec("home", "failover-planned", "B->A"),
+        ),
         logs={
             (TAIL_LOG, "A"): [*COMMON, *TAIL],
             (BEFORE, "A"): [*COMMON, *TAIL],
@@ -234,7 +335,13 @@ def round_trip() -> Made:
         events=events,
         operations=[*operations, operation(SEVEN, "A", 43, 20, pid=2)],
         reads=[*reads, (35, "A", FIVE, 12), (36, "A", SIX, 16), (60, "A", SEVEN, 20)],
-        marks=[(5, "A", 4, 0), (8, "B", 4, 0), (18, "B", 20, 2), (35, "A", 20, 3), (60, "A", 24, 4)],
+        marks=[
+            (5, "A", 4, 0),
+            (8, "B", 4, 0),
+            (18, "B", 20, 2),
+            (35, "A", 20, 3),
+            (60, "A", 24, 4),
+        ],
     )
 
 
@@ -245,7 +352,11 @@ def chain() -> Made:
     return Made(
         topology=Topology(clusters=_clusters("A", "B", "C"), links=links),
         schedule=(AWAY,),
-        logs={(TAIL_LOG, "A"): [*COMMON, *TAIL], (END, "B"): [*COMMON, *OF_B], (END, "C"): [*COMMON, *OF_B]},
+        logs={
+            (TAIL_LOG, "A"): [*COMMON, *TAIL],
+            (END, "B"): [*COMMON, *OF_B],
+            (END, "C"): [*COMMON, *OF_B],
+        },
         events=[*events, *(_event(90, "captured", name, moment=END, replicas=1) for name in "BC")],
         operations=operations,
         reads=[*reads, (19, "C", ONE, 0), (19.5, "C", FIVE, 12)],

@@ -1,4 +1,5 @@
-"""A TLS and SASL listener on brokers that run already: certificates made here, users, and what one of them may do."""
+"""A TLS and SASL listener on brokers that run already: certificates made here, users, and what one
+of them may do."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files: an authority, and a key with a certificate for 127.0.0.1 in one file, as brokers want it."""
+    """PEM files: an authority, and a key with a certificate for 127.0.0.1 in one file, as brokers
+    want it."""
 
     authority: Path
     broker: Path
@@ -45,7 +47,10 @@ def certificates(folder: Path) -> Certificates:
     """Makes an authority and a broker's certificate of it."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("authority", "broker")]
+    names = [
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        for name in ("authority", "broker")
+    ]
     now = datetime.datetime.now(datetime.UTC)
     made = []
     for key, name, is_authority in zip(keys, names, (True, False), strict=True):
@@ -58,10 +63,15 @@ def certificates(folder: Path) -> Certificates:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+                critical=False,
+            )
         )
         made.append(builder.sign(keys[0], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    secret = keys[1].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    secret = keys[1].private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     found = Certificates(authority=folder / "authority.pem", broker=folder / "broker.pem")
     found.authority.write_bytes(made[0])
     found.broker.write_bytes(secret + made[1] + made[0])
@@ -69,7 +79,8 @@ def certificates(folder: Path) -> Certificates:
 
 
 def secure(deployment: Deployment, name: str, made: Certificates) -> str:
-    """Gives the brokers of a cluster such a listener, with ACLs in force, by a restart; its bootstrap servers.
+    """Gives the brokers of a cluster such a listener, with ACLs in force, by a restart; its
+    bootstrap servers.
 
     Who comes in by another listener is anonymous there, and may do everything.
     """
@@ -78,7 +89,9 @@ def secure(deployment: Deployment, name: str, made: Certificates) -> str:
         broker.stop()
         addresses.append(f"127.0.0.1:{deployment.free_port()}")
         properties = broker.log_dir.parent / "server.properties"
-        settings = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
+        settings = dict(
+            line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line
+        )
         for key in ("listeners", "advertised.listeners"):
             settings[key] += f",SECURE://{addresses[-1]}"
         settings["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
@@ -104,14 +117,22 @@ def add_reader(bootstrap: str, topics: str) -> None:
     """Makes the user, who may describe and read the topics that begin so, and nothing else."""
     admin = AdminClient(quiet(bootstrap))
     users = [
-        UserScramCredentialUpsertion(READER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+        UserScramCredentialUpsertion(
+            READER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode()
+        )
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
     ]
     for user in users:  # one at a time: a request holds one change of a user
         admin.alter_user_scram_credentials([user])[READER].result(60)
     rights = [
         AclBinding(
-            ResourceType.TOPIC, topics, ResourcePatternType.PREFIXED, f"User:{READER}", "*", operation, AclPermissionType.ALLOW
+            ResourceType.TOPIC,
+            topics,
+            ResourcePatternType.PREFIXED,
+            f"User:{READER}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
         )
         for operation in (AclOperation.DESCRIBE, AclOperation.READ)
     ]
@@ -119,7 +140,9 @@ def add_reader(bootstrap: str, topics: str) -> None:
         future.result(60)
 
 
-def properties(path: Path, made: Certificates, *, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> Path:
+def properties(
+    path: Path, made: Certificates, *, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD
+) -> Path:
     """A file of client properties for that listener."""
     path.write_text(
         "# as for kcat\n"
@@ -131,7 +154,8 @@ def properties(path: Path, made: Certificates, *, mechanism: str = "SCRAM-SHA-51
 
 
 def state_of(bootstrap: str) -> dict[str, object]:
-    """What a client could have changed: topics with their configuration's size, ACLs, users' groups, ends of every partition."""
+    """What a client could have changed: topics with their configuration's size, ACLs, users'
+    groups, ends of every partition."""
     admin = AdminClient(quiet(bootstrap))
     found: dict[str, object] = {}
 

@@ -1,4 +1,5 @@
-"""One cell of the matrix of a shadow's steps and faults: a failover that is disturbed exactly there, watched from outside."""
+"""One cell of the matrix of a shadow's steps and faults: a failover that is disturbed exactly
+there, watched from outside."""
 
 from __future__ import annotations
 
@@ -44,9 +45,12 @@ class Settings(TypedDict):
 
 
 class Sides:
-    """Toxiproxy between a shadow and its destination: controllers, brokers, and the followers' and clients' way to the shadow."""
+    """Toxiproxy between a shadow and its destination: controllers, brokers, and the followers' and
+    clients' way to the shadow."""
 
-    def __init__(self, deployment: Deployment, plain: Config, folder: Path, destination: str = "B") -> None:
+    def __init__(
+        self, deployment: Deployment, plain: Config, folder: Path, destination: str = "B"
+    ) -> None:
         self._proxies: dict[int, tuple[int, str]] = {}
 
         def through(address: str) -> str:
@@ -57,12 +61,20 @@ class Sides:
         behind = {name: deployment.free_port() for name in plain.listeners}
         self.settings: Settings = {
             "controllers": tuple(map(through, plain.controllers)),
-            "real": {name: {b: through(a) for b, a in brokers.items()} for name, brokers in plain.real.items()},
+            "real": {
+                name: {b: through(a) for b, a in brokers.items()}
+                for name, brokers in plain.real.items()
+            },
             "behind": behind,
-            "listeners": {name: int(through(f"127.0.0.1:{port}").rpartition(":")[2]) for name, port in behind.items()},
+            "listeners": {
+                name: int(through(f"127.0.0.1:{port}").rpartition(":")[2])
+                for name, port in behind.items()
+            },
         }
         direct = deployment.clusters[destination].bootstrap
-        self._link = ToxiproxyLink("sides", destination, self._proxies, deployment.free_port(), folder, Events(), direct)
+        self._link = ToxiproxyLink(
+            "sides", destination, self._proxies, deployment.free_port(), folder, Events(), direct
+        )
         self._link.start()
         deployment.at_close(self._link.close)
 
@@ -107,23 +119,42 @@ class Shadowed(ShadowMirror):
 
 def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option) -> Shadowed:
     """A shadow that is not started; whatever an earlier one left on both sides is removed."""
-    mirror = make(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, Events())
+    mirror = make(
+        MirrorSpec(kind="shadow", options=options),
+        deployment.topology.links[0],
+        deployment,
+        Events(),
+    )
     mirror.__class__ = Shadowed  # the factory's, with another configuration
     assert isinstance(mirror, Shadowed)
     mirror.sides = sides
     shutil.rmtree(mirror.folder, ignore_errors=True)
-    # Metadata names any broker as the controller (KIP-595 clusters): an admin client may wait for a shadow that died.
-    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="the shadow before to be forgotten")
+    # Metadata names any broker as the controller (KIP-595 clusters): an admin client may wait for a
+    # shadow that died.
+    until(
+        forgotten(deployment.clusters["B"]),
+        within=30,
+        every=0.1,
+        what="the shadow before to be forgotten",
+    )
     for cluster in deployment.clusters.values():
         _forget_topics(AdminClient(quiet(cluster.bootstrap)))
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
-    admin.create_topics([NewTopic(TOPIC, 2, min(3, len(deployment.clusters["A"].brokers)))])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, 2, min(3, len(deployment.clusters["A"].brokers)))])[
+        TOPIC
+    ].result(60)
     return mirror
 
 
 def _forget_topics(admin: AdminClient) -> None:
-    # Where the only broker had stood still there is no controller for a moment, and a client that learns that waits for minutes.
-    until(lambda: admin.list_topics(timeout=60).controller_id >= 0, within=60, every=0.1, what="a controller")
+    # Where the only broker had stood still there is no controller for a moment, and a client that
+    # learns that waits for minutes.
+    until(
+        lambda: admin.list_topics(timeout=60).controller_id >= 0,
+        within=60,
+        every=0.1,
+        what="a controller",
+    )
 
     def ours() -> list[str]:
         return [name for name in admin.list_topics(timeout=60).topics if name.startswith("A.")]
@@ -135,7 +166,8 @@ def _forget_topics(admin: AdminClient) -> None:
 
 
 class Traffic:
-    """Transactions on A: some that end, one that stays open on both partitions, one on the second alone."""
+    """Transactions on A: some that end, one that stays open on both partitions, one on the second
+    alone."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -155,7 +187,8 @@ class Traffic:
         """Returns how many markers are due."""
         for name, partitions in (("both", (0, 1)), ("second", (1,))):
             producer = Producer(
-                quiet(self._bootstrap) | {"transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 600_000}
+                quiet(self._bootstrap)
+                | {"transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 600_000}
             )
             producer.init_transactions(60)
             producer.begin_transaction()
@@ -189,7 +222,12 @@ class Watch:
                 thread.join(60)
 
     def _write(self) -> None:
-        settings = {"message.timeout.ms": 1500, "linger.ms": 0, "acks": 1, "enable.idempotence": False}
+        settings = {
+            "message.timeout.ms": 1500,
+            "linger.ms": 0,
+            "acks": 1,
+            "enable.idempotence": False,
+        }
         producer = Producer(quiet(self._bootstrap) | settings)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -230,7 +268,8 @@ def whole(cluster: Cluster) -> bool:
     topic = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC]
     wanted = sorted(cluster.brokers)
     return bool(topic.partitions) and all(
-        sorted(p.isrs) == sorted(p.replicas) == wanted and p.leader in wanted for p in topic.partitions.values()
+        sorted(p.isrs) == sorted(p.replicas) == wanted and p.leader in wanted
+        for p in topic.partitions.values()
     )
 
 
@@ -239,9 +278,14 @@ def ends(cluster: Cluster, which: Bound = "high") -> dict[tuple[str, int], int]:
 
 
 def assert_failed_over(
-    deployment: Deployment, mirror: Shadowed, *, markers: int, mirrored: Mapping[tuple[str, int], int]
+    deployment: Deployment,
+    mirror: Shadowed,
+    *,
+    markers: int,
+    mirrored: Mapping[tuple[str, int], int],
 ) -> None:
-    """Everything that must be true of a failover that is done, whatever came between; `mirrored`: what B had of A."""
+    """Everything that must be true of a failover that is done, whatever came between; `mirrored`:
+    what B had of A."""
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     assert not mirror.alive
     assert mirror.notes().phase == "handed-over"
@@ -263,19 +307,24 @@ def assert_failed_over(
         assert all(one == everyone[0] for one in everyone), tp
         here = {name: np.array(values) for name, values in everyone[0].items()}
         below = here["last_offset"] < promoted[tp]
-        assert {name: here[name][below].tolist() for name in SAME} == {name: there[name] for name in SAME}
+        assert {name: here[name][below].tolist() for name in SAME} == {
+            name: there[name] for name in SAME
+        }
         marks = ~below & (here["control"] >= 0)
         own = here["base_offset"][marks].tolist()
         noted = [offset for offset, _ in mirror.notes().partitions[TOPIC][tp[1]].appended]
         assert own == noted, (tp, own, noted, promoted)
-        assert len(set(here["producer_id"][marks].tolist())) == len(own), "a transaction with two markers"
+        assert len(set(here["producer_id"][marks].tolist())) == len(own), (
+            "a transaction with two markers"
+        )
         appended += len(own)
     assert appended == markers
 
 
 def _level(cluster: Cluster) -> bool:
     return all(
-        len({tuple(headers(broker, tp)["last_offset"][-1:]) for broker in cluster.brokers.values()}) == 1
+        len({tuple(headers(broker, tp)["last_offset"][-1:]) for broker in cluster.brokers.values()})
+        == 1
         for tp in TOPIC_PARTITIONS
     )
 
@@ -290,7 +339,8 @@ Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]
 
 
 def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
-    """In a failover, that goes on in a process of its own, twice where it comes there twice. `forget`: the next does not stop."""
+    """In a failover, that goes on in a process of its own, twice where it comes there twice.
+    `forget`: the next does not stop."""
     step, pid = mirror.step(), mirror.pid
     mirror.crash()
     if step in FAILING_OVER:
@@ -328,7 +378,9 @@ def disconnect(deployment: Deployment, mirror: Shadowed, forget: Callable[[], No
 BREAKS: dict[str, Break] = {"kill": kill, "stall": stall, "disconnect": disconnect}
 
 
-def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_cell(
+    deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Mirrors and fails over, disturbed at `step`."""
     mirror = shadow(deployment, sides)
     try:
@@ -338,7 +390,9 @@ def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeyp
             mirror.crash()
 
 
-def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _play(
+    deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     traffic = Traffic(a.bootstrap)
     traffic.write()
@@ -346,7 +400,12 @@ def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkey
     with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
         if step not in FAILING_OVER:
             starting = pool.submit(mirror.start)
-            until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+            until(
+                lambda: mirror.step() == step,
+                within=60,
+                what=f"the shadow at {step}",
+                state=mirror._state,
+            )
             BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
             try:
                 starting.result(90)
@@ -356,12 +415,23 @@ def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkey
         else:
             mirror.start()
         markers = traffic.leave_open()
-        until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+        until(
+            lambda: mirror.lag() == 0,
+            within=60,
+            every=0.1,
+            what="the mirror to drain",
+            state=mirror._state,
+        )
         mirrored = ends(a)
         until(lambda: watch.refused > 2, within=30, what="a refused write")
         stopping = pool.submit(mirror.stop)
         if step in FAILING_OVER:
-            until(lambda: mirror.step() == step, within=90, what=f"the shadow at {step}", state=mirror._state)
+            until(
+                lambda: mirror.step() == step,
+                within=90,
+                what=f"the shadow at {step}",
+                state=mirror._state,
+            )
             BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
         stopping.result(160)
         until(lambda: len({p for p, _ in watch.written}) == 2, within=30, what="B to take writes")

@@ -1,4 +1,5 @@
-"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and how two of them compare."""
+"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and how two of
+them compare."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ Events = Rows
 
 
 class Writer:
-    """One transactional producer that takes turns on two partitions; every third transaction is aborted."""
+    """One transactional producer that takes turns on two partitions; every third transaction is
+    aborted."""
 
     def __init__(self, bootstrap: str, topic: str = TOPIC, **settings: object) -> None:
         settings = {"transactional.id": f"writer-{topic}", "linger.ms": 0} | settings
@@ -111,9 +113,20 @@ class Writer:
             raise error
 
 
-def make_topic(deployment: Deployment, cluster: str, topic: str = TOPIC, partitions: int = 2, **config: int | str) -> None:
+def make_topic(
+    deployment: Deployment,
+    cluster: str,
+    topic: str = TOPIC,
+    partitions: int = 2,
+    **config: int | str,
+) -> None:
     brokers = deployment.clusters[cluster].brokers
-    new = NewTopic(topic, partitions, min(3, len(brokers)), config={k.replace("_", "."): str(v) for k, v in config.items()})
+    new = NewTopic(
+        topic,
+        partitions,
+        min(3, len(brokers)),
+        config={k.replace("_", "."): str(v) for k, v in config.items()},
+    )
     admin = AdminClient(quiet(deployment.clusters[cluster].bootstrap))
     admin.create_topics([new])[topic].result(60)
 
@@ -126,15 +139,21 @@ def shadow(deployment: Deployment, link: str, **options: Option) -> ShadowMirror
     return mirror
 
 
-def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list[int]]:
-    """The batches of one replica on disk: those that begin at `above` or later and end before `below`."""
+def headers(
+    broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0
+) -> Mapping[str, list[int]]:
+    """The batches of one replica on disk: those that begin at `above` or later and end before
+    `below`."""
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
     keep = found.headers.base_offset >= above
     if below is not None:
         keep &= found.headers.last_offset < below
-    return {name: np.asarray(getattr(found.headers, name))[keep].tolist() for name in found.headers.__slots__}
+    return {
+        name: np.asarray(getattr(found.headers, name))[keep].tolist()
+        for name in found.headers.__slots__
+    }
 
 
 def assert_equal(
@@ -146,7 +165,8 @@ def assert_equal(
     below: Mapping[tuple[str, int], int] | None = None,
     names: Sequence[str] = SAME,
 ) -> None:
-    """Every replica of `destination` that runs has the bytes of the first broker of `source`, leader epochs apart."""
+    """Every replica of `destination` that runs has the bytes of the first broker of `source`,
+    leader epochs apart."""
     there = next(iter(deployment.clusters[source].brokers.values()))
     for tp in partitions:
         end = None if below is None else below[tp]
@@ -155,7 +175,11 @@ def assert_equal(
         for broker in deployment.clusters[destination].brokers.values():
             if broker.state == "running":
                 found = headers(broker, tp, below=end, above=wanted["base_offset"][0])
-                assert [found[name] for name in names] == [wanted[name] for name in names], (tp, destination, broker.id)
+                assert [found[name] for name in names] == [wanted[name] for name in names], (
+                    tp,
+                    destination,
+                    broker.id,
+                )
 
 
 def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
@@ -165,11 +189,20 @@ def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
 
 
 def _drained(mirror: ShadowMirror, within: float) -> None:
-    until(lambda: mirror.lag() == 0, within=within, every=0.1, what=f"{mirror.link.name} to drain", state=mirror.lag)
+    until(
+        lambda: mirror.lag() == 0,
+        within=within,
+        every=0.1,
+        what=f"{mirror.link.name} to drain",
+        state=mirror.lag,
+    )
 
 
 def ends(
-    deployment: Deployment, cluster: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
+    deployment: Deployment,
+    cluster: str,
+    which: Bound = "high",
+    partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS,
 ) -> dict[tuple[str, int], int]:
     return answered(deployment.clusters[cluster].bootstrap, which, partitions)
 
@@ -179,17 +212,26 @@ def answered(
 ) -> dict[tuple[str, int], int]:
     """Bounds, once there are leaders that tell them; raises DeadlineExceeded.
 
-    Of a client anew each time: one that knows a leader that has just died asks that one for as long as it may.
+    Of a client anew each time: one that knows a leader that has just died asks that one for as long
+    as it may.
     """
 
     def ends() -> dict[tuple[str, int], int] | None:
         found = answered_bounds(AdminClient(quiet(bootstrap)), partitions, which, within=5)
         return found if len(found) == len(partitions) else None
 
-    return until(ends, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end")
+    return until(
+        ends, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end"
+    )
 
 
-def all_end(deployment: Deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
+def all_end(
+    deployment: Deployment,
+    cluster: str,
+    wanted: Mapping[tuple[str, int], int],
+    *,
+    within: float = 60,
+) -> None:
     """Returns when the high watermarks of a cluster are these."""
     state: object = None
 
@@ -198,14 +240,23 @@ def all_end(deployment: Deployment, cluster: str, wanted: Mapping[tuple[str, int
         state = ends(deployment, cluster, partitions=list(wanted))
         return state == wanted
 
-    until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)
+    until(
+        there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state
+    )
 
 
 def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str) -> object:
     """Writes one record; its offset, or the name of the error."""
     answers: list[object] = []
-    producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
-    producer.produce(topic, b"own", partition=partition, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
+    producer = Producer(
+        quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings
+    )
+    producer.produce(
+        topic,
+        b"own",
+        partition=partition,
+        on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
+    )
     try:
         until(lambda: producer.flush(0.5) == 0, within=60, what="the client to give up")
     except DeadlineExceeded:
@@ -217,13 +268,24 @@ def active_controller(cluster: Cluster) -> int:
     """Asked from the quorum (KIP-595); metadata names any broker."""
     m = messages.request("describe_quorum", 2)
     body = m.DescribeQuorumRequest(
-        topics=(m.TopicData(topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)),)
+        topics=(
+            m.TopicData(
+                topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)
+            ),
+        )
     )
 
     async def ask() -> int:
-        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
+        connection = Connection(
+            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+        )
         try:
-            return int((await connection.call("describe_quorum", 2, body)).topics[0].partitions[0].leader_id)
+            return int(
+                (await connection.call("describe_quorum", 2, body))
+                .topics[0]
+                .partitions[0]
+                .leader_id
+            )
         finally:
             connection.close()
 
@@ -231,13 +293,17 @@ def active_controller(cluster: Cluster) -> int:
 
 
 def stray(deployment: Deployment, cluster: str) -> list[str]:
-    """Partitions of topics that no mirror made, and that a shadow leads or replicates all the same."""
-    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=60).topics
+    """Partitions of topics that no mirror made, and that a shadow leads or replicates all the
+    same."""
+    found = (
+        AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=60).topics
+    )
     into = [link for link in deployment.topology.links if link.destination == cluster]
     homes = {home for link in into for home in deployment.topology.homes_over(link)}
     return [
         f"{name}-{number}"
         for name, topic in found.items()
         for number, partition in topic.partitions.items()
-        if name.partition(".")[0] not in homes and max([partition.leader, *partition.replicas]) >= 1000
+        if name.partition(".")[0] not in homes
+        and max([partition.leader, *partition.replicas]) >= 1000
     ]

@@ -1,4 +1,5 @@
-"""Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and drawings of them."""
+"""Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and
+drawings of them."""
 
 from linkflap.topologies.drawing import draw
 from linkflap.topologies.named import TOPOLOGIES

@@ -13,14 +13,17 @@ _NEEDS_QUOTES: Final = re.compile(r'[\s:,;"{}]|->')
 def arrows(topology: Topology) -> str:
     """Writes the notation: `parse(arrows(t)) == t` for every t that parse can return.
 
-    A topology built by hand whose clusters are not in the order in which its links name them comes back in that order.
+    A topology built by hand whose clusters are not in the order in which its links name them comes
+    back in that order.
     """
     written: set[str] = set()
     pieces: list[str] = []
     links, end, index = topology.links, "", 0
     while index < len(links):
         link = links[index]
-        back = index + 1 < len(links) and links[index + 1] == LinkSpec(source=link.destination, destination=link.source)
+        back = index + 1 < len(links) and links[index + 1] == LinkSpec(
+            source=link.destination, destination=link.source
+        )
         if link.source != end:
             pieces.append(", " if pieces else "")
             pieces.append(_write(topology.cluster(link.source), written))
@@ -39,4 +42,6 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
         kafka = '"' + kafka.replace('"', '""') + '"'
     version = f"@{kafka}" if cluster.kafka != DEFAULT_KAFKA else ""
     brokers = f":{cluster.brokers}" if cluster.brokers != 1 else ""
-    return cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
+    return (
+        cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
+    )

@@ -14,11 +14,15 @@ def letters(count: int) -> list[str]:
     return list(ascii_uppercase[:count])
 
 
-def build(names: Sequence[str], links: Iterable[tuple[str, str]], *, brokers: int, kafka: str) -> Topology:
+def build(
+    names: Sequence[str], links: Iterable[tuple[str, str]], *, brokers: int, kafka: str
+) -> Topology:
     """A legal topology; InputError otherwise."""
     return check(
         Topology(
             clusters=tuple(ClusterSpec(name=name, brokers=brokers, kafka=kafka) for name in names),
-            links=tuple(LinkSpec(source=source, destination=destination) for source, destination in links),
+            links=tuple(
+                LinkSpec(source=source, destination=destination) for source, destination in links
+            ),
         )
     )

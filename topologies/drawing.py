@@ -1,7 +1,8 @@
 """Draws a topology in text: a box per cluster, a line per link.
 
-Chains, pairs, fan-ins, fan-outs, round trips, rings and their combinations are drawn as a graph, where no lines cross. Lines that
-crossed or met could be read in two ways, so any other topology is drawn as rows instead: each cluster with where it leads.
+Chains, pairs, fan-ins, fan-outs, round trips, rings and their combinations are drawn as a graph,
+where no lines cross. Lines that crossed or met could be read in two ways, so any other topology is
+drawn as rows instead: each cluster with where it leads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def draw(topology: Topology, *, ascii_only: bool = False) -> str:
     known = {cluster.name for cluster in topology.clusters}
     for link in topology.links:
         if missing := {link.source, link.destination} - known:
-            raise InputError(f"link {link.name} names {min(missing)}, which is no cluster of the topology")
+            raise InputError(
+                f"link {link.name} names {min(missing)}, which is no cluster of the topology"
+            )
     if not known:
         raise InputError("the topology has no cluster")
     text = _Graph(topology).text()
@@ -38,7 +41,11 @@ def label(cluster: ClusterSpec) -> tuple[str, str, str]:
     plural = "broker" if cluster.brokers == 1 else "brokers"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
     secured = f", {cluster.security}" if cluster.security else ""
-    return cluster.name, f"{cluster.brokers} {plural}{secured}", f"Kafka {kafka}" if kafka[0].isdigit() else kafka
+    return (
+        cluster.name,
+        f"{cluster.brokers} {plural}{secured}",
+        f"Kafka {kafka}" if kafka[0].isdigit() else kafka,
+    )
 
 
 def _rows(topology: Topology) -> str:
@@ -46,7 +53,9 @@ def _rows(topology: Topology) -> str:
     lines = []
     for cluster in topology.clusters:
         to = ", ".join(link.destination for link in topology.links if link.source == cluster.name)
-        lines.append(f"{'  '.join(label(cluster)):<{width}}  ─▶ {to}" if to else "  ".join(label(cluster)))
+        lines.append(
+            f"{'  '.join(label(cluster)):<{width}}  ─▶ {to}" if to else "  ".join(label(cluster))
+        )
     return "\n".join(lines)
 
 
@@ -62,7 +71,9 @@ class _Canvas:
 
     def across(self, row: int, first: int, last: int) -> None:
         for column in range(first, last + 1):
-            self.line(row, column, (LEFT if column > first else 0) | (RIGHT if column < last else 0))
+            self.line(
+                row, column, (LEFT if column > first else 0) | (RIGHT if column < last else 0)
+            )
 
     def down(self, column: int, first: int, last: int) -> None:
         for row in range(first, last + 1):
@@ -75,11 +86,15 @@ class _Canvas:
     def text(self) -> str:
         cells = {cell: _LINES[strokes] for cell, strokes in self._lines.items()} | self._text
         height, width = max(row for row, _ in cells) + 1, max(column for _, column in cells) + 1
-        return "\n".join("".join(cells.get((row, column), " ") for column in range(width)).rstrip() for row in range(height))
+        return "\n".join(
+            "".join(cells.get((row, column), " ") for column in range(width)).rstrip()
+            for row in range(height)
+        )
 
 
 class _Graph:
-    """Clusters in columns by their distance from a source, links between neighbouring columns, at most one link back below."""
+    """Clusters in columns by their distance from a source, links between neighbouring columns, at
+    most one link back below."""
 
     def __init__(self, topology: Topology) -> None:
         self._clusters = {c.name: c for c in topology.clusters}
@@ -87,10 +102,13 @@ class _Graph:
         self._column = self._columns(topology.links)
         self._row: dict[str, int] = {}
         for name in self._clusters:
-            self._row[name] = sum(1 for other in self._row if self._column[other] == self._column[name])
+            self._row[name] = sum(
+                1 for other in self._row if self._column[other] == self._column[name]
+            )
 
     def _columns(self, links: Sequence[LinkSpec]) -> Mapping[str, int]:
-        """Longest way from a source, links back left out; sources stand right before what they feed."""
+        """Longest way from a source, links back left out; sources stand right before what they
+        feed."""
         order, forward = list(self._clusters), self._forward(links)
         column = dict.fromkeys(order, 0)
         for _ in order:
@@ -104,14 +122,18 @@ class _Graph:
         return column
 
     def _forward(self, links: Sequence[LinkSpec]) -> list[tuple[str, str]]:
-        """Links without those back: of a pair the one out of the cluster named first, and none that closes a ring."""
+        """Links without those back: of a pair the one out of the cluster named first, and none that
+        closes a ring."""
         order = list(self._clusters)
         ways = [(link.source, link.destination) for link in links]
-        firsts = [(a, b) for a, b in ways if (b, a) not in self._both or order.index(a) < order.index(b)]
+        firsts = [
+            (a, b) for a, b in ways if (b, a) not in self._both or order.index(a) < order.index(b)
+        ]
         return [(a, b) for a, b in firsts if not self._closes(a, b, firsts)]
 
     def _closes(self, a: str, b: str, links: Sequence[tuple[str, str]]) -> bool:
-        """Whether a->b closes a ring: it leads back to a cluster named earlier, from which `a` can be reached."""
+        """Whether a->b closes a ring: it leads back to a cluster named earlier, from which `a` can
+        be reached."""
         order = list(self._clusters)
         if order.index(b) > order.index(a):
             return False
@@ -126,13 +148,19 @@ class _Graph:
     def text(self) -> str | None:
         """The drawing, or None when it would be ambiguous."""
         forward, back = [], []
-        for a, b in sorted(self._both, key=lambda ab: (self._column[ab[0]], self._row[ab[0]], self._row[ab[1]])):
+        for a, b in sorted(
+            self._both, key=lambda ab: (self._column[ab[0]], self._row[ab[0]], self._row[ab[1]])
+        ):
             if self._column[b] - self._column[a] == 1:
                 forward.append((a, b))
             elif not ((b, a) in self._both and self._column[a] - self._column[b] == 1):
                 back.append((a, b))
         bundles = self._bundles(forward)
-        if bundles is None or len(back) > 1 or not all(self._lowest(name) for ab in back for name in ab):
+        if (
+            bundles is None
+            or len(back) > 1
+            or not all(self._lowest(name) for ab in back for name in ab)
+        ):
             return None
         canvas = _Canvas()
         for name in self._clusters:
@@ -144,24 +172,35 @@ class _Graph:
         return canvas.text()
 
     def _lowest(self, name: str) -> bool:
-        return all(self._row[o] <= self._row[name] for o in self._clusters if self._column[o] == self._column[name])
+        return all(
+            self._row[o] <= self._row[name]
+            for o in self._clusters
+            if self._column[o] == self._column[name]
+        )
 
     def _bundles(self, links: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]] | None:
-        """Links that share an end, together; None where a bundle could be misread or two would cross."""
+        """Links that share an end, together; None where a bundle could be misread or two would
+        cross."""
         bundles = _joined(links)
         if not all(self._is_clear(bundle) for bundle in bundles):
             return None
-        meeting = any(self._meet(one, other) for index, one in enumerate(bundles) for other in bundles[:index])
+        meeting = any(
+            self._meet(one, other) for index, one in enumerate(bundles) for other in bundles[:index]
+        )
         return None if meeting else bundles
 
     def _is_clear(self, bundle: Sequence[tuple[str, str]]) -> bool:
-        """Whether a bundle can be read in one way: one end is one cluster, and all its links have the same arrows."""
+        """Whether a bundle can be read in one way: one end is one cluster, and all its links have
+        the same arrows."""
         one_sided = len({a for a, _ in bundle}) == 1 or len({b for _, b in bundle}) == 1
         return one_sided and len({(b, a) in self._both for a, b in bundle}) == 1
 
     def _meet(self, one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> bool:
         """Whether two bundles need the same rows of the same channel."""
-        (channel, top, bottom), (other_channel, other_top, other_bottom) = self._span(one), self._span(other)
+        (channel, top, bottom), (other_channel, other_top, other_bottom) = (
+            self._span(one),
+            self._span(other),
+        )
         return channel == other_channel and top <= other_bottom and other_top <= bottom
 
     def _span(self, bundle: Sequence[tuple[str, str]]) -> tuple[int, int, int]:
@@ -170,7 +209,15 @@ class _Graph:
         return self._column[bundle[0][0]], min(rows), max(rows)
 
     def _width(self, column: int) -> int:
-        return max(len(text) for name, c in self._clusters.items() if self._column[name] == column for text in label(c)) + 4
+        return (
+            max(
+                len(text)
+                for name, c in self._clusters.items()
+                if self._column[name] == column
+                for text in label(c)
+            )
+            + 4
+        )
 
     def _left(self, column: int) -> int:
         return sum(self._width(c) + _CHANNEL for c in range(column))
@@ -179,7 +226,11 @@ class _Graph:
         return self._row[name] * (_BOX_HEIGHT + 1)
 
     def _box(self, canvas: _Canvas, name: str) -> None:
-        top, left, width = self._top(name), self._left(self._column[name]), self._width(self._column[name])
+        top, left, width = (
+            self._top(name),
+            self._left(self._column[name]),
+            self._width(self._column[name]),
+        )
         for row in (top, top + _BOX_HEIGHT - 1):
             canvas.across(row, left, left + width - 1)
         for column in (left, left + width - 1):
@@ -200,9 +251,12 @@ class _Graph:
                 canvas.write(self._top(a) + 2, first, "◀")
 
     def _return(self, canvas: _Canvas, a: str, b: str) -> None:
-        """A link back (or over a column): out of the bottom of `a`, below all boxes, into the bottom of `b`."""
+        """A link back (or over a column): out of the bottom of `a`, below all boxes, into the
+        bottom of `b`."""
         floor = max(self._top(name) for name in self._clusters) + _BOX_HEIGHT + 1
-        at, to = (self._left(self._column[name]) + self._width(self._column[name]) // 2 for name in (a, b))
+        at, to = (
+            self._left(self._column[name]) + self._width(self._column[name]) // 2 for name in (a, b)
+        )
         canvas.down(at, self._top(a) + _BOX_HEIGHT - 1, floor)
         canvas.down(to, self._top(b) + _BOX_HEIGHT, floor)
         canvas.across(floor, min(at, to), max(at, to))
@@ -213,7 +267,9 @@ def _joined(links: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     """Links in bundles: those that share an end with one another, directly or by others."""
     bundles: list[list[tuple[str, str]]] = []
     for link in links:
-        touching = [bundle for bundle in bundles if any(link[0] == a or link[1] == b for a, b in bundle)]
+        touching = [
+            bundle for bundle in bundles if any(link[0] == a or link[1] == b for a, b in bundle)
+        ]
         bundles = [bundle for bundle in bundles if bundle not in touching]
         bundles.append([*(ab for bundle in touching for ab in bundle), link])
     return bundles

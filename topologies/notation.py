@@ -1,16 +1,23 @@
-"""The notation of topologies: `parse` reads it, `arrows` writes it, and neither changes what the other said.
+"""The notation of topologies: `parse` reads it, `arrows` writes it, and neither changes what the
+other said.
 
     topology := paths | named
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
     path     := cluster (("->" | "<->") cluster)+   A->B->C           A<->B is A->B and B->A
-    cluster  := name ["@" kafka] [":" brokers] ["{" security "}"]       A@3.9.2:3{tls+scram}; given once, repeated at will
-    name     := a letter, then letters and digits, in parts that single hyphens or underscores join: us-east, eu_west
-    kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes when it holds a space, a colon,
-                a comma, a semicolon, a brace, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
+    cluster  := name ["@" kafka] [":" brokers] ["{" security "}"]       A@3.9.2:3{tls+scram}; given
+             once, repeated at will
+    name     := a letter, then letters and digits, in parts that single hyphens or underscores join:
+             us-east, eu_west
+    kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes
+             when it holds a space, a colon,
+                a comma, a semicolon, a brace, an arrow or a quote (written twice):
+                A@"apache/kafka:4.3.1"
     security := tls, mtls, plain and scram, joined by + (harness.model.security)
-    named    := one of topologies.named, with the kafka, brokers and security of all its clusters: pair, chain:3, ring@3.9.2
+    named    := one of topologies.named, with the kafka, brokers and security of all its clusters:
+             pair, chain:3, ring@3.9.2
 
-Every malformed text raises InputError with its own sentence: where it is, what is wrong, how to fix it.
+Every malformed text raises InputError with its own sentence: where it is, what is wrong, how to fix
+it.
 """
 
 from __future__ import annotations
@@ -71,7 +78,9 @@ class _Text:
         return found
 
     def fail(self, sentence: str, at: int | None = None) -> NoReturn:
-        raise InputError(f"topology {self.text!r}, character {(self.at if at is None else at) + 1}: {sentence}")
+        raise InputError(
+            f"topology {self.text!r}, character {(self.at if at is None else at) + 1}: {sentence}"
+        )
 
 
 def parse(text: str) -> Topology:
@@ -92,7 +101,9 @@ def parse(text: str) -> Topology:
             break
         cursor.at += 1  # a comma or a semicolon: _path stops at nothing else
     _no_duplicates(cursor, links)
-    topology = Topology(clusters=tuple(_clusters(cursor, mentions)), links=tuple(link for _, link in links))
+    topology = Topology(
+        clusters=tuple(_clusters(cursor, mentions)), links=tuple(link for _, link in links)
+    )
     try:
         check(topology)
     except InputError as error:
@@ -109,14 +120,26 @@ def _named(cursor: _Text, word: str) -> Topology:
     name, at = word.replace("-", "_"), cursor.at
     if name not in TOPOLOGIES:
         known = ", ".join(sorted(TOPOLOGIES))
-        cursor.fail(f"there is no topology named {word!r}{nearest(name, TOPOLOGIES)}; write links like A->B, or one of {known}")
+        cursor.fail(
+            f"there is no topology named {word!r}{nearest(name, TOPOLOGIES)}; write links like "
+            f"A->B, or one of {known}"
+        )
     cursor.at += len(word)
-    kafka, brokers, security = _version(cursor, word), _brokers(cursor, word), _security(cursor, word)
+    kafka, brokers, security = (
+        _version(cursor, word),
+        _brokers(cursor, word),
+        _security(cursor, word),
+    )
     cursor.skip_blanks()
     if cursor.peek():
-        cursor.fail(f"{cursor.text[cursor.at :]!r} after {cursor.text[at : cursor.at].strip()} has no meaning; leave it out")
+        cursor.fail(
+            f"{cursor.text[cursor.at :]!r} after {cursor.text[at : cursor.at].strip()} has no "
+            "meaning; leave it out"
+        )
     made = TOPOLOGIES[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
-    return replace(made, clusters=tuple(replace(cluster, security=security or "") for cluster in made.clusters))
+    return replace(
+        made, clusters=tuple(replace(cluster, security=security or "") for cluster in made.clusters)
+    )
 
 
 def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSpec]]) -> None:
@@ -133,13 +156,19 @@ def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSp
         arrow = _arrow(cursor, here.name)
         there = _cluster(cursor, mentions, f"arrow {arrow} after {here.name}")
         if there.name == here.name:
-            cursor.fail(f"the link {here.name}->{here.name} leads from a cluster to itself; name two clusters", at)
+            cursor.fail(
+                f"the link {here.name}->{here.name} leads from a cluster to itself; name two "
+                "clusters",
+                at,
+            )
         links.append((at, LinkSpec(source=here.name, destination=there.name)))
         if arrow == "<->":
             links.append((at, LinkSpec(source=there.name, destination=here.name)))
         here, linked = there, True
     if not linked:
-        cursor.fail(f"{here.name} stands alone, without a link; write for example {here.name}->B", start)
+        cursor.fail(
+            f"{here.name} stands alone, without a link; write for example {here.name}->B", start
+        )
 
 
 def _arrow(cursor: _Text, after: str) -> str:
@@ -147,13 +176,21 @@ def _arrow(cursor: _Text, after: str) -> str:
     found = cursor.take(_ARROW)
     if not found:
         junk = cursor.text[at:].split()[0]
-        cursor.fail(f"{junk!r} after {after} is neither an arrow nor a comma; write -> or <-> between clusters", at)
+        cursor.fail(
+            f"{junk!r} after {after} is neither an arrow nor a comma; write -> or <-> between "
+            "clusters",
+            at,
+        )
     written = found.group()
     if written in ("->", "<->"):
         return written
     if re.fullmatch(r"<[-=~]*|←", written):
         source = _NAME.match(cursor.text, cursor.at)
-        cursor.fail(f"the arrow {written!r} points backwards; write {source.group() if source else 'X'}->{after}", at)
+        cursor.fail(
+            f"the arrow {written!r} points backwards; write "
+            f"{source.group() if source else 'X'}->{after}",
+            at,
+        )
     if "<" in written or "↔" in written:
         cursor.fail(f"{written!r} is not an arrow; for links in both directions write <->", at)
     cursor.fail(f"{written!r} is not an arrow; write -> (or <-> for links in both directions)", at)
@@ -170,7 +207,11 @@ def _cluster(cursor: _Text, mentions: list[_Mention], after: str) -> _Mention:
         check_name(name)
     except InputError as error:
         cursor.fail(str(error), at)
-    kafka, brokers, security = _version(cursor, name), _brokers(cursor, name), _security(cursor, name)
+    kafka, brokers, security = (
+        _version(cursor, name),
+        _brokers(cursor, name),
+        _security(cursor, name),
+    )
     mention = _Mention(at=at, name=name, kafka=kafka, brokers=brokers, security=security)
     mentions.append(mention)
     return mention
@@ -178,12 +219,20 @@ def _cluster(cursor: _Text, mentions: list[_Mention], after: str) -> _Mention:
 
 def _no_cluster(cursor: _Text, after: str) -> NoReturn:
     if cursor.peek() in (",", ";", "") and after == "path":
-        cursor.fail("a path is missing here; leave the comma or semicolon out, or write a path like A->B")
+        cursor.fail(
+            "a path is missing here; leave the comma or semicolon out, or write a path like A->B"
+        )
     if after == "path":
-        cursor.fail(f"a cluster is missing before {cursor.text[cursor.at :].split()[0]!r}; begin with its name, like A->B")
+        cursor.fail(
+            f"a cluster is missing before {cursor.text[cursor.at :].split()[0]!r}; begin with its "
+            "name, like A->B"
+        )
     if cursor.peek() in (",", ";", ""):
         cursor.fail(f"a cluster is missing at the end of the {after}; name one")
-    cursor.fail(f"{cursor.peek()!r} stands where the {after} needs the name of a cluster; write one arrow, then a name")
+    cursor.fail(
+        f"{cursor.peek()!r} stands where the {after} needs the name of a cluster; write one arrow, "
+        "then a name"
+    )
 
 
 def _version(cursor: _Text, name: str) -> str | None:
@@ -215,7 +264,8 @@ def _brokers(cursor: _Text, name: str) -> int | None:
     written = found.group() if found else ""
     if not re.fullmatch(r"[-+]?[0-9]{1,9}", written):
         cursor.fail(
-            f"the brokers of {name} are {written!r}, which is no number; write for example {name}:3, "
+            f"the brokers of {name} are {written!r}, which is no number; write for example "
+            f"{name}:3, "
             f'and a path or image that holds a colon in double quotes: {name}@"apache/kafka:4.3.1"',
             at,
         )
@@ -232,9 +282,15 @@ def _security(cursor: _Text, name: str) -> str | None:
     at = cursor.at
     found = cursor.take(_SECURITY)
     if not found:
-        cursor.fail(f"the security of {name} has no closing brace; write for example {name}{{tls}}", at)
+        cursor.fail(
+            f"the security of {name} has no closing brace; write for example {name}{{tls}}", at
+        )
     if not found.group(1).strip():
-        cursor.fail(f"the security of {name} is empty; write for example {name}{{tls}}, or leave the braces out", at)
+        cursor.fail(
+            f"the security of {name} is empty; write for example {name}{{tls}}, or leave the "
+            "braces out",
+            at,
+        )
     try:
         return canonical("".join(found.group(1).split()))
     except InputError as error:
@@ -253,12 +309,18 @@ def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
         )
 
 
-def _agreed(cursor: _Text, of_it: list[_Mention], what: str, given: list[_Value | None], *, usual: _Value) -> _Value:
+def _agreed(
+    cursor: _Text, of_it: list[_Mention], what: str, given: list[_Value | None], *, usual: _Value
+) -> _Value:
     """What the mentions of a cluster say of it, which must be the same in all that say it."""
     said = list(dict.fromkeys(value for value in given if value is not None))
     if len(said) > 1:
         values = " and ".join(sorted(map(str, said)))
-        cursor.fail(f"cluster {of_it[-1].name} is given twice with different {what} ({values}); say it once", of_it[-1].at)
+        cursor.fail(
+            f"cluster {of_it[-1].name} is given twice with different {what} ({values}); say it "
+            "once",
+            of_it[-1].at,
+        )
     return said[0] if said else usual
 
 
@@ -266,5 +328,9 @@ def _no_duplicates(cursor: _Text, links: list[tuple[int, LinkSpec]]) -> None:
     seen: set[LinkSpec] = set()
     for at, link in links:
         if link in seen:
-            cursor.fail(f"the link {link.name} is there twice; leave one out (A<->B already holds both directions)", at)
+            cursor.fail(
+                f"the link {link.name} is there twice; leave one out (A<->B already holds both "
+                "directions)",
+                at,
+            )
         seen.add(link)

@@ -1,4 +1,5 @@
-"""A<->B: a link in each direction, for disjoint topics; the same topic goes both ways only by failover and failback."""
+"""A<->B: a link in each direction, for disjoint topics; the same topic goes both ways only by
+failover and failback."""
 
 from __future__ import annotations
 

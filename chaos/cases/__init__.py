@@ -1,7 +1,9 @@
-"""Cases: edge cases of KIPs and releases, one file each, which one command plays on any release, with a rate and a control.
+"""Cases: edge cases of KIPs and releases, one file each, which one command plays on any release,
+with a rate and a control.
 
-The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`). Every module
-there that has a `CASE` or `CASES` is registered by being there.
+The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`,
+`judged`, `guarantees`). Every module there that has a `CASE` or `CASES` is registered by being
+there.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def case_named(name: str) -> Case:
     if name.lower() in known:
         return registry()[known[name.lower()]]
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-    hint = f"the nearest are {', '.join(known[one] for one in near)}" if near else "linkflap case list shows all"
+    hint = (
+        f"the nearest are {', '.join(known[one] for one in near)}"
+        if near
+        else "linkflap case list shows all"
+    )
     raise InputError(f"there is no case {name!r}; {hint}")
 
 

@@ -1,4 +1,5 @@
-"""What the steps of a case are given: clusters that run, names of their own, clients, and logs and bounds to look at."""
+"""What the steps of a case are given: clusters that run, names of their own, clients, and logs and
+bounds to look at."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
@@ -42,10 +50,18 @@ class _Closes(Protocol):
 
 
 class Bench:
-    """A deployment for the steps of one case. Names that it gives are used by one run alone; what it makes, it closes."""
+    """A deployment for the steps of one case. Names that it gives are used by one run alone; what
+    it makes, it closes."""
 
-    def __init__(self, deployment: Deployment, variant: Variant, recorder: Recorder, folder: Path) -> None:
-        self.deployment, self.variant, self.recorder, self.folder = deployment, variant, recorder, folder
+    def __init__(
+        self, deployment: Deployment, variant: Variant, recorder: Recorder, folder: Path
+    ) -> None:
+        self.deployment, self.variant, self.recorder, self.folder = (
+            deployment,
+            variant,
+            recorder,
+            folder,
+        )
         self.stamp = "0"
         self._open = ExitStack()
 
@@ -76,7 +92,8 @@ class Bench:
         return self.cluster(cluster).bootstrap
 
     def admin(self, cluster: str = "A") -> AdminClient:
-        """A new one each time: librdkafka's asks leaders that it knew first, also those that are gone."""
+        """A new one each time: librdkafka's asks leaders that it knew first, also those that are
+        gone."""
         return AdminClient(quiet(self.bootstrap(cluster)))
 
     def topic(
@@ -88,14 +105,17 @@ class Bench:
         replicas: Sequence[int] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers of every partition."""
+        """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers
+        of every partition."""
         name = f"{cluster}.{self.name(base)}"
         brokers = self.cluster(cluster).brokers
         if replicas is None:
             new = NewTopic(name, partitions, min(3, len(brokers)), config=dict(config or {}))
         else:
             assignment = [list(replicas)] * partitions
-            new = NewTopic(name, partitions, replica_assignment=assignment, config=dict(config or {}))
+            new = NewTopic(
+                name, partitions, replica_assignment=assignment, config=dict(config or {})
+            )
         admin = self.admin(cluster)  # its answers end with it
         admin.create_topics([new])[name].result(WITHIN)
         for broker in brokers.values():
@@ -103,7 +123,9 @@ class Bench:
                 self.led(name, partitions=partitions, by=broker)
         return name
 
-    def led(self, topic: str, *, partitions: int = 1, by: Broker | None = None, cluster: str = "A") -> None:
+    def led(
+        self, topic: str, *, partitions: int = 1, by: Broker | None = None, cluster: str = "A"
+    ) -> None:
         """Waits until a broker knows a leader of every partition."""
         asked = by or self.up(cluster)
 
@@ -115,7 +137,9 @@ class Bench:
 
     def up(self, cluster: str = "A") -> Broker:
         """A broker that runs."""
-        return next(broker for broker in self.cluster(cluster).brokers.values() if broker.state == "running")
+        return next(
+            broker for broker in self.cluster(cluster).brokers.values() if broker.state == "running"
+        )
 
     def ask(self, broker: Broker) -> Wire:
         """Requests to one broker."""
@@ -128,9 +152,14 @@ class Bench:
         return self.broker(self.ask(self.up(cluster)).coordinator(key, kind), cluster)
 
     def lead(self, topic: str, partition: int, broker: Broker, cluster: str = "A") -> None:
-        """Makes a broker the leader of a partition that it is an in-sync replica of, in good order, and waits for it."""
+        """Makes a broker the leader of a partition that it is an in-sync replica of, in good order,
+        and waits for it."""
         asked = self.ask(self.up(cluster))
-        addresses = [one.client_address for one in self.cluster(cluster).brokers.values() if one.state == "running"]
+        addresses = [
+            one.client_address
+            for one in self.cluster(cluster).brokers.values()
+            if one.state == "running"
+        ]
 
         def leads() -> bool:
             now = asked.leadership(topic)[partition]
@@ -139,10 +168,13 @@ class Bench:
                 asyncio.run(reordered(addresses, {(topic, partition): order}))
             return now.leader == broker.id
 
-        until(leads, within=WITHIN, what=f"broker {broker.id} to lead {topic}-{partition}", every=0.3)
+        until(
+            leads, within=WITHIN, what=f"broker {broker.id} to lead {topic}-{partition}", every=0.3
+        )
 
     def setting(self, name: str, value: str, cluster: str = "A") -> None:
-        """Sets a dynamic setting of every broker (KIP-226) until the end of this run, and waits until it is in force."""
+        """Sets a dynamic setting of every broker (KIP-226) until the end of this run, and waits
+        until it is in force."""
         self._alter(cluster, name, value)
         self._open.callback(self._alter, cluster, name, None)
 
@@ -156,18 +188,26 @@ class Bench:
             plain = ConfigResource(ResourceType.BROKER, str(number))
 
             def in_force(plain: ConfigResource = plain) -> bool:
-                return value is None or admin.describe_configs([plain])[plain].result(WITHIN)[name].value == value
+                return (
+                    value is None
+                    or admin.describe_configs([plain])[plain].result(WITHIN)[name].value == value
+                )
 
             until(in_force, within=WITHIN, what=f"{name}={value} to be in force", every=0.1)
 
-    def transactional(self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool) -> Transactional:
-        """A transactional producer of the variant's client; settings by librdkafka's or Java's own names, `_` for `.`."""
+    def transactional(
+        self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool
+    ) -> Transactional:
+        """A transactional producer of the variant's client; settings by librdkafka's or Java's own
+        names, `_` for `.`."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         made: Transactional
         if self.variant.client == "java":
             from linkflap.chaos.cases.tools.java import JavaTransactional
 
-            made = JavaTransactional(self.java(cluster), self.bootstrap(cluster), self.name(base), given)
+            made = JavaTransactional(
+                self.java(cluster), self.bootstrap(cluster), self.name(base), given
+            )
         else:
             made = Librdkafka(self.bootstrap(cluster), self.name(base), given)
         self.closing(made)
@@ -187,31 +227,49 @@ class Bench:
         return made
 
     def java(self, cluster: str = "A") -> Bridge:
-        """The bridge to a JVM with the clients of the cluster's own Kafka; one for all runs of a deployment."""
+        """The bridge to a JVM with the clients of the cluster's own Kafka; one for all runs of a
+        deployment."""
         from linkflap.chaos.cases.tools.java import bridge
 
-        return bridge(self.deployment, cast(KraftCluster, self.cluster(cluster)).installation, self.folder)
+        return bridge(
+            self.deployment, cast(KraftCluster, self.cluster(cluster)).installation, self.folder
+        )
 
     def mirror(self, kind: str, link: str = "A->B", **options: Option) -> Mirror:
         """A mirror on a link, not started; it ends with the deployment."""
         spec = MirrorSpec(kind=kind, options=options)
-        return make_mirror(spec, self.deployment.topology.link(link), self.deployment, self.recorder)
+        return make_mirror(
+            spec, self.deployment.topology.link(link), self.deployment, self.recorder
+        )
 
     def drained(self, mirror: Mirror) -> None:
         """Waits until a mirror has read all that its source has."""
-        until(lambda: mirror.lag() == 0, within=2 * WITHIN, what=f"{mirror.link.name} to drain", every=0.1, state=mirror.lag)
+        until(
+            lambda: mirror.lag() == 0,
+            within=2 * WITHIN,
+            what=f"{mirror.link.name} to drain",
+            every=0.1,
+            state=mirror.lag,
+        )
 
     def producer(self, cluster: str = "A", **settings: str | int | bool) -> Producer:
         """librdkafka's producer without transactions."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         return Producer(quiet(self.bootstrap(cluster)) | {"linger.ms": 0} | given)
 
-    def write(self, topic: str, values: Sequence[bytes], partition: int = 0, cluster: str = "A") -> None:
+    def write(
+        self, topic: str, values: Sequence[bytes], partition: int = 0, cluster: str = "A"
+    ) -> None:
         """Writes plain records and waits until all are acknowledged."""
         failed: list[str] = []
         producer = self.producer(cluster)
         for value in values:
-            producer.produce(topic, value, partition=partition, on_delivery=lambda e, _: failed.append(e.name()) if e else None)
+            producer.produce(
+                topic,
+                value,
+                partition=partition,
+                on_delivery=lambda e, _: failed.append(e.name()) if e else None,
+            )
         if producer.flush(WITHIN) or failed:
             raise EnvironmentFailure(f"{topic} could not be written: {failed or 'no answer'}")
 
@@ -219,22 +277,42 @@ class Bench:
         """Log start offset, last stable offset or high watermark, once the leader says."""
 
         def asked() -> dict[tuple[str, int], int] | None:
-            return answered_bounds(self.admin(cluster), [(topic, partition)], which, within=5) or None
+            return (
+                answered_bounds(self.admin(cluster), [(topic, partition)], which, within=5) or None
+            )
 
-        return until(asked, within=2 * WITHIN, what=f"the leader of {topic}-{partition} to answer", every=0.1)[topic, partition]
+        return until(
+            asked, within=2 * WITHIN, what=f"the leader of {topic}-{partition} to answer", every=0.1
+        )[topic, partition]
 
-    def log(self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A") -> list[Batch]:
+    def log(
+        self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"
+    ) -> list[Batch]:
         """The batches of one replica, from its files."""
         return batches(self.broker(broker, cluster).log_dir, (topic, partition))
 
     def read(
-        self, topic: str, isolation: Isolation = "read_committed", *, partition: int = 0, cluster: str = "A"
+        self,
+        topic: str,
+        isolation: Isolation = "read_committed",
+        *,
+        partition: int = 0,
+        cluster: str = "A",
     ) -> list[tuple[int, bytes]]:
-        """What a consumer gets from the log start to where its isolation lets it: (offset, value)."""
-        end = self.bound("stable" if isolation == "read_committed" else "high", topic, partition, cluster)
+        """What a consumer gets from the log start to where its isolation lets it: (offset,
+        value)."""
+        end = self.bound(
+            "stable" if isolation == "read_committed" else "high", topic, partition, cluster
+        )
         start = self.bound("start", topic, partition, cluster)
-        settings = {"group.id": self.name("reader"), "isolation.level": isolation, "enable.auto.commit": False}
-        consumer = Consumer(quiet(self.bootstrap(cluster)) | settings | {"enable.partition.eof": True})
+        settings = {
+            "group.id": self.name("reader"),
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+        }
+        consumer = Consumer(
+            quiet(self.bootstrap(cluster)) | settings | {"enable.partition.eof": True}
+        )
         found: list[tuple[int, bytes]] = []
         try:
             consumer.assign([TopicPartition(topic, partition, start)])
@@ -252,7 +330,8 @@ class Bench:
         return found
 
     def settle(self) -> None:
-        """Puts the deployment back as it was: all brokers run, and every cluster is healthy. Raises EnvironmentFailure."""
+        """Puts the deployment back as it was: all brokers run, and every cluster is healthy. Raises
+        EnvironmentFailure."""
         for cluster in self.deployment.clusters.values():
             for broker in cluster.brokers.values():
                 if broker.state == "paused":
@@ -260,11 +339,16 @@ class Bench:
                 if broker.state == "stopped":
                     broker.start()
         for cluster in self.deployment.clusters.values():
-            until(partial(_healthy, cluster), within=2 * WITHIN, what=f"cluster {cluster.name} to be healthy")
+            until(
+                partial(_healthy, cluster),
+                within=2 * WITHIN,
+                what=f"cluster {cluster.name} to be healthy",
+            )
 
 
 def _healthy(cluster: Cluster) -> bool:
-    """Every broker knows every broker, and there is an active controller. Features may have been lowered on purpose."""
+    """Every broker knows every broker, and there is an active controller. Features may have been
+    lowered on purpose."""
     everyone = frozenset(cluster.brokers)
     addresses = [broker.client_address for broker in cluster.brokers.values()]
     if any(readiness.seen_brokers(address) != everyone for address in addresses):

@@ -1,4 +1,5 @@
-"""A mirror of a build of the KIP-1279 branch, by its own verbs: what the cases of the build ask it and see of it."""
+"""A mirror of a build of the KIP-1279 branch, by its own verbs: what the cases of the build ask it
+and see of it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class BranchMirror:
     topic: str
     configs: Mapping[str, str]
     aligning: str
-    """The state in which a partition's log is truncated, as this generation of the branch calls it."""
+    """The state in which a partition's log is truncated, as this generation of the branch calls
+    it."""
 
     def create(self) -> None:
         """Raises Refused, as every verb here."""
@@ -56,10 +58,17 @@ class BranchMirror:
         self.create()
         self.started()
         wanted = {MIRRORING: partitions}
-        until(lambda: self.states() == wanted, within=2 * WITHIN, what=f"{self.topic} to mirror", every=0.25, state=self.states)
+        until(
+            lambda: self.states() == wanted,
+            within=2 * WITHIN,
+            what=f"{self.topic} to mirror",
+            every=0.25,
+            state=self.states,
+        )
 
     def started(self) -> None:
-        """Asks for start until it is accepted: right after create it may be refused for a moment."""
+        """Asks for start until it is accepted: right after create it may be refused for a
+        moment."""
 
         def accepted() -> bool:
             with suppress(Refused):
@@ -72,12 +81,26 @@ class BranchMirror:
 
 @contextmanager
 def branch_mirror(bench: Bench, topic: str) -> Iterator[BranchMirror]:
-    """A mirror that is not created yet, of a topic of A. Raises InputError for a Kafka that has none."""
+    """A mirror that is not created yet, of a topic of A. Raises InputError for a Kafka that has
+    none."""
     build = kafka(bench.variant.kafka)
     names = generation(build)
     if names is None:
-        raise InputError(f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it")
-    configs = {names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap, names.mirror["groups"]: "(?!)"}
+        raise InputError(
+            f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it"
+        )
+    configs = {
+        names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap,
+        names.mirror["groups"]: "(?!)",
+    }
     folder = bench.folder / f"admin-{bench.stamp}"
-    with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))) as admin:
-        yield BranchMirror(admin=admin, name=bench.name("mirror"), topic=topic, configs=configs, aligning=names.aligning)
+    with closing(
+        MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))
+    ) as admin:
+        yield BranchMirror(
+            admin=admin,
+            name=bench.name("mirror"),
+            topic=topic,
+            configs=configs,
+            aligning=names.aligning,
+        )

@@ -1,8 +1,10 @@
-"""What a case is: a claim about Kafka, who makes it, where it should show, the steps that show it, and its control.
+"""What a case is: a claim about Kafka, who makes it, where it should show, the steps that show it,
+and its control.
 
-A case is a value and two functions. `claim` plays the smallest schedule that is known; `control` plays the same without what the
-claim blames. Both return what they observed. The anomaly of a guarantee is expected nowhere: there the control is a client that
-has not the guarantee and must show the anomaly, which proves that the observation can find it.
+A case is a value and two functions. `claim` plays the smallest schedule that is known; `control`
+plays the same without what the claim blames. Both return what they observed. The anomaly of a
+guarantee is expected nowhere: there the control is a client that has not the guarantee and must
+show the anomaly, which proves that the observation can find it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from linkflap.chaos.cases.bench import Bench
 
 Kind = Literal["defect", "limit", "guarantee", "proposal"]
-"""A defect of a release; a documented or accepted limit; a guarantee that must hold; what a KIP's thread proposes or warns of."""
+"""A defect of a release; a documented or accepted limit; a guarantee that must hold; what a KIP's
+thread proposes or warns of."""
 VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 LARGEST: Final = (1 << 31, 0, 0)
 
@@ -37,7 +40,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one run of claim or control showed: the anomaly or not, and the facts that say so, as plain JSON values."""
+    """What one run of claim or control showed: the anomaly or not, and the facts that say so, as
+    plain JSON values."""
 
     shown: bool
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -48,7 +52,8 @@ Steps = Callable[["Bench"], Observation]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Where the anomaly should show: releases from `since` to `until`, both included; empty: no bound.
+    """Where the anomaly should show: releases from `since` to `until`, both included; empty: no
+    bound.
 
     `basis`: from runs of this case, or from reading code, a JIRA issue or a mail.
     """
@@ -62,7 +67,11 @@ class Expected:
 
     def covers(self, variant: Variant, version: tuple[int, int, int]) -> bool:
         """Whether this speaks of that variant, whose Kafka says that it has this version."""
-        within = number(self.since or "0.0.0") <= version <= (number(self.until) if self.until else LARGEST)
+        within = (
+            number(self.since or "0.0.0")
+            <= version
+            <= (number(self.until) if self.until else LARGEST)
+        )
         return (
             within
             and (not self.clients or variant.client in self.clients)
@@ -78,20 +87,26 @@ class Expected:
             (False, True): f"up to {self.until}",
             (True, True): f"{self.since} to {self.until}",
         }[bool(self.since), bool(self.until)]
-        who = ", ".join([*self.clients, *([f"transactions {self.transactions}"] if self.transactions else [])])
-        return f"{bounds}{f', {who}' if who else ''}: {'shows' if self.shows else 'does not show'} ({self.basis})"
+        who = ", ".join(
+            [*self.clients, *([f"transactions {self.transactions}"] if self.transactions else [])]
+        )
+        return (
+            f"{bounds}{f', {who}' if who else ''}: {'shows' if self.shows else 'does not show'} "
+            f"({self.basis})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One case. Texts are sentences for a person; `name` is what a command takes.
 
-    `sources` say who claims it and where. `runs` is how many runs an answer takes: a race that one run in ten shows needs 30 for
-    a NOT REPRODUCED. `schedule` is the smallest schedule known. `oldest` is the first release on which the steps can be played.
-    `runs_per_deployment`: how many runs one deployment serves, when it is proven clean between them; `apart`: control and claim
-    get clusters of their own, because a mirror that has failed over leaves them changed. `needs`: what no release has, so that a
-    directory has to be named as the Kafka: a build of a KIP. `tried`: where it did not show although it should, what was done
-    and what was seen instead.
+    `sources` say who claims it and where. `runs` is how many runs an answer takes: a race that one
+    run in ten shows needs 30 for a NOT REPRODUCED. `schedule` is the smallest schedule known.
+    `oldest` is the first release on which the steps can be played. `runs_per_deployment`: how many
+    runs one deployment serves, when it is proven clean between them; `apart`: control and claim get
+    clusters of their own, because a mirror that has failed over leaves them changed. `needs`: what
+    no release has, so that a directory has to be named as the Kafka: a build of a KIP. `tried`:
+    where it did not show although it should, what was done and what was seen instead.
     """
 
     name: str
@@ -129,7 +144,10 @@ class Case:
         """The topology with every cluster of this Kafka."""
         from dataclasses import replace
 
-        return replace(self.topology, clusters=tuple(replace(cluster, kafka=kafka) for cluster in self.topology.clusters))
+        return replace(
+            self.topology,
+            clusters=tuple(replace(cluster, kafka=kafka) for cluster in self.topology.clusters),
+        )
 
 
 def number(version: str) -> tuple[int, int, int]:

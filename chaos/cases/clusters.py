@@ -19,4 +19,7 @@ def nodes(count: int, config: dict[str, str] | None = None) -> Topology:
 
 ONE: Final = one()
 THREE: Final = nodes(3)
-PAIR: Final = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),))
+PAIR: Final = Topology(
+    clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
+    links=(LinkSpec(source="A", destination="B"),),
+)

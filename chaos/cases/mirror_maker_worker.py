@@ -1,4 +1,5 @@
-"""A MirrorMaker 2 worker with settings of a case's own, where the mirror `mm2` has others: names of copies, both directions."""
+"""A MirrorMaker 2 worker with settings of a case's own, where the mirror `mm2` has others: names of
+copies, both directions."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ POLICIES = "org.apache.kafka.connect.mirror"
 _FILE = "mm2.properties"
 
 
-def worker(bench: Bench, topics: str, *, both: bool = False, settings: Mapping[str, str] | None = None) -> Service:
-    """A worker that copies `topics` from A to B, or both ways; started, and stopped with the run."""
+def worker(
+    bench: Bench, topics: str, *, both: bool = False, settings: Mapping[str, str] | None = None
+) -> Service:
+    """A worker that copies `topics` from A to B, or both ways; started, and stopped with the
+    run."""
     made: dict[str, str] = {}
     for source, destination in ((("B", "A"),) if both else ()) + (("A", "B"),):
         made |= mm2_config.properties(

@@ -1,4 +1,5 @@
-"""How often: k of n, with the interval in which the true rate is with 95 % confidence (Wilson 1927)."""
+"""How often: k of n, with the interval in which the true rate is with 95 % confidence (Wilson
+1927)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _Z: Final = 1.959963984540054
 
 
 def interval(shown: int, runs: int) -> tuple[float, float]:
-    """Bounds of the true rate after `shown` of `runs`; of no runs at all nothing is known: (0, 1)."""
+    """Bounds of the true rate after `shown` of `runs`; of no runs at all nothing is known: (0,
+    1)."""
     if not 0 <= shown <= runs:
         raise ValueError(f"{shown} of {runs}")
     if runs == 0:
@@ -29,5 +31,6 @@ def words(shown: int, runs: int) -> str:
 
 
 def too_few(runs: int, needed: int) -> str:
-    """The note on runs that showed nothing, where they are too few for a NOT REPRODUCED of their case."""
+    """The note on runs that showed nothing, where they are too few for a NOT REPRODUCED of their
+    case."""
     return f"not shown in {words(0, runs)}; a NOT REPRODUCED takes {needed} runs"

@@ -1,4 +1,5 @@
-"""What has to be reproduced again: every stored case that was, on the newest release on which it was (etcd's track record)."""
+"""What has to be reproduced again: every stored case that was, on the newest release on which it
+was (etcd's track record)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def of_rows(rows: Iterable[Row]) -> list[Known]:
         case = registry().get(name)
         if case is None or tally.outcome is not Outcome.REPRODUCED or not _is_release(version):
             continue
-        variant = Variant(kafka=version, client=cast(Client, client), transactions=cast(Protocol, transactions))
+        variant = Variant(
+            kafka=version, client=cast(Client, client), transactions=cast(Protocol, transactions)
+        )
         known = newest.get(name)
         if known is None or number(version) > number(known.variant.kafka):
             newest[name] = Known(case=case, variant=variant, shown=tally.shown, runs=tally.runs)

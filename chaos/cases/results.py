@@ -1,4 +1,5 @@
-"""Stored results: one JSON line per result, one file per case, in a folder of their own; those of this project come with it."""
+"""Stored results: one JSON line per result, one file per case, in a folder of their own; those of
+this project come with it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One stored result. `date` is the day of the run (UTC), `schedule` what was played; `low` and `high` bound the rate."""
+    """One stored result. `date` is the day of the run (UTC), `schedule` what was played; `low` and
+    `high` bound the rate."""
 
     format: int
     date: str
@@ -95,7 +97,8 @@ def store(folder: Path, new: Row) -> Path:
 
 
 def load(folder: Path) -> list[Row]:
-    """Every row of a folder, by case and then as they were written; none where there is no folder. InputError for a bad line."""
+    """Every row of a folder, by case and then as they were written; none where there is no folder.
+    InputError for a bad line."""
     return [one for path in sorted(folder.glob("*.jsonl")) for one in _rows(path)]
 
 
@@ -104,15 +107,21 @@ def _rows(path: Path) -> Iterable[Row]:
         try:
             found = msgspec.json.decode(with_current_kinds(line), type=Row)
         except msgspec.DecodeError as error:
-            raise InputError(f"{path}, line {index}, is no stored result ({error}); remove that line") from error
+            raise InputError(
+                f"{path}, line {index}, is no stored result ({error}); remove that line"
+            ) from error
         if found.format != FORMAT:
-            raise InputError(f"{path}, line {index}, has format {found.format}; this linkflap reads {FORMAT}, use the other one")
+            raise InputError(
+                f"{path}, line {index}, has format {found.format}; this linkflap reads {FORMAT}, "
+                "use the other one"
+            )
         yield found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Everything that was stored of one case, version, client and transaction protocol, of the schedule that is played now."""
+    """Everything that was stored of one case, version, client and transaction protocol, of the
+    schedule that is played now."""
 
     version: str
     client: str
@@ -126,7 +135,8 @@ class Tally:
 
 
 def tallies(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], Tally]:
-    """Key of a row -> the result of its rows together. An unknown result counts only where there is no other."""
+    """Key of a row -> the result of its rows together. An unknown result counts only where there is
+    no other."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for one in rows:
         groups.setdefault(one.key, []).append(one)

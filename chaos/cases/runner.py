@@ -1,4 +1,5 @@
-"""Plays a case on one variant: control and claim in turn, n times each, and whether the release behaved as expected."""
+"""Plays a case on one variant: control and claim in turn, n times each, and whether the release
+behaved as expected."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What the runs of a case on one variant came to. `version` is the release that ran; `facts` are those of the run that showed
-    the anomaly first, or of the last one; `why` says what is needed, or why nothing is known."""
+    """What the runs of a case on one variant came to. `version` is the release that ran; `facts`
+    are those of the run that showed the anomaly first, or of the last one; `why` says what is
+    needed, or why nothing is known."""
 
     case: str
     variant: Variant
@@ -47,14 +49,16 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0: what is expected of this release happened; 1: it did not; 2: not known, or something is needed."""
+        """0: what is expected of this release happened; 1: it did not; 2: not known, or something
+        is needed."""
         if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             return UNKNOWN
         return exit_code(self.expected, shown=self.shown, runs=self.runs, needed=self.needed)
 
     @property
     def words(self) -> str:
-        """For example: REPRODUCED 3 of 3 (44 to 100 %). Fewer runs than an answer takes are no NOT REPRODUCED."""
+        """For example: REPRODUCED 3 of 3 (44 to 100 %). Fewer runs than an answer takes are no NOT
+        REPRODUCED."""
         if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             return f"{self.outcome}: {self.why}"
         if self.outcome is Outcome.NOT_REPRODUCED and self.runs < self.needed:
@@ -67,14 +71,16 @@ class Result:
 
 
 def exit_code(expected: Expected | None, *, shown: int, runs: int, needed: int) -> int:
-    """What `shown` of `runs` say of an expectation: 0 as expected, 1 not, 2 when nothing is expected, or in too few runs."""
+    """What `shown` of `runs` say of an expectation: 0 as expected, 1 not, 2 when nothing is
+    expected, or in too few runs."""
     if expected is None or (not shown and runs < needed):
         return UNKNOWN
     return VALID if bool(shown) == expected.shows else INVALID
 
 
 class Benches:
-    """The deployment that cases share while they want the same clusters of the same Kafka: one at a time, made when wanted.
+    """The deployment that cases share while they want the same clusters of the same Kafka: one at a
+    time, made when wanted.
 
     For use in a `with` block; `folder` is where deployments are, and goes with them unless `keep`.
     """
@@ -95,7 +101,8 @@ class Benches:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def prepare(self, variant: Variant) -> None:
-        """Has the Kafka and a Java that runs it here. Raises SetupError: without them no run comes to its end."""
+        """Has the Kafka and a Java that runs it here. Raises SetupError: without them no run comes
+        to its end."""
         java_for(kafkas.kafka(variant.kafka).version)
 
     def drop(self) -> None:
@@ -104,7 +111,8 @@ class Benches:
         self._ends.close()
 
     def bench(self, case: Case, variant: Variant) -> Bench:
-        """A deployment of what the case wants, and clean. Raises LinkflapError when it cannot be started."""
+        """A deployment of what the case wants, and clean. Raises LinkflapError when it cannot be
+        started."""
         key = case.on(variant.kafka), variant.kafka, variant.transactions
         if self._bench is None or self._key != key or self._runs >= case.runs_per_deployment:
             self.drop()
@@ -120,7 +128,9 @@ class Benches:
     def _deployed(self, case: Case, variant: Variant, folder: Path) -> Bench:
         folder.mkdir(parents=True)
         events = self._ends.enter_context(closing(EventLog(folder / "events.jsonl")))
-        up = self._ends.enter_context(deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events))
+        up = self._ends.enter_context(
+            deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events)
+        )
         bench = Bench(up, variant, events, folder)
         _prepare(bench, variant)
         return bench
@@ -153,7 +163,8 @@ def run_case(
     benches: Benches,
     report: Report = lambda _: None,
 ) -> Result:
-    """Plays the case `count` times (its own number by default). Raises InputError, and SetupError without a Kafka or a Java.
+    """Plays the case `count` times (its own number by default). Raises InputError, and SetupError
+    without a Kafka or a Java.
 
     A run whose steps failed counts for nothing and is reported; three in a row end the case.
     """
@@ -176,12 +187,18 @@ def run_case(
 
 
 def check(case: Case, variant: Variant) -> None:
-    """Raises InputError for a client, transaction protocol or Kafka that the case cannot be played with; starts nothing."""
+    """Raises InputError for a client, transaction protocol or Kafka that the case cannot be played
+    with; starts nothing."""
     if variant.client not in case.clients:
-        raise InputError(f"{case.name} is not played by {variant.client}; it is by {', '.join(case.clients)}")
+        raise InputError(
+            f"{case.name} is not played by {variant.client}; it is by {', '.join(case.clients)}"
+        )
     if variant.transactions not in case.protocols and variant.transactions:
         known = ", ".join(filter(None, case.protocols)) or "what the release starts with alone"
-        raise InputError(f"{case.name} is not played with transactions {variant.transactions}; it is with {known}")
+        raise InputError(
+            f"{case.name} is not played with transactions {variant.transactions}; it is with "
+            f"{known}"
+        )
     kafkas.look_for(variant.kafka)
 
 
@@ -201,7 +218,9 @@ def _prepare(bench: Bench, variant: Variant) -> None:
     bench.end()
 
 
-def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, report: Report) -> bool:
+def _one_run(
+    case: Case, variant: Variant, benches: Benches, played: _Played, report: Report
+) -> bool:
     """One control and one claim; False when what it left behind is not known to be clean."""
     index = len(played.claims) + 1
     bench = None
@@ -229,7 +248,10 @@ def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, re
     played.add(seen, control)
     if case.apart:
         benches.drop()
-    report(f"run {index}: {'shown' if seen.shown else 'not shown'}; control: {'shown' if control.shown else 'not shown'}")
+    report(
+        f"run {index}: {'shown' if seen.shown else 'not shown'}; control: "
+        f"{'shown' if control.shown else 'not shown'}"
+    )
     try:
         if not case.apart:
             bench.settle()
@@ -239,7 +261,15 @@ def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, re
     return True
 
 
-def _result(case: Case, variant: Variant, version: str, played: _Played, *, seconds: float = 0.0, why: str = "") -> Result:
+def _result(
+    case: Case,
+    variant: Variant,
+    version: str,
+    played: _Played,
+    *,
+    seconds: float = 0.0,
+    why: str = "",
+) -> Result:
     wrong = sum(one.shown != case.control_shows for one in played.controls)
     shown, runs = sum(one.shown for one in played.claims), len(played.claims)
     if why:
@@ -251,7 +281,10 @@ def _result(case: Case, variant: Variant, version: str, played: _Played, *, seco
         outcome, why = Outcome.UNKNOWN, f"no run came to its end: {played.failures[-1]}"
     else:
         outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
-    best = next((one for one in played.claims if one.shown), played.claims[-1] if played.claims else Observation(shown=False))
+    best = next(
+        (one for one in played.claims if one.shown),
+        played.claims[-1] if played.claims else Observation(shown=False),
+    )
     return Result(
         case=case.name,
         variant=variant,

@@ -1,7 +1,8 @@
-"""Scenario files that a case has recorded and judged: `linkflap run FILE` in a process of its own, and what its verdict says.
+"""Scenario files that a case has recorded and judged: `linkflap run FILE` in a process of its own,
+and what its verdict says.
 
-A file names the Kafka under test as `@KAFKA`; a case changes other words of it where claim and control differ. Its clusters are
-its own: the case's topology is empty.
+A file names the Kafka under test as `@KAFKA`; a case changes other words of it where claim and
+control differ. Its clusters are its own: the case's topology is empty.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _WITHIN: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A run's verdict; `anomalies`: check -> kind of anomaly -> how many; `examined`: how many things all checks looked at."""
+    """A run's verdict; `anomalies`: check -> kind of anomaly -> how many; `examined`: how many
+    things all checks looked at."""
 
     verdict: str
     reason: str
@@ -35,7 +37,9 @@ class Judged:
     @property
     def kinds(self) -> frozenset[str]:
         """Every kind of anomaly, as `check/kind`."""
-        return frozenset(f"{check}/{kind}" for check, kinds in self.anomalies.items() for kind in kinds)
+        return frozenset(
+            f"{check}/{kind}" for check, kinds in self.anomalies.items() for kind in kinds
+        )
 
     @property
     def facts(self) -> dict[str, object]:
@@ -48,7 +52,8 @@ class Judged:
 
 
 def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
-    """Records and judges a scenario file with these words changed. Raises EnvironmentFailure when nothing can be said of it.
+    """Records and judges a scenario file with these words changed. Raises EnvironmentFailure when
+    nothing can be said of it.
 
     A verdict of unknown says nothing either, unless it is for a check that had anomalies.
     """
@@ -58,7 +63,12 @@ def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
     command, environment = children.module("linkflap", "run", str(scenario), "--out", str(run))
     output = bench.folder / f"{bench.stamp}.log"
     status = children.run(
-        command, name=f"scenario {file}", folder=bench.folder, output=output, within=_WITHIN, environment=environment
+        command,
+        name=f"scenario {file}",
+        folder=bench.folder,
+        output=output,
+        within=_WITHIN,
+        environment=environment,
     )
     if status not in (VALID, INVALID):
         last = output.read_text(errors="replace").strip().splitlines()[-1:]
@@ -67,11 +77,14 @@ def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
 
 
 def changed(file: str, kafka: str, changes: Mapping[str, str]) -> str:
-    """The text of a scenario file for one Kafka, with these words changed. Raises EnvironmentFailure."""
+    """The text of a scenario file for one Kafka, with these words changed. Raises
+    EnvironmentFailure."""
     text = (FILES / file).read_text().replace("@KAFKA", f"@{kafka}")
     for old, new in changes.items():
         if old not in text:
-            raise EnvironmentFailure(f"scenario {file} does not say {old!r}; the case and the file have to fit")
+            raise EnvironmentFailure(
+                f"scenario {file} does not say {old!r}; the case and the file have to fit"
+            )
         text = text.replace(old, new)
     return text
 

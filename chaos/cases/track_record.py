@@ -1,4 +1,5 @@
-"""docs/track-record.md, from stored results alone: `python -m linkflap.chaos.cases.track_record > docs/track-record.md`."""
+"""docs/track-record.md, from stored results alone: `python -m linkflap.chaos.cases.track_record >
+docs/track-record.md`."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from linkflap.harness.model.errors import InputError
 _HEAD: Final = """\
 # Track record of the cases
 
-Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/stored`, and from
-nothing else. What a case is, and how to run one: [cases.md](cases.md). Rates are k of n runs, with the interval in which the true
-rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says.
-Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing. What was tried for a NOT REPRODUCED is the
-smallest schedule, against a control; where the anomaly should have shown, the case says in addition what was seen instead.
+Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in
+`chaos/cases/stored`, and from nothing else. What a case is, and how to run one:
+[cases.md](cases.md). Rates are k of n runs, with the interval in which the true rate is with 95 %
+confidence (Wilson). In every counted run the control was played too, and behaved as the case says.
+Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing. What was
+tried for a NOT REPRODUCED is the smallest schedule, against a control; where the anomaly should
+have shown, the case says in addition what was seen instead.
 """
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
@@ -32,19 +35,28 @@ _KINDS: Final[Mapping[Kind, str]] = {
 """Kind -> heading."""
 _RELIED_ON: Final = ("98", "360", "447", "545", "618", "848", "890", "932", "966", "1228")
 """KIPs whose guarantees clients rely on."""
-_WRITERS: Final = (("wire", "V1"), ("wire", "V2"), ("librdkafka", "V1"), ("librdkafka", "V2"), ("java", "V1"), ("java", "V2"))
+_WRITERS: Final = (
+    ("wire", "V1"),
+    ("wire", "V2"),
+    ("librdkafka", "V1"),
+    ("librdkafka", "V2"),
+    ("java", "V1"),
+    ("java", "V2"),
+)
 _TRIED: Final = "It did not show where it should. What was tried: "
 _DECIDED: Final = """\
 ## Which release decides
 
-Cases that were reproduced on some releases and not on others, by whichever client, in as many runs as an answer takes.
+Cases that were reproduced on some releases and not on others, by whichever client, in as many runs
+as an answer takes.
 """
 _GUARANTEES: Final = """\
 ## Which guarantee is held on which client and transaction protocol
 
-V2: the cluster has `transaction.version` 2, which Kafka 4 starts with; V1: Kafka 3, or a feature that was lowered. librdkafka
-speaks V1 to either. Each cell is how often the anomaly showed, over all releases on which the guarantee is expected to hold; bold
-where it showed. No entry: the case is not played so. *open*: it can be, and too little is stored for an answer.
+V2: the cluster has `transaction.version` 2, which Kafka 4 starts with; V1: Kafka 3, or a feature
+that was lowered. librdkafka speaks V1 to either. Each cell is how often the anomaly showed, over
+all releases on which the guarantee is expected to hold; bold where it showed. No entry: the case is
+not played so. *open*: it can be, and too little is stored for an answer.
 """
 
 
@@ -75,7 +87,9 @@ def _by_release(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping
     """One row for each case that shows on some releases and not on others."""
     lines = ["| case | shows on | does not show on |", "|---|---|---|"]
     for case in cases.values():
-        mine = [tally for key, tally in found.items() if key[0] == case.name and _is_answer(tally, case)]
+        mine = [
+            tally for key, tally in found.items() if key[0] == case.name and _is_answer(tally, case)
+        ]
         shown = {tally.version for tally in mine if tally.shown}
         others = {tally.version for tally in mine} - shown
         if shown and others:
@@ -101,7 +115,8 @@ def _by_client(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[
 
 
 def relied_on(case: Case) -> str:
-    """The number of the KIP whose guarantee a case holds, by its name or else by its first source; empty: none of them."""
+    """The number of the KIP whose guarantee a case holds, by its name or else by its first source;
+    empty: none of them."""
     if case.kind != "guarantee" and not case.name.startswith("KIP-1228"):
         return ""
     named = re.match(r"KIP-(\d+)", case.name)
@@ -110,7 +125,11 @@ def relied_on(case: Case) -> str:
 
 
 def _cell(case: Case, mine: Sequence[Tally], who: str, protocol: str) -> str:
-    of_it = [one for one in mine if one.client == who and protocol == _spoken(one) and one.expected is False]
+    of_it = [
+        one
+        for one in mine
+        if one.client == who and protocol == _spoken(one) and one.expected is False
+    ]
     known = [one for one in of_it if _is_answer(one, case)]
     if known:
         shown, runs = sum(one.shown for one in known), sum(one.runs for one in known)
@@ -134,20 +153,36 @@ def _spoken(tally: Tally) -> str:
 def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> str:
     mine = [tally for key, tally in found.items() if key[0] == case.name]
     answer = f"A NOT REPRODUCED takes {case.runs} run{'s' if case.runs > 1 else ''}."
-    lines = [f"### {case.name}", "", f"{case.title}. Smallest schedule: {case.schedule}. {answer}", ""]
+    lines = [
+        f"### {case.name}",
+        "",
+        f"{case.title}. Smallest schedule: {case.schedule}. {answer}",
+        "",
+    ]
     if not mine:
         return "\n".join([*lines, "Not played yet.", ""])
     if is_missed(mine):
         lines += [f"{_TRIED}{case.tried}.", ""]
-    lines += ["| Kafka | client | transactions | result | expected | date |", "|---|---|---|---|---|---|"]
+    lines += [
+        "| Kafka | client | transactions | result | expected | date |",
+        "|---|---|---|---|---|---|",
+    ]
     for tally in _sorted(mine):
-        row = (tally.version, tally.client, tally.transactions or "default", _words(tally, case), _expected(tally), tally.date)
+        row = (
+            tally.version,
+            tally.client,
+            tally.transactions or "default",
+            _words(tally, case),
+            _expected(tally),
+            tally.date,
+        )
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, ""])
 
 
 def listed(case: Case, rows: Iterable[Row]) -> list[tuple[Tally, str]]:
-    """What is stored of a case, by release, client and transaction protocol, each with its result in words."""
+    """What is stored of a case, by release, client and transaction protocol, each with its result
+    in words."""
     mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
     return [(tally, _words(tally, case)) for tally in _sorted(mine)]
 

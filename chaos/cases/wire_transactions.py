@@ -1,4 +1,5 @@
-"""A transactional producer made of single requests (transactions V1, or V2 by KIP-890): each can be late, twice or missing."""
+"""A transactional producer made of single requests (transactions V1, or V2 by KIP-890): each can be
+late, twice or missing."""
 
 from __future__ import annotations
 
@@ -13,13 +14,21 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error, Message
 
-_RETRIED: Final = ("not_enough_replicas", "concurrent_transactions", "coordinator_load_in_progress", "not_leader_or_follower")
+_RETRIED: Final = (
+    "not_enough_replicas",
+    "concurrent_transactions",
+    "coordinator_load_in_progress",
+    "not_leader_or_follower",
+)
 
 
 class WireTransactional:
-    """`id` is its transactional id, `producer` its id and epoch; sequences are counted per partition."""
+    """`id` is its transactional id, `producer` its id and epoch; sequences are counted per
+    partition."""
 
-    def __init__(self, bench: Bench, base: str = "writer", *, cluster: str = "A", timeout: float = 60.0) -> None:
+    def __init__(
+        self, bench: Bench, base: str = "writer", *, cluster: str = "A", timeout: float = 60.0
+    ) -> None:
         self.id = bench.name(base)
         self.coordinator = bench.coordinator(self.id, cluster=cluster)
         self._at = bench.ask(self.coordinator)
@@ -36,7 +45,8 @@ class WireTransactional:
         return self._at.add_partitions(self.id, self.producer, partitions)
 
     def write(self, tp: TopicPartition, *values: bytes, version: int = 9) -> tuple[str, int]:
-        """Produce of one batch; the error's name or "none", and its offset. From version 12 on it adds the partition (KIP-890).
+        """Produce of one batch; the error's name or "none", and its offset. From version 12 on it
+        adds the partition (KIP-890).
 
         A leader that does not know yet what the coordinator knows is asked again, as clients do.
         """
@@ -47,7 +57,9 @@ class WireTransactional:
             answer = self._at.produce(tp, batch, transactional_id=self.id, version=version)
             return None if answer[0] in _RETRIED else answer
 
-        answer = until(answered, within=30, what=f"{tp[0]}-{tp[1]} to take a batch of {self.id}", every=0.05)
+        answer = until(
+            answered, within=30, what=f"{tp[0]}-{tp[1]} to take a batch of {self.id}", every=0.05
+        )
         if answer[0] == "none":
             self._sequences[tp] = at + len(values)
         return answer
@@ -71,7 +83,9 @@ class WireTransactional:
         """EndTxn v5 (KIP-890): on success the epoch is the next one, and sequences begin anew."""
         who = producer or self.producer
         m = messages.request("end_txn", 5)
-        body = m.EndTxnRequest(transactional_id=self.id, producer_id=who.id, producer_epoch=who.epoch, committed=commit)
+        body = m.EndTxnRequest(
+            transactional_id=self.id, producer_id=who.id, producer_epoch=who.epoch, committed=commit
+        )
         seen: Message = None
 
         def ended() -> bool:
@@ -87,10 +101,13 @@ class WireTransactional:
         return str(seen.error_code.name)
 
     def settled(self) -> None:
-        """Waits until no transaction is on its way: markers are written, and the next one can begin."""
+        """Waits until no transaction is on its way: markers are written, and the next one can
+        begin."""
         done = ("CompleteCommit", "CompleteAbort", "Empty")
         until(
-            lambda: self._at.transaction_state(self.id)[0] in done, within=60, what=f"the transaction of {self.id} to be complete"
+            lambda: self._at.transaction_state(self.id)[0] in done,
+            within=60,
+            what=f"the transaction of {self.id} to be complete",
         )
 
 
@@ -104,22 +121,31 @@ def send_offsets(
     generation: int = -1,
     member: str = "",
 ) -> str:
-    """AddOffsetsToTxn and TxnOffsetCommit (KIP-98; with a generation: KIP-447); the first error's name, or "none"."""
+    """AddOffsetsToTxn and TxnOffsetCommit (KIP-98; with a generation: KIP-447); the first error's
+    name, or "none"."""
     m = messages.request("add_offsets_to_txn", 3)
     who = transactional.producer
     body = m.AddOffsetsToTxnRequest(
-        transactional_id=transactional.id, producer_id=who.id, producer_epoch=who.epoch, group_id=group
+        transactional_id=transactional.id,
+        producer_id=who.id,
+        producer_epoch=who.epoch,
+        group_id=group,
     )
 
     def added() -> str | None:
         code = wire.call("add_offsets_to_txn", 3, body).error_code
         return None if code == Error.concurrent_transactions else str(code.name)
 
-    if (error := until(added, within=30, what=f"{group} to be in the transaction", every=0.05)) != "none":
+    if (
+        error := until(added, within=30, what=f"{group} to be in the transaction", every=0.05)
+    ) != "none":
         return error
     m = messages.request("txn_offset_commit", 3)
     row = m.TxnOffsetCommitRequestPartition(
-        partition_index=tp[1], committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        partition_index=tp[1],
+        committed_offset=offset,
+        committed_leader_epoch=-1,
+        committed_metadata="",
     )
     commit = m.TxnOffsetCommitRequest(
         transactional_id=transactional.id,
@@ -131,7 +157,11 @@ def send_offsets(
         group_instance_id=None,
         topics=(m.TxnOffsetCommitRequestTopic(name=tp[0], partitions=(row,)),),
     )
-    loading = (Error.coordinator_load_in_progress, Error.coordinator_not_available, Error.not_coordinator)
+    loading = (
+        Error.coordinator_load_in_progress,
+        Error.coordinator_not_available,
+        Error.not_coordinator,
+    )
 
     def committed() -> str | None:
         code = wire.call("txn_offset_commit", 3, commit).topics[0].partitions[0].error_code

@@ -1,4 +1,5 @@
-"""The faults, one file each, and their registry. Their headers say what breaks, how the bite is seen, how the heal is checked."""
+"""The faults, one file each, and their registry. Their headers say what breaks, how the bite is
+seen, how the heal is checked."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
 OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})
 """Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
 OF_PROGRAMS: Final = frozenset({"program-pause"})
-"""Those that are done to programs of the user's, which a scenario has only where somebody wrote them into it."""
+"""Those that are done to programs of the user's, which a scenario has only where somebody wrote
+them into it."""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Those that are done to certificates: only clusters with TLS have some."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
@@ -101,5 +103,6 @@ BY_FAKETIME: Final = frozenset({"clock-skew"})
 
 
 def check_options(spec: FaultSpec) -> None:
-    """Raises InputError when a fault of a registered kind has an option that it does not know, or one of a wrong type."""
+    """Raises InputError when a fault of a registered kind has an option that it does not know, or
+    one of a wrong type."""
     settings(spec, FAULTS[spec.fault].defaults)

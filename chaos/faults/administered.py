@@ -1,4 +1,5 @@
-"""Mirrors that brokers of the destination are (KIP-1279): what the faults share that ask such a mirror for something."""
+"""Mirrors that brokers of the destination are (KIP-1279): what the faults share that ask such a
+mirror for something."""
 
 from __future__ import annotations
 
@@ -14,18 +15,24 @@ def link_reason(target: str, topology: Topology) -> str | None:
     links = [link.name for link in topology.links]
     if target in links or Target.parse(target).back in links:
         return None
-    return f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once they are reversed"
+    return (
+        f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once "
+        "they are reversed"
+    )
 
 
 def mirror_of(spec: FaultSpec, world: World) -> Administered:
     """The mirror of the link that a fault is done to. Raises InputError."""
     if spec.target not in world.mirrors:
         known = ", ".join(sorted(world.mirrors)) or "none"
-        raise InputError(f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}")
+        raise InputError(
+            f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}"
+        )
     mirror = world.mirrors[spec.target]
     if not isinstance(mirror, Administered):
         raise InputError(
-            f"fault {spec.id!r} ({spec.fault}) asks a mirror for what {mirror.spec.kind} has not; use cluster-mirroring"
+            f"fault {spec.id!r} ({spec.fault}) asks a mirror for what {mirror.spec.kind} has not; "
+            "use cluster-mirroring"
         )
     return mirror
 
@@ -35,4 +42,7 @@ def mirror_to(cluster: str, world: World) -> Administered:
     for mirror in world.mirrors.values():
         if mirror.alive and mirror.link.destination == cluster and isinstance(mirror, Administered):
             return mirror
-    raise FaultError(f"no mirror that brokers are leads to cluster {cluster} by now, so none of them coordinates one")
+    raise FaultError(
+        f"no mirror that brokers are leads to cluster {cluster} by now, so none of them "
+        "coordinates one"
+    )

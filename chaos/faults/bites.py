@@ -1,4 +1,5 @@
-"""Watches for a fault's bite: measured on what the fault broke, never taken from the answer of the API that broke it."""
+"""Watches for a fault's bite: measured on what the fault broke, never taken from the answer of the
+API that broke it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,16 @@ Measure = Callable[[], tuple[bool, object]]
 """Whether it bit, and what was seen (plain JSON values)."""
 
 
-def watch(world: World, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
-    """Measures until it bites, `within` seconds have passed, or the run ends; the last measurement is the evidence."""
+def watch(
+    world: World,
+    observable: str,
+    expected: object,
+    measure: Measure,
+    *,
+    within: float = BITES_WITHIN,
+) -> Bite:
+    """Measures until it bites, `within` seconds have passed, or the run ends; the last measurement
+    is the evidence."""
     seen: tuple[bool, object] = (False, "nothing")
 
     def over() -> bool:

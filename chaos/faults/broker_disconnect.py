@@ -1,8 +1,11 @@
-"""broker-disconnect: a broker's container is taken off its network for the window, as if its cable were pulled.
+"""broker-disconnect: a broker's container is taken off its network for the window, as if its cable
+were pulled.
 
-Breaks    every connection of the broker: to its peers, to its clients, over its links; its process notices nothing but silence.
+Breaks    every connection of the broker: to its peers, to its clients, over its links; its process
+          notices nothing but silence.
 Bite      the broker answered a round trip before and does not in the window, and is on no network.
-Heal      it is on its network again with its address, its listener answers, it is in the ISR of every partition that it holds.
+Heal      it is on its network again with its address, its listener answers, it is in the ISR of
+          every partition that it holds.
 """
 
 from __future__ import annotations
@@ -30,5 +33,7 @@ class BrokerDisconnect(ConfinedFault):
     def let_go(self) -> Sequence[str]:
         self.confines.reconnect()
         if not self.confines.connected:
-            raise FaultError("it is not on its network after it was connected; see docker network inspect")
+            raise FaultError(
+                "it is not on its network after it was connected; see docker network inspect"
+            )
         return ["on its network again"]

@@ -1,10 +1,13 @@
-"""broker-disk-full: a broker's log directory is on a small disk for the window, and the disk is full, also for its next start.
+"""broker-disk-full: a broker's log directory is on a small disk for the window, and the disk is
+full, also for its next start.
 
-Breaks    every append and every roll of a segment: the broker gives up its only log directory, and with that itself; started
-          again, it ends again. What it had not written whole is cut off when it recovers its logs after the heal.
-Bite      no byte is free; the broker answered before, has ended by itself, and ended again when it was started in the window.
-Heal      its logs are back on the large disk, its process runs, its listener answers, it is in the ISR of every partition that it
-          holds.
+Breaks    every append and every roll of a segment: the broker gives up its only log directory, and
+          with that itself; started again, it ends again. What it had not written whole is cut off
+          when it recovers its logs after the heal.
+Bite      no byte is free; the broker answered before, has ended by itself, and ended again when it
+          was started in the window.
+Heal      its logs are back on the large disk, its process runs, its listener answers, it is in the
+          ISR of every partition that it holds.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ _ENDS_WITHIN: Final = 60.0
 
 
 class BrokerDiskFull(BrokerFault):
-    """Fills the disk of a broker's log directory; option spare (MB it has for the start before that). Needs root."""
+    """Fills the disk of a broker's log directory; option spare (MB it has for the start before
+    that). Needs root."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"spare": 64.0}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -49,7 +53,12 @@ class BrokerDiskFull(BrokerFault):
         self._disk.fill()
 
     def bite(self) -> Bite:
-        return self._parts.bite("room on the disk of its log directory", self.expected, self.measure, within=_ENDS_WITHIN)
+        return self._parts.bite(
+            "room on the disk of its log directory",
+            self.expected,
+            self.measure,
+            within=_ENDS_WITHIN,
+        )
 
     def measure(self) -> tuple[bool, object]:
         broker = self._parts.broker
@@ -57,7 +66,11 @@ class BrokerDiskFull(BrokerFault):
         if ended and self._ended_again is None:
             self._ended_again = _ends(broker)
         free = self._disk.free if self._disk.mounted else None
-        return free == 0 and bool(self._ended_again), {"free_bytes": free, "ended": ended, "ended_again": self._ended_again}
+        return free == 0 and bool(self._ended_again), {
+            "free_bytes": free,
+            "ended": ended,
+            "ended_again": self._ended_again,
+        }
 
     def heal(self) -> Sequence[str]:
         broker = self._parts.broker
@@ -68,7 +81,9 @@ class BrokerDiskFull(BrokerFault):
                 broker.kill()
                 self._disk.take_back()
         except (LinkflapError, OSError) as error:
-            raise FaultError(f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}") from error
+            raise FaultError(
+                f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}"
+            ) from error
         return ["its logs are back on their own disk", *self._parts.heal()]
 
 

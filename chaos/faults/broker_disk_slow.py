@@ -1,12 +1,17 @@
-"""broker-disk-slow: what a broker writes to its log directory takes its time, as on a disk that is about to fail.
+"""broker-disk-slow: what a broker writes to its log directory takes its time, as on a disk that is
+about to fail.
 
-Breaks    every append waits: producers with acks=all wait for the slowest replica in sync, until that is out of the ISR; fetches,
-          the roll of a segment and the controller's own log wait behind them. It answers all the time.
-Bite      a process with the broker's limit takes as long for a write as the rate says, and one without takes a part of that.
-Heal      its logs are back on their own disk, its process runs, its listener answers, it is in the ISR of every partition.
+Breaks    every append waits: producers with acks=all wait for the slowest replica in sync, until
+          that is out of the ISR; fetches, the roll of a segment and the controller's own log wait
+          behind them. It answers all the time.
+Bite      a process with the broker's limit takes as long for a write as the rate says, and one
+          without takes a part of that.
+Heal      its logs are back on their own disk, its process runs, its listener answers, it is in the
+          ISR of every partition.
 
-The log directory is on a small disk of its own for the window, which is mounted so that every write waits, and the kernel limits
-what the broker writes to it (`harness.runtimes.slow_disk`). The broker is restarted for it twice, in good order.
+The log directory is on a small disk of its own for the window, which is mounted so that every write
+waits, and the kernel limits what the broker writes to it (`harness.runtimes.slow_disk`). The broker
+is restarted for it twice, in good order.
 """
 
 from __future__ import annotations
@@ -37,7 +42,9 @@ class BrokerDiskSlow(BrokerFault):
         super().__init__(spec, world)
         rate = number(self._values, "rate")
         if rate < _LEAST:
-            raise InputError(f"option rate of fault {spec.id!r} is {rate:g}; it must be {_LEAST:g} KB/s or more")
+            raise InputError(
+                f"option rate of fault {spec.id!r} is {rate:g}; it must be {_LEAST:g} KB/s or more"
+            )
         self._rate = int(rate * _KILOBYTE)
         broker = self._parts.broker
         self._disk = SlowDisk(broker.log_dir, f"{broker.cluster}-{broker.id}")
@@ -55,11 +62,19 @@ class BrokerDiskSlow(BrokerFault):
         self._parts.heal()  # what it breaks is to be the slow disk, and not the restart
         pid = broker.pid
         if pid is None:
-            raise FaultError(f"broker {broker.cluster}/{broker.id} ended before its disk was slow; see {broker.log}")
+            raise FaultError(
+                f"broker {broker.cluster}/{broker.id} ended before its disk was slow; see "
+                f"{broker.log}"
+            )
         self._disk.slow(pid, rate=self._rate)
 
     def bite(self) -> Bite:
-        return self._parts.bite("writes to the disk of its log directory", self.expected, self.measure, within=_BITES_WITHIN)
+        return self._parts.bite(
+            "writes to the disk of its log directory",
+            self.expected,
+            self.measure,
+            within=_BITES_WITHIN,
+        )
 
     def measure(self) -> tuple[bool, object]:
         size = self._rate  # of a second
@@ -68,7 +83,12 @@ class BrokerDiskSlow(BrokerFault):
         except OSError as error:
             return False, str(error)
         answers = self._parts.answers(within=10.0) is not None
-        seen = {"bytes": size, "seconds_limited": round(limited, 3), "seconds_without": round(free, 3), "answers": answers}
+        seen = {
+            "bytes": size,
+            "seconds_limited": round(limited, 3),
+            "seconds_without": round(free, 3),
+            "answers": answers,
+        }
         return bitten(limited, free) and answers, seen
 
     def heal(self) -> Sequence[str]:
@@ -82,10 +102,13 @@ class BrokerDiskSlow(BrokerFault):
                     broker.stop()
                 self._disk.take_back()
         except (LinkflapError, OSError) as error:
-            raise FaultError(f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}") from error
+            raise FaultError(
+                f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}"
+            ) from error
         return ["its logs are back on their own disk", *self._parts.heal()]
 
 
 def bitten(limited: float, free: float) -> bool:
-    """Whether a write of what a second has room for took long because of its limit: without one it takes a part of that."""
+    """Whether a write of what a second has room for took long because of its limit: without one it
+    takes a part of that."""
     return limited >= 0.5 and limited >= 2 * free

@@ -1,6 +1,8 @@
-"""broker-kill: a broker dies (SIGKILL) with whatever it had not flushed, and is started again at the heal.
+"""broker-kill: a broker dies (SIGKILL) with whatever it had not flushed, and is started again at
+the heal.
 
-Breaks    leadership, coordinators and open connections of that broker; an unclean start with log recovery follows.
+Breaks    leadership, coordinators and open connections of that broker; an unclean start with log
+          recovery follows.
 Bite      the broker answered a round trip before and does not in the window.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds.
 """

@@ -1,8 +1,11 @@
-"""broker-memory-limit: a broker's container gets hardly more memory than it uses now; the limit goes at the heal.
+"""broker-memory-limit: a broker's container gets hardly more memory than it uses now; the limit
+goes at the heal.
 
-Breaks    the page cache of its logs first, so that reads and writes wait for the disk; when its heap grows, it is killed (OOM).
+Breaks    the page cache of its logs first, so that reads and writes wait for the disk; when its
+          heap grows, it is killed (OOM).
 Bite      the kernel has met the limit since, or has killed the broker for it.
-Heal      the limit is gone, its process runs, its listener answers, it is in the ISR of every partition that it holds.
+Heal      the limit is gone, its process runs, its listener answers, it is in the ISR of every
+          partition that it holds.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ _ATTEMPTS: Final = 10
 
 
 class BrokerMemoryLimit(ConfinedFault):
-    """Limits the memory of a broker's container to what it uses; option spare (MB more than that)."""
+    """Limits the memory of a broker's container to what it uses; option spare (MB more than
+    that)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"spare": 4.0}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -38,7 +42,8 @@ class BrokerMemoryLimit(ConfinedFault):
     def take_down(self, broker: Broker) -> None:
         before = self.confines.memory()
         self._hits_before = before.hits or 0
-        for more in range(1, _ATTEMPTS + 1):  # the kernel's own part cannot be pressed out of it, nor seen beforehand
+        # the kernel's own part cannot be pressed out of it, nor seen beforehand
+        for more in range(1, _ATTEMPTS + 1):
             try:
                 self.confines.limit_memory(before.used + more * self._spare)
                 return
@@ -49,11 +54,18 @@ class BrokerMemoryLimit(ConfinedFault):
     def measure(self) -> tuple[bool, object]:
         use = self.confines.memory()
         met = 0 if use.hits is None else use.hits - self._hits_before
-        seen = {"limit_mb": (use.limit or 0) // _MEGABYTE, "used_mb": use.used // _MEGABYTE, "met": met, "killed": use.killed}
+        seen = {
+            "limit_mb": (use.limit or 0) // _MEGABYTE,
+            "used_mb": use.used // _MEGABYTE,
+            "met": met,
+            "killed": use.killed,
+        }
         return use.limit is not None and (met > 0 or use.killed), seen
 
     def bite(self) -> Bite:
-        return self._parts.bite("memory of its control group", self.expected, self.measure, within=_MET_WITHIN)
+        return self._parts.bite(
+            "memory of its control group", self.expected, self.measure, within=_MET_WITHIN
+        )
 
     def let_go(self) -> Sequence[str]:
         self.confines.limit_memory(None)

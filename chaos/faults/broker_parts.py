@@ -1,7 +1,9 @@
-"""A broker as one fault has it, and what all broker faults share: how it answered before, how it is taken down, the heal.
+"""A broker as one fault has it, and what all broker faults share: how it answered before, how it is
+taken down, the heal.
 
-Promises: healed means that the broker's process runs, its own listener answers, and it is back in the ISR of every partition
-that it holds a replica of and its cluster leads, as the metadata says. Other brokers of it may be broken by other faults.
+Promises: healed means that the broker's process runs, its own listener answers, and it is back in
+the ISR of every partition that it holds a replica of and its cluster leads, as the metadata says.
+Other brokers of it may be broken by other faults.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ HEALS_WITHIN: Final = 90.0
 
 
 def broker_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is `A/1`: broker 1 of a cluster A of the topology that has at least that many."""
+    """None when `target` is `A/1`: broker 1 of a cluster A of the topology that has at least that
+    many."""
     on = Target.parse(target)
     cluster = next((cluster for cluster in topology.clusters if cluster.name == on.cluster), None)
     if cluster is not None and 1 <= on.broker <= cluster.brokers:
         return None
-    known = ", ".join(f"{c.name}/1" + (f" to {c.name}/{c.brokers}" if c.brokers > 1 else "") for c in topology.clusters)
+    known = ", ".join(
+        f"{c.name}/1" + (f" to {c.name}/{c.brokers}" if c.brokers > 1 else "")
+        for c in topology.clusters
+    )
     return f"{target!r} is not a broker; this topology has {known}"
 
 
@@ -48,7 +54,9 @@ class BrokerParts:
             self.cluster = world.deployment.clusters[spec.on.cluster]
             self.broker = self.cluster.brokers[spec.on.broker]
         except KeyError:
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment") from None
+            raise InputError(
+                f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment"
+            ) from None
         self._world, self._target = world, spec.target
         self.before: float | None = None
         self._holds = 0
@@ -63,38 +71,59 @@ class BrokerParts:
         with contextlib.suppress(KafkaException):
             self._holds = len(self._held(AdminClient(quiet(self.cluster.bootstrap))))
 
-    def bite(self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
+    def bite(
+        self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
+    ) -> Bite:
         """As `bites.watch`; a broker that did not answer before cannot be seen to be bitten."""
         if self.before is None:
-            return Bite(bit=False, observable=observable, measured="no answer before the fault either", expected=expected)
+            return Bite(
+                bit=False,
+                observable=observable,
+                measured="no answer before the fault either",
+                expected=expected,
+            )
         return watch(self._world, observable, expected, measure, within=within)
 
     def gone(self) -> tuple[bool, object]:
         """A measurement: the broker does not answer any more."""
         seconds = self.answers(within=UNANSWERED_WITHIN)
-        return seconds is None, {"before_ms": milliseconds(self.before), "during_ms": milliseconds(seconds)}
+        return seconds is None, {
+            "before_ms": milliseconds(self.before),
+            "during_ms": milliseconds(seconds),
+        }
 
     def heal(self, *, still_cut_by: Sequence[str] = ()) -> list[str]:
-        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises FaultError.
+        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises
+        FaultError.
 
-        `still_cut_by`: partitions of its cluster that last, and may keep it out of the ISR until they are healed.
+        `still_cut_by`: partitions of its cluster that last, and may keep it out of the ISR until
+        they are healed.
         """
         try:
             if self.broker.state == "paused":
                 self.broker.resume()
             if self.broker.state == "stopped":
                 self.broker.start()
-            until(lambda: self.answers(within=5.0), within=HEALS_WITHIN, what=f"broker {self._target} to answer")
+            until(
+                lambda: self.answers(within=5.0),
+                within=HEALS_WITHIN,
+                what=f"broker {self._target} to answer",
+            )
             held = 0 if still_cut_by else self._whole()
         except LinkflapError as error:
-            raise FaultError(f"broker {self._target} was not healed: {error}; see {self.broker.log}") from error
+            raise FaultError(
+                f"broker {self._target} was not healed: {error}; see {self.broker.log}"
+            ) from error
         whole = f"in the ISR of all {held} partitions that it holds and its cluster leads"
         if still_cut_by:
-            whole = f"its place in the ISR not asked: {', '.join(still_cut_by)} still cuts its cluster"
+            whole = (
+                f"its place in the ISR not asked: {', '.join(still_cut_by)} still cuts its cluster"
+            )
         return [f"process of {self._target} runs", "its listener answers", whole]
 
     def _whole(self) -> int:
-        """How many partitions it holds, once it is in the ISR of all of them. Raises DeadlineExceeded."""
+        """How many partitions it holds, once it is in the ISR of all of them. Raises
+        DeadlineExceeded."""
         admin = AdminClient(quiet(self.cluster.bootstrap))
         missing: list[str] = ["metadata"]
         held = 0
@@ -105,19 +134,29 @@ class BrokerParts:
                 missing, held = self._missing(admin)
             return not missing
 
-        until(whole, within=HEALS_WITHIN, what=f"{self._target} to be in the ISR again", every=0.1, state=lambda: missing[:5])
+        until(
+            whole,
+            within=HEALS_WITHIN,
+            what=f"{self._target} to be in the ISR again",
+            every=0.1,
+            state=lambda: missing[:5],
+        )
         return held
 
     def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
         held = self._held(admin)
         if len(held) < self._holds:  # a broker that has just come back may tell of an empty cluster
             return ["metadata"], 0
-        # Where a mirror alone is in the ISR, a broker that follows it is in none, whole or not: its bytes are for the checks.
-        mine = {name: isr for name, isr in held.items() if not isr or self.cluster.brokers.keys() & isr}
+        # Where a mirror alone is in the ISR, a broker that follows it is in none, whole or not: its
+        # bytes are for the checks.
+        mine = {
+            name: isr for name, isr in held.items() if not isr or self.cluster.brokers.keys() & isr
+        }
         return [name for name, isr in mine.items() if self.broker.id not in isr], len(mine)
 
     def _held(self, admin: AdminClient) -> dict[str, set[int]]:
-        """The partitions that have this broker among their replicas, each with its ISR. Raises KafkaException."""
+        """The partitions that have this broker among their replicas, each with its ISR. Raises
+        KafkaException."""
         return {
             f"{name}-{number}": set(partition.isrs)
             for name, topic in admin.list_topics(timeout=5).topics.items()
@@ -127,7 +166,8 @@ class BrokerParts:
 
 
 class BrokerFault(ABC):
-    """A fault on one broker. One that differs in what the window looks like has a measurement of its own."""
+    """A fault on one broker. One that differs in what the window looks like has a measurement of
+    its own."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -154,7 +194,9 @@ class BrokerFault(ABC):
         return self._parts.gone()
 
     def bite(self) -> Bite:
-        return self._parts.bite("round trip at the broker's own listener", self.expected, self.measure)
+        return self._parts.bite(
+            "round trip at the broker's own listener", self.expected, self.measure
+        )
 
     def heal(self) -> Sequence[str]:
         return self._parts.heal()

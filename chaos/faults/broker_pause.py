@@ -1,8 +1,10 @@
-"""broker-pause: a broker stands still (SIGSTOP) with its sockets open, and goes on at the heal with an old view of the world.
+"""broker-pause: a broker stands still (SIGSTOP) with its sockets open, and goes on at the heal with
+an old view of the world.
 
-Breaks    everyone who waits for it; past its session timeout it is fenced without knowing, and may answer old requests later: a
-          produce that timed out can be written after the pause.
-Bite      the broker answered a round trip before; in the window a connection to it is accepted and stays silent.
+Breaks    everyone who waits for it; past its session timeout it is fenced without knowing, and may
+          answer old requests later: a produce that timed out can be written after the pause.
+Bite      the broker answered a round trip before; in the window a connection to it is accepted and
+          stays silent.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds.
 """
 

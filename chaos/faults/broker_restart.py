@@ -1,4 +1,5 @@
-"""broker-restart: a broker is shut down in good order for the window, and started again at the heal.
+"""broker-restart: a broker is shut down in good order for the window, and started again at the
+heal.
 
 Breaks    leadership moves first, connections end after: what a rolling upgrade does.
 Bite      the broker answered a round trip before and does not in the window.

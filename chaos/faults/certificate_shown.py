@@ -1,7 +1,8 @@
-"""A listener that shows another certificate than it should, and what the faults share that have it do so.
+"""A listener that shows another certificate than it should, and what the faults share that have it
+do so.
 
-Brokers take a new key store while they run (KIP-226), for new connections only: so the connections that there are get reset,
-and whoever used them has to come in anew.
+Brokers take a new key store while they run (KIP-226), for new connections only: so the connections
+that there are get reset, and whoever used them has to come in anew.
 """
 
 from __future__ import annotations
@@ -47,23 +48,33 @@ class CertificateShown:
         entered = Target.parse(target).entered
         if secured(topology.cluster(entered).security).tls:
             return None
-        return f"{target} leads into {entered}, which shows no certificate; secure it: {entered}{{tls}}"
+        return (
+            f"{target} leads into {entered}, which shows no certificate; secure it: "
+            f"{entered}{{tls}}"
+        )
 
     def inject(self) -> None:
         self._path.look()
         self._cluster.show_certificate(self._path.link.name, self.shown)
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: self.refused_for in self._refusal(), within=BITES_WITHIN, what="the other certificate to be shown")
+            until(
+                lambda: self.refused_for in self._refusal(),
+                within=BITES_WITHIN,
+                what="the other certificate to be shown",
+            )
         self._path.cut()
         self._path.restore()
 
     def _refusal(self) -> str:
-        """Why the first broker refuses, or a client, to begin a new connection; empty for one that is taken."""
+        """Why the first broker refuses, or a client, to begin a new connection; empty for one that
+        is taken."""
         bootstrap = self._path.link.bootstrap
         return probe.refusal(beside(bootstrap, bootstrap.split(",")[0]), within=_ANSWERS_WITHIN)
 
     def bite(self) -> Bite:
-        return self._path.bite("a new connection over the link", f"refused: {self.refused_for}", self._measure)
+        return self._path.bite(
+            "a new connection over the link", f"refused: {self.refused_for}", self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         said = self._refusal()
@@ -71,4 +82,7 @@ class CertificateShown:
 
     def heal(self) -> Sequence[str]:
         self._cluster.show_certificate(self._path.link.name, "valid")
-        return [f"the valid certificate is shown on {self._path.link.name} again", *self._path.heal()]
+        return [
+            f"the valid certificate is shown on {self._path.link.name} again",
+            *self._path.heal(),
+        ]

@@ -1,14 +1,18 @@
-"""client-kill: a process with clients of a cluster is killed (SIGKILL) with work in flight, and is started again.
+"""client-kill: a process with clients of a cluster is killed (SIGKILL) with work in flight, and is
+started again.
 
-Breaks    whatever its clients had in flight: the end of a transaction that was open is never asked for, and the answer to a
-          commit that was asked for is never read. The clients begin anew under new process numbers: a producer with the
-          transactional id of the dead one, which aborts what that left open (KIP-98); a reader as any new one.
-Bite      its process ended by SIGKILL, and its history has the operation that was in flight, without a return.
+Breaks    whatever its clients had in flight: the end of a transaction that was open is never asked
+          for, and the answer to a commit that was asked for is never read. The clients begin anew
+          under new process numbers: a producer with the transactional id of the dead one, which
+          aborts what that left open (KIP-98); a reader as any new one.
+Bite      its process ended by SIGKILL, and its history has the operation that was in flight,
+          without a return.
 Heal      the clients that were started again have acknowledged or read something.
 
-`workload` is the kind of clients, `moment` what one of them must have in flight: an open transaction that has written, or a
-commit. Readers have nothing of that kind: they die where they stand. So do programs of the user's (command), of which nothing is
-known that they have in flight; they have worked again once something more is in the topics that they write.
+`workload` is the kind of clients, `moment` what one of them must have in flight: an open
+transaction that has written, or a commit. Readers have nothing of that kind: they die where they
+stand. So do programs of the user's (command), of which nothing is known that they have in flight;
+they have worked again once something more is in the topics that they write.
 """
 
 from __future__ import annotations
@@ -51,21 +55,46 @@ class ClientKill:
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         known = [cluster.name for cluster in topology.clusters]
-        return None if target in known else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
+        return (
+            None
+            if target in known
+            else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
+        )
 
     def inject(self) -> None:
         self._death = self._world.clients.kill(
-            self._spec.target, workload=self._workload, moment=self._moment, by=self._spec.id, within=patient(COMES_WITHIN)
+            self._spec.target,
+            workload=self._workload,
+            moment=self._moment,
+            by=self._spec.id,
+            within=patient(COMES_WITHIN),
         )
 
     def bite(self) -> Bite:
         expected = {"signal": "SIGKILL", "in_flight": self._moment}
         death = self._death
         if death is None:
-            return Bite(bit=False, observable=OBSERVABLE, measured="no process was killed", expected=expected)
-        there = death.expected == 0 or death.expected in [flying.operation for flying in death.in_flight]
-        measured = {"process": death.process, "status": death.status, "seen": death.expected, "in_flight": list(death.in_flight)}
-        return Bite(bit=death.status == -signal.SIGKILL and there, observable=OBSERVABLE, measured=measured, expected=expected)
+            return Bite(
+                bit=False,
+                observable=OBSERVABLE,
+                measured="no process was killed",
+                expected=expected,
+            )
+        there = death.expected == 0 or death.expected in [
+            flying.operation for flying in death.in_flight
+        ]
+        measured = {
+            "process": death.process,
+            "status": death.status,
+            "seen": death.expected,
+            "in_flight": list(death.in_flight),
+        }
+        return Bite(
+            bit=death.status == -signal.SIGKILL and there,
+            observable=OBSERVABLE,
+            measured=measured,
+            expected=expected,
+        )
 
     def heal(self) -> Sequence[str]:
         death, clients = self._death, self._world.clients

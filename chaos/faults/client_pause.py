@@ -1,11 +1,14 @@
-"""client-pause: a process with clients of a cluster stands still (SIGSTOP), and goes on with an old view of the world.
+"""client-pause: a process with clients of a cluster stands still (SIGSTOP), and goes on with an old
+view of the world.
 
-Breaks    whatever its clients had in flight: answers wait unread, transactions stay open, heartbeats are not sent. Past their
-          timeouts the coordinator aborts the transactions and gives the partitions to others, and nothing tells the clients.
+Breaks    whatever its clients had in flight: answers wait unread, transactions stay open,
+          heartbeats are not sent. Past their timeouts the coordinator aborts the transactions and
+          gives the partitions to others, and nothing tells the clients.
 Bite      its process stands still: none of its threads runs.
 Heal      it runs, and its clients have acknowledged or read something more than they had before.
 
-`workload` is the kind of clients. Which moment is struck is for a trigger: `open-transactions`, `commit-in-flight`.
+`workload` is the kind of clients. Which moment is struck is for a trigger: `open-transactions`,
+`commit-in-flight`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ class ClientPause:
     """Stops a process of clients with SIGSTOP; it goes on at the end."""
 
     restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {"workload": "any|transactional|idempotent|zombie|relay|readers|command"}
+    defaults: ClassVar[Mapping[str, Option]] = {
+        "workload": "any|transactional|idempotent|zombie|relay|readers|command"
+    }
     abouts: ClassVar[Mapping[str, str]] = {"workload": "whose process stands still"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -51,7 +56,9 @@ class ClientPause:
 
     def bite(self) -> Bite:
         name = "nobody" if self._process is None else self._process.name
-        return watch(self._world, "state of the process of clients", {name: "stopped"}, self._measure)
+        return watch(
+            self._world, "state of the process of clients", {name: "stopped"}, self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         process = self._process
@@ -73,9 +80,17 @@ class ClientPause:
             return (done > 0 and done != self._before) or self._world.stopping
 
         try:
-            until(works, within=patient(WORKS_WITHIN), every=0.05, what=f"{process.name} to work again")
+            until(
+                works,
+                within=patient(WORKS_WITHIN),
+                every=0.05,
+                what=f"{process.name} to work again",
+            )
         except DeadlineExceeded as error:
             raise FaultError(str(error)) from error
         if process.frozen:
             raise FaultError(f"{process.name} still stands still after fault {self._spec.id}")
-        return [f"{process.name} runs", f"its clients have acknowledged or read {done} records, {self._before} before"]
+        return [
+            f"{process.name} runs",
+            f"its clients have acknowledged or read {done} records, {self._before} before",
+        ]

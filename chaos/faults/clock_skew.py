@@ -1,11 +1,16 @@
-"""clock-skew: a broker runs with a clock that is some seconds off, and gets the right one back at the heal.
+"""clock-skew: a broker runs with a clock that is some seconds off, and gets the right one back at
+the heal.
 
-Breaks    what depends on the time of day: LogAppendTime, retention, time-outs of transactions that another broker began, expiry
-          of producers and groups. The fault restarts the broker twice, in good order; its monotonic clock stays right.
-Bite      the broker answers, and the times in its own log are that far from those at which the log was written.
-Heal      its process runs with the right time, its listener answers, it is in the ISR of every partition that it holds.
+Breaks    what depends on the time of day: LogAppendTime, retention, time-outs of transactions that
+          another broker began, expiry of producers and groups. The fault restarts the broker twice,
+          in good order; its monotonic clock stays right.
+Bite      the broker answers, and the times in its own log are that far from those at which the log
+          was written.
+Heal      its process runs with the right time, its listener answers, it is in the ISR of every
+          partition that it holds.
 
-The clock is set by libfaketime, which is loaded into the broker's process (`harness.runtimes.faketime`).
+The clock is set by libfaketime, which is loaded into the broker's process
+(`harness.runtimes.faketime`).
 """
 
 from __future__ import annotations
@@ -29,11 +34,15 @@ _MOST: Final = 3000.0
 
 
 class ClockSkew(BrokerFault):
-    """Restarts a broker with another time of day; options seconds, clock. Process runtime with libfaketime."""
+    """Restarts a broker with another time of day; options seconds, clock. Process runtime with
+    libfaketime."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"seconds": 30.0, "clock": "behind|ahead"}
     abouts: ClassVar[Mapping[str, str]] = {
-        "seconds": "how far its clock is off, 2 to 3000: an hour ahead, records of today are refused by default",
+        "seconds": (
+            "how far its clock is off, 2 to 3000: an hour ahead, records of today are refused by "
+            "default"
+        ),
         "clock": "whether it is behind or ahead",
     }
 
@@ -41,7 +50,10 @@ class ClockSkew(BrokerFault):
         super().__init__(spec, world)
         seconds = number(self._values, "seconds")
         if not _LEAST <= seconds <= _MOST:
-            raise InputError(f"option seconds of fault {spec.id!r} is {seconds:g}; it must be {_LEAST:g} to {_MOST:g}")
+            raise InputError(
+                f"option seconds of fault {spec.id!r} is {seconds:g}; it must be {_LEAST:g} to "
+                f"{_MOST:g}"
+            )
         self._off = seconds if self._values["clock"] == "ahead" else -seconds
         self._world = world
         self.expected = f"a clock {self._off:+g} s off"
@@ -73,15 +85,22 @@ class ClockSkew(BrokerFault):
         try:
             self._restart(broker, 0.0)
         except LinkflapError as error:
-            raise FaultError(f"the clock of {broker.cluster}/{broker.id} was not set right: {error}; see {broker.log}") from error
+            raise FaultError(
+                f"the clock of {broker.cluster}/{broker.id} was not set right: {error}; see "
+                f"{broker.log}"
+            ) from error
         off = clock_of(broker.log)
         if near(off, self._off):
-            raise FaultError(f"the clock of {broker.cluster}/{broker.id} is {off:+g} s off after its heal; see {broker.log}")
+            raise FaultError(
+                f"the clock of {broker.cluster}/{broker.id} is {off:+g} s off after its heal; see "
+                f"{broker.log}"
+            )
         return [f"its clock is {off} s off", *self._parts.heal()]
 
 
 def clock_of(log: Path) -> float | None:
-    """How many seconds the time of a log's last line is after that at which the file was written; None while it has none."""
+    """How many seconds the time of a log's last line is after that at which the file was written;
+    None while it has none."""
     try:
         with log.open("rb") as file:
             written = log.stat()
@@ -96,11 +115,16 @@ def clock_of(log: Path) -> float | None:
 
 def _time(line: str) -> float | None:
     try:
-        return datetime.fromisoformat(line[1 : line.index("]")]).timestamp() if line.startswith(_OPENED) else None
+        return (
+            datetime.fromisoformat(line[1 : line.index("]")]).timestamp()
+            if line.startswith(_OPENED)
+            else None
+        )
     except ValueError:
         return None
 
 
 def near(off: float | None, wanted: float) -> bool:
-    """Whether a clock is as far off as it is to be: what a busy machine takes to write a line is not its clock's."""
+    """Whether a clock is as far off as it is to be: what a busy machine takes to write a line is
+    not its clock's."""
     return off is not None and abs(off - wanted) <= abs(wanted) / 2

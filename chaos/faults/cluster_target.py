@@ -1,4 +1,5 @@
-"""A cluster as the target of a fault: whether the topology has it, and the one of the deployment."""
+"""A cluster as the target of a fault: whether the topology has it, and the one of the
+deployment."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ def cluster_reason(target: str, topology: Topology) -> str | None:
     """None when `target` is a cluster of the topology."""
     if any(cluster.name == target for cluster in topology.clusters):
         return None
-    return f"{target!r} is not a cluster; this topology has {', '.join(cluster.name for cluster in topology.clusters)}"
+    return (
+        f"{target!r} is not a cluster; this topology has "
+        f"{', '.join(cluster.name for cluster in topology.clusters)}"
+    )
 
 
 def cluster_of(spec: FaultSpec, world: World) -> Cluster:
-    """The cluster that a fault is done to. Raises InputError where the deployment has none of that name."""
+    """The cluster that a fault is done to. Raises InputError where the deployment has none of that
+    name."""
     clusters = world.deployment.clusters
     if spec.target not in clusters:
-        raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {', '.join(clusters)}")
+        raise InputError(
+            f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {', '.join(clusters)}"
+        )
     return clusters[spec.target]

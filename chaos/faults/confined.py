@@ -1,4 +1,5 @@
-"""A broker in a container as one fault has it, and what is shared by the faults that only containers give."""
+"""A broker in a container as one fault has it, and what is shared by the faults that only
+containers give."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
     """Raises InputError where the broker is in no container."""
     if broker.confines is None:
         raise InputError(
-            f"fault {spec.id!r} ({spec.fault}) is done to containers, and brokers here are in none; run it with --runtime docker"
+            f"fault {spec.id!r} ({spec.fault}) is done to containers, and brokers here are in none;"
+            " run it with --runtime docker"
         )
     return broker.confines
 
@@ -28,7 +30,11 @@ class ConfinedFault(BrokerFault):
 
     def cut_by_others(self) -> list[str]:
         """Other partitions inside the cluster that last now."""
-        every = [broker.confines.blocks for broker in self._parts.cluster.brokers.values() if broker.confines]
+        every = [
+            broker.confines.blocks
+            for broker in self._parts.cluster.brokers.values()
+            if broker.confines
+        ]
         return sorted({owner for blocks in every for owner in blocks} - {self._id})
 
     def let_go(self) -> Sequence[str]:
@@ -41,6 +47,7 @@ class ConfinedFault(BrokerFault):
         except LinkflapError as error:
             broker = self._parts.broker
             raise FaultError(
-                f"the container of {broker.cluster}/{broker.id} was not healed: {error}; see {broker.log}"
+                f"the container of {broker.cluster}/{broker.id} was not healed: {error}; see "
+                f"{broker.log}"
             ) from error
         return [*undone, *self._parts.heal(still_cut_by=self.cut_by_others())]

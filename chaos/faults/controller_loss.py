@@ -1,8 +1,12 @@
-"""controller-loss: the active controller of a cluster dies (SIGKILL), and is started again at the heal.
+"""controller-loss: the active controller of a cluster dies (SIGKILL), and is started again at the
+heal.
 
-Breaks    whatever waits for the controller: elections, ISR changes, new topics, registrations, while the quorum elects another.
-Bite      the broker does not answer in the window, and the others (where they are a majority) have another active controller.
-Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds; the quorum has a leader.
+Breaks    whatever waits for the controller: elections, ISR changes, new topics, registrations,
+          while the quorum elects another.
+Bite      the broker does not answer in the window, and the others (where they are a majority) have
+          another active controller.
+Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds;
+          the quorum has a leader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""coordinator-loss: the broker that coordinates transactions, or groups, dies (SIGKILL), and is started again at the heal.
+"""coordinator-loss: the broker that coordinates transactions, or groups, dies (SIGKILL), and is
+started again at the heal.
 
-Breaks    transactions that are being ended, groups that are joined or committed to: the next coordinator reads its log first.
-Bite      the broker does not answer in the window, and the others (where they are a majority) have another coordinator.
-Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds; there is a coordinator.
+Breaks    transactions that are being ended, groups that are joined or committed to: the next
+          coordinator reads its log first.
+Bite      the broker does not answer in the window, and the others (where they are a majority) have
+          another coordinator.
+Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds;
+          there is a coordinator.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ _ANSWERS_WITHIN: Final = 5
 
 
 class CoordinatorLoss(ElectedLoss):
-    """Kills the coordinator of a cluster, and starts it again at the end; option of (transactions or groups)."""
+    """Kills the coordinator of a cluster, and starts it again at the end; option of (transactions
+    or groups)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"of": "transactions|groups"}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -34,7 +39,11 @@ class CoordinatorLoss(ElectedLoss):
         """The leader of the log's first partition: clusters here have one."""
         topic = _TOPICS[str(self.values["of"])]
         try:
-            found = AdminClient(quiet(address)).list_topics(topic, timeout=_ANSWERS_WITHIN).topics[topic]
+            found = (
+                AdminClient(quiet(address))
+                .list_topics(topic, timeout=_ANSWERS_WITHIN)
+                .topics[topic]
+            )
         except KafkaException:
             return None
         leader = found.partitions[0].leader if found.partitions else -1

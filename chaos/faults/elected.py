@@ -1,7 +1,9 @@
-"""The broker of a cluster that was elected to an office, and what the faults share that take it away.
+"""The broker of a cluster that was elected to an office, and what the faults share that take it
+away.
 
-Promises: who holds the office is asked from the cluster when the fault begins. Bitten means that this broker does not answer any
-more and, where the others are a majority, that they have elected another of them. The heal is that of any broker fault.
+Promises: who holds the office is asked from the cluster when the fault begins. Bitten means that
+this broker does not answer any more and, where the others are a majority, that they have elected
+another of them. The heal is that of any broker fault.
 """
 
 from __future__ import annotations
@@ -44,30 +46,52 @@ class ElectedLoss(ABC):
 
     @abstractmethod
     def holder(self, address: str) -> int | None:
-        """The broker that holds the office, as the one at `address` tells; None while there is none."""
+        """The broker that holds the office, as the one at `address` tells; None while there is
+        none."""
 
     def inject(self) -> None:
-        held = until(self._elected, within=ELECTED_WITHIN, what=f"the {self.office} of {self.cluster.name} to be elected")
-        self._parts = BrokerParts(replace(self._spec, target=f"{self.cluster.name}/{held}"), self.world)
+        held = until(
+            self._elected,
+            within=ELECTED_WITHIN,
+            what=f"the {self.office} of {self.cluster.name} to be elected",
+        )
+        self._parts = BrokerParts(
+            replace(self._spec, target=f"{self.cluster.name}/{held}"), self.world
+        )
         self._parts.look()
         self._parts.broker.kill()
 
     def _elected(self, besides: int = -1) -> int | None:
         """The holder as a running broker tells; brokers are numbered from 1 on."""
         for number, broker in self.cluster.brokers.items():
-            if number != besides and broker.state == "running" and (found := self.holder(broker.client_address)) is not None:
+            if (
+                number != besides
+                and broker.state == "running"
+                and (found := self.holder(broker.client_address)) is not None
+            ):
                 return found
         return None
 
     def bite(self) -> Bite:
-        expected = "silence of its holder" + (", and another broker elected" if self._others_can_elect else "")
+        expected = "silence of its holder" + (
+            ", and another broker elected" if self._others_can_elect else ""
+        )
         if self._parts is None:
-            return Bite(bit=False, observable=self.office, measured="nobody held it", expected=expected)
-        return self._parts.bite(f"the {self.office} of {self.cluster.name}", expected, self._measure, within=ELECTED_WITHIN)
+            return Bite(
+                bit=False, observable=self.office, measured="nobody held it", expected=expected
+            )
+        return self._parts.bite(
+            f"the {self.office} of {self.cluster.name}",
+            expected,
+            self._measure,
+            within=ELECTED_WITHIN,
+        )
 
     @property
     def _others_can_elect(self) -> bool:
-        return 2 * sum(broker.state == "running" for broker in self.cluster.brokers.values()) > len(self.cluster.brokers)
+        return 2 * sum(broker.state == "running" for broker in self.cluster.brokers.values()) > len(
+            self.cluster.brokers
+        )
 
     def _measure(self) -> tuple[bool, object]:
         assert self._parts is not None
@@ -75,14 +99,20 @@ class ElectedLoss(ABC):
         seconds = self._parts.answers(within=UNANSWERED_WITHIN)
         successor = self._elected(besides=lost)
         elected = successor not in (None, lost) if self._others_can_elect else True
-        return seconds is None and elected, {"lost": lost, "round_trip_ms": milliseconds(seconds), "successor": successor}
+        return seconds is None and elected, {
+            "lost": lost,
+            "round_trip_ms": milliseconds(seconds),
+            "successor": successor,
+        }
 
     def heal(self) -> Sequence[str]:
         if self._parts is None:
             return ["nobody was taken away"]
         checked = self._parts.heal()
         try:
-            holder = until(self._elected, within=HEALS_WITHIN, what=f"a {self.office} of {self.cluster.name}")
+            holder = until(
+                self._elected, within=HEALS_WITHIN, what=f"a {self.office} of {self.cluster.name}"
+            )
         except DeadlineExceeded as error:
             raise FaultError(f"{error}; see {self._parts.broker.log}") from error
         return [*checked, f"{self.office}: {self.cluster.name}/{holder}"]

@@ -1,17 +1,21 @@
-"""failover-planned and failover-forced: clients leave a link's source for its destination, for good.
+"""failover-planned and failover-forced: clients leave a link's source for its destination, for
+good.
 
 failover-planned
-  Does    clients of the source stop; the mirror drains, after every open transaction of the source has ended; the mirror stops;
-          clients go on at the destination. Nothing may be lost.
+  Does    clients of the source stop; the mirror drains, after every open transaction of the source
+          has ended; the mirror stops; clients go on at the destination. Nothing may be lost.
   Bite    records are acknowledged on the destination after the move.
 failover-forced
-  Does    every broker of the source is killed (SIGKILL); the mirror stops where it is; clients go on at the destination. The dead
-          source's logs are captured. What was not mirrored is lost: the recovery point. With `source=stalled` they are stopped
-          (SIGSTOP) first, and killed once the mirror has been promoted: until then connections are open, and nothing answers.
+  Does    every broker of the source is killed (SIGKILL); the mirror stops where it is; clients go
+          on at the destination. The dead source's logs are captured. What was not mirrored is lost:
+          the recovery point. With `source=stalled` they are stopped (SIGSTOP) first, and killed
+          once the mirror has been promoted: until then connections are open, and nothing answers.
   Bite    no broker of the source answers, and transactions were open when they died.
-Heal      none, by design: it is checked that the mirror stays down, and that the failover went through to the end.
+Heal      none, by design: it is checked that the mirror stays down, and that the failover went
+          through to the end.
 
-Both write down the promotion offset of every mirrored partition before a client writes to the destination.
+Both write down the promotion offset of every mirrored partition before a client writes to the
+destination.
 """
 
 from __future__ import annotations
@@ -45,15 +49,19 @@ _ASK_SECONDS: Final = 5.0
 
 
 def mirrored_way(target: str, topology: Topology) -> str | None:
-    """None for a link, or the reverse of one, over which a mirror that was reversed goes back; else one sentence why not."""
+    """None for a link, or the reverse of one, over which a mirror that was reversed goes back; else
+    one sentence why not."""
     links = [link.name for link in topology.links]
     if target in links or Target.parse(target).back in links:
         return None
-    return f"{target!r} is no link; clients fail over along {', '.join(links) or 'no link'}, and back"
+    return (
+        f"{target!r} is no link; clients fail over along {', '.join(links) or 'no link'}, and back"
+    )
 
 
 class _Failover:
-    """What both kinds share: the target, the end of the mirror, the promotion, and the move of the clients."""
+    """What both kinds share: the target, the end of the mirror, the promotion, and the move of the
+    clients."""
 
     restores = False
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -63,11 +71,17 @@ class _Failover:
         self._values = settings(spec, self.defaults)
         if spec.target not in world.mirrors:
             known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(f"fault {spec.id!r} fails over the mirror {spec.target!r}, but the mirrors are {known}")
+            raise InputError(
+                f"fault {spec.id!r} fails over the mirror {spec.target!r}, but the mirrors are "
+                f"{known}"
+            )
         self._world, self._spec = world, spec
         self._mirror = world.mirrors[spec.target]
         link = self._mirror.link
-        self._source, self._destination = world.deployment.clusters[link.source], world.deployment.clusters[link.destination]
+        self._source, self._destination = (
+            world.deployment.clusters[link.source],
+            world.deployment.clusters[link.destination],
+        )
         self._moved_at = 0
 
     @classmethod
@@ -79,8 +93,16 @@ class _Failover:
         self._mirror.fail_over(kind)
         name, cluster = self._spec.target, self._destination.name
         for (topic, partition), offset in sorted(self._mirror.promotion().items()):
-            self._world.recorder.write(Promotion(link=name, cluster=cluster, topic=topic, partition=partition, offset=offset))
-        self._world.recorder.write(Failover(link=name, mode=kind, fault_time=fault_time, open_transactions=open_transactions))
+            self._world.recorder.write(
+                Promotion(
+                    link=name, cluster=cluster, topic=topic, partition=partition, offset=offset
+                )
+            )
+        self._world.recorder.write(
+            Failover(
+                link=name, mode=kind, fault_time=fault_time, open_transactions=open_transactions
+            )
+        )
 
     def _move(self, *, drained: bool) -> None:
         self._moved_at = now()
@@ -89,10 +111,19 @@ class _Failover:
     def heal(self) -> Sequence[str]:
         """Nothing is put back. Raises FaultError when the failover did not go through."""
         if not self._moved_at:
-            raise FaultError(f"failover {self._spec.id} along {self._spec.target} did not go through: clients were not moved")
+            raise FaultError(
+                f"failover {self._spec.id} along {self._spec.target} did not go through: clients "
+                "were not moved"
+            )
         if self._mirror.alive:
-            raise FaultError(f"the mirror of {self._spec.target} runs again after failover {self._spec.id}: nothing may start it")
-        return [f"mirror {self._spec.target} down", f"clients of {self._source.name} are at {self._destination.name}"]
+            raise FaultError(
+                f"the mirror of {self._spec.target} runs again after failover {self._spec.id}: "
+                "nothing may start it"
+            )
+        return [
+            f"mirror {self._spec.target} down",
+            f"clients of {self._source.name} are at {self._destination.name}",
+        ]
 
 
 class FailoverPlanned(_Failover):
@@ -107,8 +138,12 @@ class FailoverPlanned(_Failover):
         def drained() -> bool:
             nonlocal state
             if self._world.stopping:
-                raise FaultError(f"failover {self._spec.id} was given up: the run is ending, and it still waited for {state}")
-            # An open transaction hides the commits behind it from a mirror that reads committed: its lag would be 0 too early.
+                raise FaultError(
+                    f"failover {self._spec.id} was given up: the run is ending, and it still waited"
+                    f" for {state}"
+                )
+            # An open transaction hides the commits behind it from a mirror that reads committed:
+            # its lag would be 0 too early.
             if hidden := self._open(admin):
                 state = f"open transactions on {', '.join(hidden)}"
                 return False
@@ -117,32 +152,49 @@ class FailoverPlanned(_Failover):
             return lag == 0
 
         try:
-            until(drained, within=DRAINS_WITHIN, every=0.05, what=f"{self._spec.target} to drain", state=lambda: state)
+            until(
+                drained,
+                within=DRAINS_WITHIN,
+                every=0.05,
+                what=f"{self._spec.target} to drain",
+                state=lambda: state,
+            )
         except DeadlineExceeded as error:
             raise FaultError(f"failover {self._spec.id} was given up: {error}") from error
         self._promote("planned", fault_time=began, open_transactions=0)
         self._move(drained=True)
 
     def _open(self, admin: AdminClient) -> list[str]:
-        """Partitions of the source that cross the link, and whose last stable offset is below the high watermark."""
-        homes = self._world.deployment.topology.homes_over(self._mirror.link)  # others' clients go on
+        """Partitions of the source that cross the link, and whose last stable offset is below the
+        high watermark."""
+        # others' clients go on
+        homes = self._world.deployment.topology.homes_over(self._mirror.link)
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics
             partitions = [
-                (name, number) for name, topic in topics.items() if is_data_topic(name, homes) for number in topic.partitions
+                (name, number)
+                for name, topic in topics.items()
+                if is_data_topic(name, homes)
+                for number in topic.partitions
             ]
             stable = bounds(admin, partitions, "stable", within=_ASK_SECONDS)
             high = bounds(admin, partitions, "high", within=_ASK_SECONDS)
         except KafkaException as error:
             return [f"partitions that did not answer ({error.args[0].str()})"]
-        return [f"{topic}-{number}" for (topic, number), end in sorted(high.items()) if stable[topic, number] < end]
+        return [
+            f"{topic}-{number}"
+            for (topic, number), end in sorted(high.items())
+            if stable[topic, number] < end
+        ]
 
     def bite(self) -> Bite:
         name = f"records acknowledged on {self._destination.name} after the move"
         return watch(self._world, name, "at least 1", self._measure, within=patient(WRITES_WITHIN))
 
     def _measure(self) -> tuple[bool, object]:
-        acknowledged = self._world.clients.acknowledged_since(self._moved_at, self._destination.name)
+        acknowledged = self._world.clients.acknowledged_since(
+            self._moved_at, self._destination.name
+        )
         return acknowledged > 0, acknowledged
 
 
@@ -167,11 +219,20 @@ class FailoverForced(_Failover):
     def inject(self) -> None:
         # The one that the trigger saw may have ended since.
         with contextlib.suppress(DeadlineExceeded):
-            until(self._some_open, within=OPENS_WITHIN, every=0.005, what=f"a transaction to be open on {self._source.name}")
+            until(
+                self._some_open,
+                within=OPENS_WITHIN,
+                every=0.005,
+                what=f"a transaction to be open on {self._source.name}",
+            )
         self._end_source(stall=self._stalled)
-        died = now()  # not before: until the last broker is gone, clients are asking and get answers
-        # Before, one that was about to end may have been the only one; afterwards, clients may have given theirs up already.
-        self._open_transactions = max(self._open_transactions, self._world.clients.open_transactions(self._source.name))
+        # not before: until the last broker is gone, clients are asking and get answers
+        died = now()
+        # Before, one that was about to end may have been the only one; afterwards, clients may have
+        # given theirs up already.
+        self._open_transactions = max(
+            self._open_transactions, self._world.clients.open_transactions(self._source.name)
+        )
         try:
             self._promote("forced", fault_time=died, open_transactions=self._open_transactions)
         finally:
@@ -182,7 +243,11 @@ class FailoverForced(_Failover):
 
     def _end_source(self, *, stall: bool) -> None:
         """Stops or kills every broker of the source; nothing where they are dead."""
-        ends = [broker.pause if stall else broker.kill for broker in self._source.brokers.values() if broker.state != "stopped"]
+        ends = [
+            broker.pause if stall else broker.kill
+            for broker in self._source.brokers.values()
+            if broker.state != "stopped"
+        ]
         if not ends:
             return
         # At once: brokers that outlive the first would fence it, elect, and end transactions.
@@ -197,7 +262,10 @@ class FailoverForced(_Failover):
     def bite(self) -> Bite:
         expected = {"answering": [], "open_transactions": f"at least {self._least}"}
         return watch(
-            self._world, f"brokers of {self._source.name}, and transactions open at their death", expected, self._measure
+            self._world,
+            f"brokers of {self._source.name}, and transactions open at their death",
+            expected,
+            self._measure,
         )
 
     def _measure(self) -> tuple[bool, object]:
@@ -211,7 +279,12 @@ class FailoverForced(_Failover):
 
     def heal(self) -> Sequence[str]:
         checked = super().heal()
-        running = [str(broker.id) for broker in self._source.brokers.values() if broker.state != "stopped"]
+        running = [
+            str(broker.id) for broker in self._source.brokers.values() if broker.state != "stopped"
+        ]
         if running:
-            raise FaultError(f"brokers {', '.join(running)} of {self._source.name} run after the forced failover {self._spec.id}")
+            raise FaultError(
+                f"brokers {', '.join(running)} of {self._source.name} run after the forced failover"
+                f" {self._spec.id}"
+            )
         return [*checked, f"brokers of {self._source.name} down"]

@@ -1,13 +1,16 @@
-"""leadership-move: the partitions of a cluster get another leader each, in good order, and the preferred one at the heal.
+"""leadership-move: the partitions of a cluster get another leader each, in good order, and the
+preferred one at the heal.
 
-Breaks    what goes on with the leader that it knew: producers, readers and mirrors are refused and look for another, and batches
-          of one transaction lie under two leader epochs (KIP-101, KIP-320). With of=coordinators the offices of transactions and
-          groups move (the leaders of their logs).
+Breaks    what goes on with the leader that it knew: producers, readers and mirrors are refused and
+          look for another, and batches of one transaction lie under two leader epochs (KIP-101,
+          KIP-320). With of=coordinators the offices of transactions and groups move (the leaders of
+          their logs).
 Bite      every partition that was to move has the leader that was chosen for it.
-Heal      every one has its former order of replicas, the first of them leads, and all that were in sync are again.
+Heal      every one has its former order of replicas, the first of them leads, and all that were in
+          sync are again.
 
-A partition moves to the next of its replicas in sync: their order is changed (KIP-455) and the first elected (KIP-460). What a
-mirror leads, and what one broker has alone, stays.
+A partition moves to the next of its replicas in sync: their order is changed (KIP-455) and the
+first elected (KIP-460). What a mirror leads, and what one broker has alone, stays.
 """
 
 from __future__ import annotations
@@ -52,11 +55,14 @@ class Led:
 
 
 class LeadershipMove:
-    """Moves the leaders of a cluster's partitions to other brokers, and to the preferred ones at the end; option of."""
+    """Moves the leaders of a cluster's partitions to other brokers, and to the preferred ones at
+    the end; option of."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
-    abouts: ClassVar[Mapping[str, str]] = {"of": "the partitions that move: of data topics, or of the coordinators' own"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "of": "the partitions that move: of data topics, or of the coordinators' own"
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._of = str(settings(spec, self.defaults)["of"])
@@ -70,12 +76,14 @@ class LeadershipMove:
 
     def inject(self) -> None:
         found = self._led()
-        self._wanted = {tp: order for tp, led in found.items() if (order := next_order(led)) is not None}
+        self._wanted = {
+            tp: order for tp, led in found.items() if (order := next_order(led)) is not None
+        }
         self._before = {tp: found[tp] for tp in self._wanted}
         if not self._wanted:
             raise FaultError(
-                f"cluster {self._cluster.name} has no partitions of {self._of} with two replicas in sync; give it two brokers or "
-                "more, and topics that it leads itself"
+                f"cluster {self._cluster.name} has no partitions of {self._of} with two replicas in"
+                " sync; give it two brokers or more, and topics that it leads itself"
             )
         self._elect(self._wanted)
 
@@ -84,32 +92,53 @@ class LeadershipMove:
         try:
             topics = AdminClient(quiet(self._cluster.bootstrap)).list_topics(timeout=10).topics
         except KafkaException as error:
-            raise FaultError(f"cluster {self._cluster.name} does not say who leads: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} does not say who leads: {error}"
+            ) from error
         mine = self._cluster.brokers.keys()
         return {
-            (name, number): Led(leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs))
+            (name, number): Led(
+                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
+            )
             for name, topic in topics.items()
-            if (name in COORDINATORS if self._of == "coordinators" else not name.startswith(_INTERNAL))
+            if (
+                name in COORDINATORS
+                if self._of == "coordinators"
+                else not name.startswith(_INTERNAL)
+            )
             for number, p in topic.partitions.items()
             if p.leader in mine and mine >= set(p.replicas)
         }
 
     def _elect(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Has these orders of replicas taken down, and the first of each elected. Raises FaultError."""
+        """Has these orders of replicas taken down, and the first of each elected. Raises
+        FaultError."""
         try:
-            asyncio.run(reordered([broker.client_address for broker in self._cluster.brokers.values()], orders))
+            asyncio.run(
+                reordered(
+                    [broker.client_address for broker in self._cluster.brokers.values()], orders
+                )
+            )
         except Unanswered as error:
-            raise FaultError(f"cluster {self._cluster.name} did not move leaders: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} did not move leaders: {error}"
+            ) from error
 
     def bite(self) -> Bite:
         expected = f"the chosen leader of all {len(self._wanted)} partitions"
         if not self._wanted:
-            return Bite(bit=False, observable="leaders", measured="nothing could move", expected=expected)
-        return watch(self._world, "leaders in the metadata", expected, self._measure, within=MOVES_WITHIN)
+            return Bite(
+                bit=False, observable="leaders", measured="nothing could move", expected=expected
+            )
+        return watch(
+            self._world, "leaders in the metadata", expected, self._measure, within=MOVES_WITHIN
+        )
 
     def _measure(self) -> tuple[bool, object]:
         now = self._led()
-        moved = [tp for tp, order in self._wanted.items() if tp in now and now[tp].leader == order[0]]
+        moved = [
+            tp for tp, order in self._wanted.items() if tp in now and now[tp].leader == order[0]
+        ]
         return len(moved) == len(self._wanted), {"moved": len(moved), "of": len(self._wanted)}
 
     def heal(self) -> Sequence[str]:
@@ -119,7 +148,11 @@ class LeadershipMove:
 
         def healed() -> bool:
             now = self._led()
-            left[:] = [f"{topic}-{n}" for (topic, n), led in self._before.items() if not _as_before(now.get((topic, n)), led)]
+            left[:] = [
+                f"{topic}-{n}"
+                for (topic, n), led in self._before.items()
+                if not _as_before(now.get((topic, n)), led)
+            ]
             if left:
                 self._elect({tp: led.replicas for tp, led in self._before.items()})
             return not left
@@ -129,7 +162,10 @@ class LeadershipMove:
             until(healed, within=HEALS_WITHIN, what=what, every=0.2, state=lambda: left[:5])
         except DeadlineExceeded as error:
             raise FaultError(str(error)) from error
-        return [f"who was in sync is in the ISR of all {len(self._before)} partitions, and their first replicas lead"]
+        return [
+            f"who was in sync is in the ISR of all {len(self._before)} partitions, and their first "
+            "replicas lead"
+        ]
 
 
 def next_order(led: Led) -> tuple[int, ...] | None:
@@ -137,18 +173,26 @@ def next_order(led: Led) -> tuple[int, ...] | None:
     at = led.replicas.index(led.leader)
     behind = (*led.replicas[at + 1 :], *led.replicas[:at])
     chosen = next((replica for replica in behind if replica in led.in_sync), None)
-    return None if chosen is None else (chosen, *(replica for replica in led.replicas if replica != chosen))
+    return (
+        None
+        if chosen is None
+        else (chosen, *(replica for replica in led.replicas if replica != chosen))
+    )
 
 
 def _as_before(now: Led | None, before: Led) -> bool:
-    """Whether a partition has its order, the first of it as its leader, and all of its ISR again."""
+    """Whether a partition has its order, the first of it as its leader, and all of its ISR
+    again."""
     if now is None or not now.in_sync >= before.in_sync:
         return False
     return (now.replicas, now.leader) == (before.replicas, before.replicas[0])
 
 
-async def reordered(addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-    """Has partitions take these orders of replicas (KIP-455), and the first of each elected (KIP-460). Raises Unanswered."""
+async def reordered(
+    addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]
+) -> None:
+    """Has partitions take these orders of replicas (KIP-455), and the first of each elected
+    (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
     by_topic: dict[str, dict[int, Sequence[int]]] = {}
     for (topic, number), order in orders.items():
@@ -158,7 +202,10 @@ async def reordered(addresses: Sequence[str], orders: Mapping[TopicPartition, Se
         partition = m.ReassignablePartition
         rows = tuple(
             m.ReassignableTopic(
-                name=topic, partitions=tuple(partition(partition_index=n, replicas=tuple(r)) for n, r in numbers.items())
+                name=topic,
+                partitions=tuple(
+                    partition(partition_index=n, replicas=tuple(r)) for n, r in numbers.items()
+                ),
             )
             for topic, numbers in by_topic.items()
         )
@@ -167,8 +214,13 @@ async def reordered(addresses: Sequence[str], orders: Mapping[TopicPartition, Se
         if answer.error_code != Error.none:
             raise Unanswered(f"reassigning was refused: {answer.error_code.name}")
         m = messages.request("elect_leaders", 2)
-        tps = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
-        body = m.ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=tps, timeout=_TIMEOUT)
+        tps = tuple(
+            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+        body = m.ElectLeadersRequest(
+            election_type=_PREFERRED, topic_partitions=tps, timeout=_TIMEOUT
+        )
         await nodes.call("elect_leaders", 2, body, within=15)
     finally:
         nodes.close()

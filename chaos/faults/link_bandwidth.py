@@ -1,7 +1,8 @@
 """link-bandwidth: each connection over a link gets no more than `rate` KB/s in one direction.
 
 Breaks    the mirror's throughput: it falls behind, and a fetch may outlast a request timeout.
-Bite      pipelined responses over one connection come at no more than 1.3 times the rate, and slower than before.
+Bite      pipelined responses over one connection come at no more than 1.3 times the rate, and
+          slower than before.
 Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
 """
 
@@ -35,7 +36,10 @@ class LinkBandwidth(LinkFault):
         super().__init__(spec, world)
         self._rate = number(self._values, "rate")
         if self._rate < 1:
-            raise InputError(f"fault {spec.id!r} ({spec.fault}) has rate {self._rate:g}; it must be at least 1 KB/s")
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) has rate {self._rate:g}; it must be at least 1 "
+                "KB/s"
+            )
         self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
         self._before: float | None = None
 
@@ -51,8 +55,16 @@ class LinkBandwidth(LinkFault):
     def _measure(self) -> tuple[bool, object]:
         within = patient(WITHIN) + 2 * self._size / (self._rate * 1000)
         speed = self._path.link.transfer(size=self._size, within=within)
-        bit = bool(speed and self._before and speed <= self._rate * 1000 * TOLERANCE and speed < 0.8 * self._before)
-        return bit, {"before_kb_per_s": _kilobytes(self._before), "during_kb_per_s": _kilobytes(speed)}
+        bit = bool(
+            speed
+            and self._before
+            and speed <= self._rate * 1000 * TOLERANCE
+            and speed < 0.8 * self._before
+        )
+        return bit, {
+            "before_kb_per_s": _kilobytes(self._before),
+            "during_kb_per_s": _kilobytes(speed),
+        }
 
 
 def _kilobytes(speed: float | None) -> float | None:

@@ -1,9 +1,12 @@
 """link-flap: a link is cut and restored again and again until the window ends: down, up, down, up.
 
-Breaks    reconnecting, over and over: back-off, metadata refresh, and fetch sessions that never get old.
-Bite      new connections go from answered to refused or ended twice in the window with an answer between (once, if the window
-          is too short for two). What is answered is the first bytes that a client sends: of TLS, where there is TLS.
-Heal      the flapping has stopped, the proxies are enabled and without toxics of ours, a round trip is as quick as before.
+Breaks    reconnecting, over and over: back-off, metadata refresh, and fetch sessions that never get
+          old.
+Bite      new connections go from answered to refused or ended twice in the window with an answer
+          between (once, if the window is too short for two). What is answered is the first bytes
+          that a client sends: of TLS, where there is TLS.
+Heal      the flapping has stopped, the proxies are enabled and without toxics of ours, a round trip
+          is as quick as before.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ STOPS_WITHIN = 60.0
 
 
 class LinkFlap(LinkFault):
-    """Cuts and restores a link repeatedly; options down and up (seconds), jitter (0 to 1, share of each), seed."""
+    """Cuts and restores a link repeatedly; options down and up (seconds), jitter (0 to 1, share of
+    each), seed."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"down": 0.5, "up": 0.5, "jitter": 0.0, "seed": 0}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -36,10 +40,15 @@ class LinkFlap(LinkFault):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._down, self._up, self._jitter = (number(self._values, name) for name in ("down", "up", "jitter"))
+        self._down, self._up, self._jitter = (
+            number(self._values, name) for name in ("down", "up", "jitter")
+        )
         if not self._down or not self._up or self._jitter >= 1:
-            raise InputError(f"fault {spec.id!r} ({spec.fault}) needs down and up above 0, and jitter below 1")
-        # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one schedule apart.
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) needs down and up above 0, and jitter below 1"
+            )
+        # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one
+        # schedule apart.
         self._dice = random.Random(f"{self._values['seed']}/{spec.id}")
         self._times = 2 if spec.duration >= 2 * self._down + self._up else 1
         self._healing = threading.Event()
@@ -72,7 +81,9 @@ class LinkFlap(LinkFault):
 
         expected = {"interruptions": self._times}
         within = 5 * (self._times + 1) * (self._down + self._up) + 5.0
-        return self._path.bite("answered and ended connections", expected, measure, within=patient(within))
+        return self._path.bite(
+            "answered and ended connections", expected, measure, within=patient(within)
+        )
 
     def heal(self) -> Sequence[str]:
         self._healing.set()
@@ -80,7 +91,8 @@ class LinkFlap(LinkFault):
             self._thread.join(STOPS_WITHIN)
         if self._thread.is_alive():
             raise FaultError(
-                f"{self._thread.name} did not stop within {STOPS_WITHIN:g} s: its toxiproxy-server hangs; end the run"
+                f"{self._thread.name} did not stop within {STOPS_WITHIN:g} s: its toxiproxy-server "
+                "hangs; end the run"
             )
         if self._failure is not None:
             self._path.heal()

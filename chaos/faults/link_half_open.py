@@ -1,12 +1,16 @@
-"""link-half-open: one direction of a link goes silent while connections stay open; the other direction still passes.
+"""link-half-open: one direction of a link goes silent while connections stay open; the other
+direction still passes.
 
-Breaks    what a client believes. stalled=responses: requests arrive and take effect, but no answer returns (the classic
-          origin of duplicates and of commits of unknown outcome). stalled=requests: nothing arrives, nothing says so.
-Bite      a new connection stays open and silent for longer than its first answer took before (an ended one would be a cut; of TLS
-          that answer is the server's greeting), and a request sent into the path takes effect (stalled=responses) or does not
-          (stalled=requests) as seen from behind the proxy.
-Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before. Toxiproxy swallows what was
-          sent into the silence: connections are reset by the heal, never resumed.
+Breaks    what a client believes. stalled=responses: requests arrive and take effect, but no answer
+          returns (the classic origin of duplicates and of commits of unknown outcome).
+          stalled=requests: nothing arrives, nothing says so.
+Bite      a new connection stays open and silent for longer than its first answer took before (an
+          ended one would be a cut; of TLS that answer is the server's greeting), and a request sent
+          into the path takes effect (stalled=responses) or does not (stalled=requests) as seen from
+          behind the proxy.
+Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
+          Toxiproxy swallows what was sent into the silence: connections are reset by the heal,
+          never resumed.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0
 NO_EFFECT_WITHIN = 1.0
 SLOWER = 5
-"""How many times longer than before the fault something must take to count as not happening: a busy machine is slow too."""
+"""How many times longer than before the fault something must take to count as not happening: a busy
+machine is slow too."""
 
 
 class LinkHalfOpen(LinkFault):
@@ -40,7 +45,8 @@ class LinkHalfOpen(LinkFault):
         self._stalled = direction(self._values, "stalled")
         self._delivered_before = False
         self._answered_in = self._delivered_in = 0.0
-        """Seconds, before the fault: the first answer on a new connection, and the effect of a request."""
+        """Seconds, before the fault: the first answer on a new connection, and the effect of a
+        request."""
 
     def inject(self) -> None:
         self._path.look()
@@ -60,7 +66,9 @@ class LinkHalfOpen(LinkFault):
 
     def bite(self) -> Bite:
         expected = {"answered": False, "requests_take_effect": self._arrives}
-        return self._path.bite("silence, and the effect of a request seen from behind", expected, self._measure)
+        return self._path.bite(
+            "silence, and the effect of a request seen from behind", expected, self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         silence = max(SILENT_FOR, SLOWER * self._answered_in)
@@ -68,7 +76,9 @@ class LinkHalfOpen(LinkFault):
         seconds = self._path.link.first_answer(within=silence)
         silent = seconds is None and time.monotonic() - start >= 0.9 * silence
         no_effect = max(NO_EFFECT_WITHIN, SLOWER * self._delivered_in)
-        arrives = self._path.link.delivers_requests(within=EFFECT_WITHIN if self._arrives else no_effect)
+        arrives = self._path.link.delivers_requests(
+            within=EFFECT_WITHIN if self._arrives else no_effect
+        )
         seen = {
             "took_effect_before": self._delivered_before,
             "answered": seconds is not None,

@@ -1,7 +1,9 @@
-"""A link as one fault has it, and what all link faults share: its own toxics and cuts, how the path was before, the heal.
+"""A link as one fault has it, and what all link faults share: its own toxics and cuts, how the path
+was before, the heal.
 
-Promises: what one fault puts on a link carries its id, so that its heal takes away that and nothing else. A path that did
-not answer before the fault proves nothing when it does not answer during it: then the fault has not bitten.
+Promises: what one fault puts on a link carries its id, so that its heal takes away that and nothing
+else. A path that did not answer before the fault proves nothing when it does not answer during it:
+then the fault has not bitten.
 """
 
 from __future__ import annotations
@@ -26,18 +28,22 @@ ANSWERS_WITHIN: Final = 10.0
 LOOKS: Final = 10
 HEALS_WITHIN: Final = 30.0
 NORMAL_WITHIN: Final = ANSWERS_WITHIN
-"""Of connecting and one round trip: TLS and a login alone may take seconds where processors are short."""
+"""Of connecting and one round trip: TLS and a login alone may take seconds where processors are
+short."""
 ENDED_WITHIN: Final = 2.0
 
 
 def link_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is a link of the topology, the reverse of one, or the proxied client path `*->X` of a cluster."""
+    """None when `target` is a link of the topology, the reverse of one, or the proxied client path
+    `*->X` of a cluster."""
     on = Target.parse(target)
     if on.is_client_path and on.destination in {cluster.name for cluster in topology.clusters}:
         return None
     if on.link and {on.link, on.link.reverse} & set(topology.links):
         return None
-    known = [link.name for link in topology.links] + [f"*->{cluster.name}" for cluster in topology.clusters]
+    known = [link.name for link in topology.links] + [
+        f"*->{cluster.name}" for cluster in topology.clusters
+    ]
     return f"{target!r} is not a link; this topology has {', '.join(known)}"
 
 
@@ -49,12 +55,15 @@ class LinkPath:
             self.link = world.deployment.links[spec.target]
         except KeyError:
             known = ", ".join(sorted(world.deployment.links))
-            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the links are {known}") from None
+            raise InputError(
+                f"fault {spec.id!r} targets {spec.target!r}, but the links are {known}"
+            ) from None
         self._owner, self._world = spec.id, world
         self.before: float | None = None
 
     def look(self, *, quick: float = math.inf) -> None:
-        """Measures the round trip before the fault: again, ten times at most, until one took no longer than `quick` seconds.
+        """Measures the round trip before the fault: again, ten times at most, until one took no
+        longer than `quick` seconds.
 
         A path that another fault just cuts is given some time for the first.
         """
@@ -84,10 +93,12 @@ class LinkPath:
         self.link.add_toxic(kind, direction, attributes, owner=self._owner)
 
     def answers(self, *, within: float) -> bool | None:
-        """Whether bytes come back on a new connection (True), or it is refused or ended at once (False).
+        """Whether bytes come back on a new connection (True), or it is refused or ended at once
+        (False).
 
-        None where neither happened: a starved machine, or a link that stalls. What clients have to say before they are let in
-        (TLS, SASL) is not waited for: it takes as many round trips more, and longer than a link may be up.
+        None where neither happened: a starved machine, or a link that stalls. What clients have to
+        say before they are let in (TLS, SASL) is not waited for: it takes as many round trips more,
+        and longer than a link may be up.
         """
         began = time.monotonic()
         if self.link.first_answer(within=within) is not None:
@@ -95,27 +106,40 @@ class LinkPath:
         return False if time.monotonic() - began < within / 2 else None
 
     def ends_at_once(self, *, within: float) -> tuple[bool, object]:
-        """Whether a round trip ended without an answer long before the `within` seconds it was given.
+        """Whether a round trip ended without an answer long before the `within` seconds it was
+        given.
 
         A stalled link or a starved machine gives no answer either, but only when the time is up.
         """
         began = time.monotonic()
         seconds = self.link.round_trip(within=within)
         took = time.monotonic() - began
-        seen = {"before_ms": milliseconds(self.before), "during_ms": milliseconds(seconds), "ended_after_ms": milliseconds(took)}
+        seen = {
+            "before_ms": milliseconds(self.before),
+            "during_ms": milliseconds(seconds),
+            "ended_after_ms": milliseconds(took),
+        }
         return seconds is None and took < within / 2, seen
 
-    def bite(self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
+    def bite(
+        self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
+    ) -> Bite:
         """As `bites.watch`; a path that did not answer before cannot be seen to be bitten."""
         if self.before is None:
-            return Bite(bit=False, observable=observable, measured="no answer before the fault either", expected=expected)
+            return Bite(
+                bit=False,
+                observable=observable,
+                measured="no answer before the fault either",
+                expected=expected,
+            )
         return watch(self._world, observable, expected, measure, within=within)
 
     def heal(self) -> list[str]:
-        """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to call again.
+        """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to
+        call again.
 
-        Raises FaultError when the link is not normal in time. While another fault holds the link, its round trip is that
-        one's to check; while the source is down, nobody can.
+        Raises FaultError when the link is not normal in time. While another fault holds the link,
+        its round trip is that one's to check; while the source is down, nobody can.
         """
         self.link.restore(owner=self._owner)
         try:
@@ -146,7 +170,8 @@ class LinkPath:
 
     @property
     def _normal(self) -> float:
-        """Seconds that a healed round trip may take: what it took before, with room for a busy machine."""
+        """Seconds that a healed round trip may take: what it took before, with room for a busy
+        machine."""
         return max(0.25, 5 * (self.before or 0.0))
 
 
@@ -185,7 +210,9 @@ class EndedLink(LinkFault):
         self.end()
 
     def bite(self) -> Bite:
-        return self._path.bite("round trip over the link", "ended at once without an answer", self._measure)
+        return self._path.bite(
+            "round trip over the link", "ended at once without an answer", self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         return self._path.ends_at_once(within=ENDED_WITHIN)

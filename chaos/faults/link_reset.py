@@ -1,4 +1,5 @@
-"""link-reset: every connection over a link is reset (TCP RST) as soon as a byte comes back, new ones too.
+"""link-reset: every connection over a link is reset (TCP RST) as soon as a byte comes back, new
+ones too.
 
 Breaks    clients' sessions, without any silence: the worst case for a client that retries at once.
 Bite      a round trip that was answered before ends at once without an answer.

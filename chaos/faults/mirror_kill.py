@@ -1,7 +1,7 @@
 """mirror-kill: the worker of a mirror is killed (SIGKILL), and started again at the heal.
 
-Breaks    replication between a write to the destination and the commit of the position it came from: what was written and not
-          noted is written again.
+Breaks    replication between a write to the destination and the commit of the position it came
+          from: what was written and not noted is written again.
 Bite      the worker was alive before and its process is gone.
 Heal      the worker runs and records go through again.
 
@@ -34,7 +34,9 @@ class MirrorKill:
         self._world, self._target = world, spec.target
         if spec.target not in world.mirrors:
             known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}")
+            raise InputError(
+                f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}"
+            )
         self._mirror = world.mirrors[spec.target]
         self._alive_before = False
 
@@ -43,18 +45,29 @@ class MirrorKill:
         links = [link.name for link in topology.links]
         if target in links or Target.parse(target).back in links:
             return None
-        return f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once they are reversed"
+        return (
+            f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back "
+            "once they are reversed"
+        )
 
     def inject(self) -> None:
         self._alive_before = self._mirror.alive
         self._mirror.crash()
 
     def bite(self) -> Bite:
-        return watch(self._world, "process of the mirror's worker", {"before": "alive", "during": "gone"}, self._measure)
+        return watch(
+            self._world,
+            "process of the mirror's worker",
+            {"before": "alive", "during": "gone"},
+            self._measure,
+        )
 
     def _measure(self) -> tuple[bool, object]:
         alive = self._mirror.alive
-        return self._alive_before and not alive, {"before": _word(self._alive_before), "during": _word(alive)}
+        return self._alive_before and not alive, {
+            "before": _word(self._alive_before),
+            "during": _word(alive),
+        }
 
     def heal(self) -> Sequence[str]:
         if not self._mirror.alive:
@@ -63,7 +76,9 @@ class MirrorKill:
             except EnvironmentFailure as error:
                 raise FaultError(f"mirror {self._target} did not come back: {error}") from error
         if not self._mirror.alive:
-            raise FaultError(f"mirror {self._target} ended again after its restart: see its worker's log")
+            raise FaultError(
+                f"mirror {self._target} ended again after its restart: see its worker's log"
+            )
         return [f"mirror {self._target} alive, records go through"]
 
 

@@ -1,9 +1,12 @@
-"""mirror-reverse: a mirror that has failed over is reversed: its old source follows its old destination, and failback begins.
+"""mirror-reverse: a mirror that has failed over is reversed: its old source follows its old
+destination, and failback begins.
 
-Does    dead brokers of the link's source are started; its logs are captured as they are, with what was never mirrored; then a
-        mirror over the reverse link truncates that, and copies what the other cluster has instead. Clients stay where they are:
-        a failover along the reverse link brings them back.
-Bite    what the new source had when the reverse mirror was under way has reached the new destination.
+Does    dead brokers of the link's source are started; its logs are captured as they are, with what
+        was never mirrored; then a mirror over the reverse link truncates that, and copies what the
+        other cluster has instead. Clients stay where they are: a failover along the reverse link
+        brings them back.
+Bite    what the new source had when the reverse mirror was under way has reached the new
+        destination.
 Heal    the reverse mirror lives. It goes on; so do the brokers.
 """
 
@@ -44,7 +47,10 @@ class MirrorReverse:
         settings(spec, self.defaults)
         if spec.target not in world.mirrors:
             known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(f"fault {spec.id!r} reverses the mirror {spec.target!r}, but the mirrors are {known}")
+            raise InputError(
+                f"fault {spec.id!r} reverses the mirror {spec.target!r}, but the mirrors are "
+                f"{known}"
+            )
         self._world, self._spec = world, spec
         link = world.mirrors[spec.target].link
         self._cluster = world.deployment.clusters[link.source]
@@ -63,7 +69,9 @@ class MirrorReverse:
 
     def inject(self) -> None:
         mirror = self._world.mirrors[self._spec.target].reversed()
-        side_by_side(broker.start for broker in self._cluster.brokers.values() if broker.state == "stopped")
+        side_by_side(
+            broker.start for broker in self._cluster.brokers.values() if broker.state == "stopped"
+        )
         self._led()
         self._world.capture(f"1-{self._spec.id}", self._cluster.name)
         self._world.take_up(mirror)
@@ -90,19 +98,34 @@ class MirrorReverse:
                 return not waiting
             return False
 
-        until(led, within=LED_WITHIN, every=0.1, what=f"{self._cluster.name} to lead its partitions", state=lambda: waiting[:5])
+        until(
+            led,
+            within=LED_WITHIN,
+            every=0.1,
+            what=f"{self._cluster.name} to lead its partitions",
+            state=lambda: waiting[:5],
+        )
 
     def _written(self) -> int:
-        """How much the new source has: the sum of its partitions' ends; -1 when it does not answer."""
+        """How much the new source has: the sum of its partitions' ends; -1 when it does not
+        answer."""
         try:
             topics = self._there.list_topics(timeout=_ASK_SECONDS).topics
-            partitions = [(n, p) for n, topic in topics.items() if is_data_topic(n, self._homes) for p in topic.partitions]
+            partitions = [
+                (n, p)
+                for n, topic in topics.items()
+                if is_data_topic(n, self._homes)
+                for p in topic.partitions
+            ]
             return sum(bounds(self._there, partitions, "high", within=_ASK_SECONDS).values())
         except KafkaException:
             return -1
 
     def bite(self) -> Bite:
-        name = f"offsets of the new source that have not reached {self._cluster.name}, of those it had at the start"
+        name = (
+            f"offsets of the new source that have not reached {self._cluster.name}, of those it had"
+            " at the start"
+        )
         return watch(self._world, name, 0, self._measure, within=REACHES_WITHIN)
 
     def _measure(self) -> tuple[bool, object]:
@@ -115,9 +138,13 @@ class MirrorReverse:
 
     def heal(self) -> Sequence[str]:
         if self._mirror is None:
-            raise FaultError(f"the mirror of {self._spec.target} was not reversed by fault {self._spec.id}: see its log")
+            raise FaultError(
+                f"the mirror of {self._spec.target} was not reversed by fault {self._spec.id}: see "
+                "its log"
+            )
         if not self._mirror.alive:
             raise FaultError(
-                f"the mirror of {self._mirror.link.name} ended after fault {self._spec.id} had begun it: see its log"
+                f"the mirror of {self._mirror.link.name} ended after fault {self._spec.id} had "
+                "begun it: see its log"
             )
         return [f"mirror {self._mirror.link.name} alive", f"brokers of {self._cluster.name} up"]

@@ -1,12 +1,15 @@
-"""mirror-verbs: admins ask a mirror for random verbs, in states that allow them and in others, some of them at the same time.
+"""mirror-verbs: admins ask a mirror for random verbs, in states that allow them and in others, some
+of them at the same time.
 
-Breaks    replication of the topics that are paused, and what a mirror remembers of them when it goes on (KIP-1279: pause, resume;
-          create, start and delete of what is there already have to be refused). No verb of these promotes anything.
-Bite      a verb was accepted and changed what the mirror does, as describe said before the next one was asked for.
+Breaks    replication of the topics that are paused, and what a mirror remembers of them when it
+          goes on (KIP-1279: pause, resume; create, start and delete of what is there already have
+          to be refused). No verb of these promotes anything.
+Bite      a verb was accepted and changed what the mirror does, as describe said before the next one
+          was asked for.
 Heal      what is paused is resumed, and every topic is mirrored again.
 
-Each answer, and the state that describe reaches after it, is held against a model of the KIP; what disagrees with it is an
-anomaly (check mirror-states), and ends the sequence.
+Each answer, and the state that describe reaches after it, is held against a model of the KIP; what
+disagrees with it is an anomaly (check mirror-states), and ends the sequence.
 """
 
 from __future__ import annotations
@@ -50,12 +53,19 @@ class MirrorVerbs:
 
     def bite(self) -> Bite:
         played = self._played
-        seen: dict[str, int | str] = {"asked": played.asked, "changed": played.changed} if played else {"asked": 0, "changed": 0}
+        seen: dict[str, int | str] = (
+            {"asked": played.asked, "changed": played.changed}
+            if played
+            else {"asked": 0, "changed": 0}
+        )
         if played and played.unanswered:
             seen = {**seen, "unanswered": played.unanswered}
         bit = played is not None and (played.changed > 0 or bool(played.wrong))
         return Bite(
-            bit=bit, observable=f"verbs of the mirror of {self._spec.target}", measured=seen, expected="a verb that is accepted"
+            bit=bit,
+            observable=f"verbs of the mirror of {self._spec.target}",
+            measured=seen,
+            expected="a verb that is accepted",
         )
 
     def heal(self) -> Sequence[str]:

@@ -1,13 +1,18 @@
-"""partition: a broker and its peers of the same cluster lose sight of each other, while clients, links and mirrors see them all.
+"""partition: a broker and its peers of the same cluster lose sight of each other, while clients,
+links and mirrors see them all.
 
-Breaks    replication and the quorum, not the clients: a leader that nobody follows, a follower that is fenced and serves on, a
-          controller without a majority. `both` cuts both ways; `out` only connections that the broker opens to its peers
-          (it cannot fetch, vote or send heartbeats; they can fetch from it), `in` only those that they open to it.
-Bite      measured from inside the containers: round trips in the cut direction are not answered, those in the other are.
-Heal      round trips in both directions are answered, it is in the ISR of every partition that it holds.
+Breaks    replication and the quorum, not the clients: a leader that nobody follows, a follower that
+          is fenced and serves on, a controller without a majority. `both` cuts both ways; `out`
+          only connections that the broker opens to its peers (it cannot fetch, vote or send
+          heartbeats; they can fetch from it), `in` only those that they open to it.
+Bite      measured from inside the containers: round trips in the cut direction are not answered,
+          those in the other are.
+Heal      round trips in both directions are answered, it is in the ISR of every partition that it
+          holds.
 
-Partitions that overlap add up, and each heal ends its own alone: what another still cuts stays cut, and is not asked. One that
-cuts nothing but what another cuts already has no bite, because there is none to be seen.
+Partitions that overlap add up, and each heal ends its own alone: what another still cuts stays cut,
+and is not asked. One that cuts nothing but what another cuts already has no bite, because there is
+none to be seen.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ _SEEN_WITHIN: Final = 60.0
 
 
 class Partition(ConfinedFault):
-    """Cuts a broker off from its peers; options direction (both, out, in) and peer (0: all, else one broker's number)."""
+    """Cuts a broker off from its peers; options direction (both, out, in) and peer (0: all, else
+    one broker's number)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"direction": "both|out|in", "peer": 0}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -41,10 +47,19 @@ class Partition(ConfinedFault):
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         broker, peer = self._parts.broker, int(number(self._values, "peer"))
-        others = [other for number, other in self._parts.cluster.brokers.items() if number != broker.id and peer in (0, number)]
+        others = [
+            other
+            for number, other in self._parts.cluster.brokers.items()
+            if number != broker.id and peer in (0, number)
+        ]
         if not others:
-            raise InputError(f"fault {spec.id!r} ({spec.fault}) needs a peer of {spec.target}: another broker of its cluster")
-        self._peers: Mapping[int, tuple[Broker, Confines]] = {other.id: (other, confines_of(other, spec)) for other in others}
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) needs a peer of {spec.target}: another broker of"
+                " its cluster"
+            )
+        self._peers: Mapping[int, tuple[Broker, Confines]] = {
+            other.id: (other, confines_of(other, spec)) for other in others
+        }
         self._out, self._in = (self._values["direction"] in ("both", way) for way in ("out", "in"))
         self._asked = others[0].id
         self._answered_before = False
@@ -61,10 +76,14 @@ class Partition(ConfinedFault):
         self._asked = next((peer for peer in self._peers if not self._hidden(peer)), self._asked)
         trips = self._round_trips(within=ANSWERS_WITHIN)
         cut = self._cut_by_others(self._asked)
-        self._answered_before = not self._hidden(self._asked) and all(trip or was for trip, was in zip(trips, cut, strict=True))
+        self._answered_before = not self._hidden(self._asked) and all(
+            trip or was for trip, was in zip(trips, cut, strict=True)
+        )
         cuts: list[Callable[[], None]] = []
         if self._out:
-            addresses = [address for peer, _ in self._peers.values() for address in peer.inner_addresses]
+            addresses = [
+                address for peer, _ in self._peers.values() for address in peer.inner_addresses
+            ]
             cuts.append(lambda: self.confines.block(self._id, addresses))
         if self._in:
             cuts += [self._cut_in(confines, broker) for _, confines in self._peers.values()]
@@ -78,7 +97,11 @@ class Partition(ConfinedFault):
         peer, there = self._peers[number]
         ways = ((self.confines, peer), (there, self._parts.broker))
         out, back = (
-            any(owner != self._id and to.inner_addresses[0] in held for owner, held in at.blocks.items()) for at, to in ways
+            any(
+                owner != self._id and to.inner_addresses[0] in held
+                for owner, held in at.blocks.items()
+            )
+            for at, to in ways
         )
         return out, back
 
@@ -88,7 +111,8 @@ class Partition(ConfinedFault):
         return (self._out and out) or (self._in and back)
 
     def _round_trips(self, *, within: float, number: int = 0) -> tuple[float | None, float | None]:
-        """Seconds from the broker to a peer, and from that to the broker; None where nothing answers."""
+        """Seconds from the broker to a peer, and from that to the broker; None where nothing
+        answers."""
         peer, there = self._peers[number or self._asked]
         found: dict[str, float | None] = {}
 
@@ -102,32 +126,61 @@ class Partition(ConfinedFault):
         return found["out"], found["in"]
 
     def bite(self) -> Bite:
-        expected = {"out": "silence" if self._out else "an answer", "in": "silence" if self._in else "an answer"}
-        return self._parts.bite("round trips between the broker and a peer", expected, self.measure, within=_SEEN_WITHIN)
+        expected = {
+            "out": "silence" if self._out else "an answer",
+            "in": "silence" if self._in else "an answer",
+        }
+        return self._parts.bite(
+            "round trips between the broker and a peer", expected, self.measure, within=_SEEN_WITHIN
+        )
 
     def measure(self) -> tuple[bool, object]:
         out, back = self._round_trips(within=UNANSWERED_WITHIN)
         others_out, others_in = self._cut_by_others(self._asked)
-        as_cut = (out is None) is (self._out or others_out) and (back is None) is (self._in or others_in)
-        return self._answered_before and as_cut, {"before": self._answered_before, "out": _word(out), "in": _word(back)}
+        as_cut = (out is None) is (self._out or others_out) and (back is None) is (
+            self._in or others_in
+        )
+        return self._answered_before and as_cut, {
+            "before": self._answered_before,
+            "out": _word(out),
+            "in": _word(back),
+        }
 
     def let_go(self) -> Sequence[str]:
         touched = [self.confines, *(confines for _, confines in self._peers.values())]
         side_by_side(_uncut(confines, self._id) for confines in touched)
-        if any(broker.state != "running" for broker in (self._parts.broker, *(peer for peer, _ in self._peers.values()))):
-            return ["no direction cut", "round trips between peers not asked: one of them does not run"]
+        if any(
+            broker.state != "running"
+            for broker in (self._parts.broker, *(peer for peer, _ in self._peers.values()))
+        ):
+            return [
+                "no direction cut",
+                "round trips between peers not asked: one of them does not run",
+            ]
         if not all(confines.connected for confines in touched):
-            return ["no direction cut", "round trips between peers not asked: one of them is on no network"]
+            return [
+                "no direction cut",
+                "round trips between peers not asked: one of them is on no network",
+            ]
         until(self._healed, within=HEALS_WITHIN, what="peers to answer each other")
         if any(any(self._cut_by_others(number)) for number in self._peers):
-            return ["its own rules gone", f"peers answer each other where {', '.join(self.cut_by_others())} does not cut them"]
+            return [
+                "its own rules gone",
+                (
+                    f"peers answer each other where {', '.join(self.cut_by_others())} does not cut "
+                    "them"
+                ),
+            ]
         return ["no direction cut", "peers answer each other in both directions"]
 
     def _healed(self) -> bool:
-        """Whether everything answers that no other cuts, as it is now: others come and go while it is asked."""
+        """Whether everything answers that no other cuts, as it is now: others come and go while it
+        is asked."""
         for peer in self._peers:
             trips = self._round_trips(within=ANSWERS_WITHIN, number=peer)
-            if not all(trip or cut for trip, cut in zip(trips, self._cut_by_others(peer), strict=True)):
+            if not all(
+                trip or cut for trip, cut in zip(trips, self._cut_by_others(peer), strict=True)
+            ):
                 return False
         return True
 

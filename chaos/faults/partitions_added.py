@@ -1,9 +1,11 @@
-"""partitions-added: the topics at home on a cluster get more partitions while they are written, read and mirrored.
+"""partitions-added: the topics at home on a cluster get more partitions while they are written,
+read and mirrored.
 
-Breaks    whatever took its list of partitions once (KIP-195, CreatePartitions): producers, readers, mirrors, group offsets.
+Breaks    whatever took its list of partitions once (KIP-195, CreatePartitions): producers, readers,
+          mirrors, group offsets.
 Bite      the cluster names the new partitions, and clients have written to one of them.
-Heal      every cluster that the topics get to over running mirrors names as many partitions, each with a leader. What was added
-          stays: Kafka takes no partition away.
+Heal      every cluster that the topics get to over running mirrors names as many partitions, each
+          with a leader. What was added stays: Kafka takes no partition away.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class PartitionsAdded:
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._add = int(number(settings(spec, self.defaults), "add"))
         if self._add < 1:
-            raise InputError(f"option add of fault {spec.id!r} is {self._add}; it must be 1 or more partitions")
+            raise InputError(
+                f"option add of fault {spec.id!r} is {self._add}; it must be 1 or more partitions"
+            )
         cluster_of(spec, world)  # raises InputError
         self._world, self._home = world, spec.target
         self._before: dict[str, int] = {}
@@ -51,26 +55,45 @@ class PartitionsAdded:
         return cluster_reason(target, topology)
 
     def inject(self) -> None:
-        self._before = {name: count for name, count in self._world.topics.items() if is_data_topic(name, (self._home,))}
+        self._before = {
+            name: count
+            for name, count in self._world.topics.items()
+            if is_data_topic(name, (self._home,))
+        }
         wanted = [NewPartitions(name, count + self._add) for name, count in self._before.items()]
         admin = self._admin(self._home)
         try:
             for added in admin.create_partitions(wanted, operation_timeout=ANSWERS_WITHIN).values():
                 added.result(2 * ANSWERS_WITHIN)
         except (KafkaException, TimeoutError) as error:
-            raise FaultError(f"cluster {self._home} did not add partitions to {', '.join(self._before)}: {error}") from error
-        until(lambda: not self._missing(self._home), within=ANSWERS_WITHIN, what=f"leaders of new partitions on {self._home}")
+            raise FaultError(
+                f"cluster {self._home} did not add partitions to {', '.join(self._before)}: {error}"
+            ) from error
+        until(
+            lambda: not self._missing(self._home),
+            within=ANSWERS_WITHIN,
+            what=f"leaders of new partitions on {self._home}",
+        )
         for name, count in self._before.items():
             self._world.grown(name, count + self._add)
 
     def bite(self) -> Bite:
-        return watch(self._world, "high watermarks of the new partitions", "above 0 in one of each topic", self._measure)
+        return watch(
+            self._world,
+            "high watermarks of the new partitions",
+            "above 0 in one of each topic",
+            self._measure,
+        )
 
     def _measure(self) -> tuple[bool, object]:
-        added = [(name, count + n) for name, count in self._before.items() for n in range(self._add)]
+        added = [
+            (name, count + n) for name, count in self._before.items() for n in range(self._add)
+        ]
         ends = answered_bounds(self._admin(self._home), added, "high", within=5.0)
         written = {topic for (topic, _), end in ends.items() if end > 0}
-        return bool(added) and written == set(self._before), {f"{topic}-{n}": end for (topic, n), end in sorted(ends.items())}
+        return bool(added) and written == set(self._before), {
+            f"{topic}-{n}": end for (topic, n), end in sorted(ends.items())
+        }
 
     def heal(self) -> Sequence[str]:
         checked = []
@@ -82,7 +105,12 @@ class PartitionsAdded:
     def _wait_for(self, cluster: str) -> None:
         what = f"{cluster} to have the new partitions"
         try:
-            until(lambda: not self._missing(cluster), within=HEALS_WITHIN, what=what, state=lambda: self._missing(cluster))
+            until(
+                lambda: not self._missing(cluster),
+                within=HEALS_WITHIN,
+                what=what,
+                state=lambda: self._missing(cluster),
+            )
         except DeadlineExceeded as error:
             raise FaultError(str(error)) from error
 
@@ -96,7 +124,9 @@ class PartitionsAdded:
             f"{name}-{partition}"
             for name, count in self._before.items()
             for partition in range(count, count + self._add)
-            if name not in known or partition not in known[name].partitions or known[name].partitions[partition].leader < 0
+            if name not in known
+            or partition not in known[name].partitions
+            or known[name].partitions[partition].leader < 0
         ]
 
     def _admin(self, cluster: str) -> AdminClient:

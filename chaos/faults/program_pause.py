@@ -1,6 +1,8 @@
-"""program-pause: the programs of a workload by command at a cluster stand still (SIGSTOP), and go on at the heal.
+"""program-pause: the programs of a workload by command at a cluster stand still (SIGSTOP), and go
+on at the heal.
 
-Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long garbage collection.
+Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long garbage
+          collection.
 Bite      every process group that was stopped stands still: none of its processes runs.
 Heal      they run again (one that has ended since was started again by the workload).
 """
@@ -39,9 +41,14 @@ class ProgramPause:
         return ClientKill.applies_to(target, topology)
 
     def inject(self) -> None:
-        self._programs = [program for program in self._world.clients.programs(self._spec.target) if program.alive]
+        self._programs = [
+            program for program in self._world.clients.programs(self._spec.target) if program.alive
+        ]
         if not self._programs:
-            raise InputError(f"fault {self._spec.id!r}: no program of a workload by command runs at {self._spec.target}")
+            raise InputError(
+                f"fault {self._spec.id!r}: no program of a workload by command runs at "
+                f"{self._spec.target}"
+            )
         for program in self._programs:
             program.freeze()
 
@@ -50,7 +57,9 @@ class ProgramPause:
         return watch(self._world, "state of the programs' processes", expected, self._measure)
 
     def _measure(self) -> tuple[bool, object]:
-        seen = {program.name: "stopped" if program.frozen else "running" for program in self._programs}
+        seen = {
+            program.name: "stopped" if program.frozen else "running" for program in self._programs
+        }
         return bool(seen) and all(state == "stopped" for state in seen.values()), seen
 
     def heal(self) -> Sequence[str]:
@@ -58,7 +67,10 @@ class ProgramPause:
             program.thaw()
         names = ", ".join(program.name for program in self._programs)
         until(
-            lambda: self._world.stopping or all(program.alive and not program.frozen for program in self._programs),
+            lambda: (
+                self._world.stopping
+                or all(program.alive and not program.frozen for program in self._programs)
+            ),
             within=GOES_ON_WITHIN,
             what=f"{names} to go on",
         )

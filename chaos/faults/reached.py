@@ -14,6 +14,8 @@ def reached(home: str, world: World) -> Sequence[str]:
         found += [
             mirror.link.destination
             for mirror in world.mirrors.values()
-            if mirror.alive and mirror.link.source == cluster and mirror.link.destination not in found
+            if mirror.alive
+            and mirror.link.source == cluster
+            and mirror.link.destination not in found
         ]
     return found

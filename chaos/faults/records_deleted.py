@@ -1,12 +1,15 @@
-"""records-deleted: the older records of the topics at home on a cluster are deleted (DeleteRecords, KIP-107) under load.
+"""records-deleted: the older records of the topics at home on a cluster are deleted (DeleteRecords,
+KIP-107) under load.
 
-Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the log begins now. During a cut
-          it overtakes the mirror, as retention may.
-Bite      the leader of every partition names a log start that is the asked one or later, and later than before.
-Heal      every cluster that the topics get to over running mirrors has come past the new log starts. What was deleted stays so.
+Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the
+          log begins now. During a cut it overtakes the mirror, as retention may.
+Bite      the leader of every partition names a log start that is the asked one or later, and later
+          than before.
+Heal      every cluster that the topics get to over running mirrors has come past the new log
+          starts. What was deleted stays so.
 
-Deleted is all below the last stable offset: no batch and no transaction is divided. Lost is that, and nothing else: no check
-looks for records below a log start, and every check for those above.
+Deleted is all below the last stable offset: no batch and no transaction is divided. Lost is that,
+and nothing else: no check looks for records below a log start, and every check for those above.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ Offsets = dict[tuple[str, int], int]
 
 
 class RecordsDeleted:
-    """Deletes the records of the topics of a cluster up to the last stable offset (DeleteRecords)."""
+    """Deletes the records of the topics of a cluster up to the last stable offset
+    (DeleteRecords)."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -55,7 +59,12 @@ class RecordsDeleted:
     def inject(self) -> None:
         admin = self._admin(self._home)
         try:
-            until(lambda: self._choose(admin), within=BEGINS_WITHIN, every=0.1, what=f"a stable record at home on {self._home}")
+            until(
+                lambda: self._choose(admin),
+                within=BEGINS_WITHIN,
+                every=0.1,
+                what=f"a stable record at home on {self._home}",
+            )
         except DeadlineExceeded as error:
             raise FaultError(f"{error}; nothing was deleted") from error
         asked = [TopicPartition(name, n, offset) for (name, n), offset in self._wanted.items()]
@@ -68,7 +77,12 @@ class RecordsDeleted:
     def _choose(self, admin: AdminClient) -> bool:
         """Whether there is something to delete, and if so what."""
         topics = self._world.topics
-        own = [(name, n) for name, count in topics.items() if is_data_topic(name, (self._home,)) for n in range(count)]
+        own = [
+            (name, n)
+            for name, count in topics.items()
+            if is_data_topic(name, (self._home,))
+            for n in range(count)
+        ]
         start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)
         stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
         self._wanted = {tp: end for tp, end in stable.items() if end > start.get(tp, end)}
@@ -82,9 +96,13 @@ class RecordsDeleted:
     def _measure(self) -> tuple[bool, object]:
         starts = answered_bounds(self._admin(self._home), self._wanted, "start", within=5.0)
         bit = bool(self._wanted) and all(
-            starts.get(tp, -1) >= offset and starts[tp] > self._before[tp] for tp, offset in self._wanted.items()
+            starts.get(tp, -1) >= offset and starts[tp] > self._before[tp]
+            for tp, offset in self._wanted.items()
         )
-        return bit, {f"{name}-{n}": [self._before[name, n], starts.get((name, n))] for name, n in sorted(self._wanted)}
+        return bit, {
+            f"{name}-{n}": [self._before[name, n], starts.get((name, n))]
+            for name, n in sorted(self._wanted)
+        }
 
     def heal(self) -> Sequence[str]:
         if not self._wanted:
@@ -92,7 +110,9 @@ class RecordsDeleted:
         checked = []
         for cluster in reached(self._home, self._world):
             self._wait_for(cluster)
-            checked.append(f"{cluster} has come past the new log starts of {len(self._wanted)} partitions")
+            checked.append(
+                f"{cluster} has come past the new log starts of {len(self._wanted)} partitions"
+            )
         return checked
 
     def _wait_for(self, cluster: str) -> None:
@@ -100,7 +120,11 @@ class RecordsDeleted:
 
         def past() -> bool:
             ends = answered_bounds(self._admin(cluster), self._wanted, "high", within=5.0)
-            behind[:] = [f"{name}-{n}" for (name, n), offset in self._wanted.items() if ends.get((name, n), -1) < offset]
+            behind[:] = [
+                f"{name}-{n}"
+                for (name, n), offset in self._wanted.items()
+                if ends.get((name, n), -1) < offset
+            ]
             return not behind
 
         what = f"{cluster} to come past the records that were deleted"

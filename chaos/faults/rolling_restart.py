@@ -1,8 +1,12 @@
-"""rolling-restart: the brokers of a cluster are shut down in good order and started again one after the other, as in an upgrade.
+"""rolling-restart: the brokers of a cluster are shut down in good order and started again one after
+the other, as in an upgrade.
 
-Breaks    every connection once, every leadership and every office of the cluster, while the others have to carry on.
-Bite      each broker answered a round trip before its turn, did not in it, and was in the ISR of all that it holds afterwards.
-Heal      every process runs, every listener answers, every broker is in the ISR of every partition that it holds.
+Breaks    every connection once, every leadership and every office of the cluster, while the others
+          have to carry on.
+Bite      each broker answered a round trip before its turn, did not in it, and was in the ISR of
+          all that it holds afterwards.
+Heal      every process runs, every listener answers, every broker is in the ISR of every partition
+          that it holds.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ class RollingRestart:
         settings(spec, self.defaults)
         self._world, self._target = world, spec.target
         self._parts = [
-            BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world) for number in cluster_of(spec, world).brokers
+            BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
+            for number in cluster_of(spec, world).brokers
         ]
         self._begun: list[BrokerParts] = []
         self._seen: list[tuple[bool, object]] = []
@@ -54,11 +59,19 @@ class RollingRestart:
             parts.heal()
 
     def before_start(self, parts: BrokerParts) -> None:
-        """What else is done to a broker that has been shut down, before it is started again: nothing."""
+        """What else is done to a broker that has been shut down, before it is started again:
+        nothing."""
 
     def bite(self) -> Bite:
         bit = len(self._seen) == len(self._parts) and all(gone for gone, _ in self._seen)
-        return Bite(bit=bit, observable=OBSERVABLE, measured=[seen for _, seen in self._seen], expected="each silent in its turn")
+        return Bite(
+            bit=bit,
+            observable=OBSERVABLE,
+            measured=[seen for _, seen in self._seen],
+            expected="each silent in its turn",
+        )
 
     def heal(self) -> Sequence[str]:
-        return [line for parts in self._begun for line in parts.heal()] or ["no broker was restarted"]
+        return [line for parts in self._begun for line in parts.heal()] or [
+            "no broker was restarted"
+        ]

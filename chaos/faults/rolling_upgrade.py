@@ -1,12 +1,17 @@
-"""rolling-upgrade: the brokers of a cluster are replaced one after the other by those of a newer release, on the data they have.
+"""rolling-upgrade: the brokers of a cluster are replaced one after the other by those of a newer
+release, on the data they have.
 
-Breaks    as rolling-restart; and between the first broker and the last two releases are one cluster: leaders, followers and
-          coordinators speak what both know. What one release wrote, the other reads.
-Bite      each broker answered before its turn, did not in it, and its process then runs the jars of the new release.
-Heal      every process runs, every listener answers, every broker is in the ISR of every partition that it holds.
+Breaks    as rolling-restart; and between the first broker and the last two releases are one
+          cluster: leaders, followers and coordinators speak what both know. What one release wrote,
+          the other reads.
+Bite      each broker answered before its turn, did not in it, and its process then runs the jars of
+          the new release.
+Heal      every process runs, every listener answers, every broker is in the ISR of every partition
+          that it holds.
 
-The cluster keeps the features that it had (metadata.version, transaction.version, …): raising them is a step of its own, which
-cannot be taken back. Brokers are processes here: containers are made of one image.
+The cluster keeps the features that it had (metadata.version, transaction.version, …): raising them
+is a step of its own, which cannot be taken back. Brokers are processes here: containers are made of
+one image.
 """
 
 from __future__ import annotations
@@ -28,11 +33,15 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes.distribution.kafka import released
 
 _JAR: Final = re.compile(r"kafka-clients-([0-9.]+)\.jar")
-_TARGETS: Final = (DEFAULT_KAFKA, *(release for release in reversed(released()) if release != DEFAULT_KAFKA))
+_TARGETS: Final = (
+    DEFAULT_KAFKA,
+    *(release for release in reversed(released()) if release != DEFAULT_KAFKA),
+)
 
 
 class RollingUpgrade(RollingRestart):
-    """Replaces all brokers of a cluster in turn by those of a newer release; option to. Process runtime only."""
+    """Replaces all brokers of a cluster in turn by those of a newer release; option to. Process
+    runtime only."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"to": "|".join(_TARGETS)}
@@ -43,7 +52,10 @@ class RollingUpgrade(RollingRestart):
         self._to = str(settings(spec, self.defaults)["to"])
         runs = world.deployment.clusters[spec.target].kafka
         if not older(runs, self._to):
-            raise InputError(f"fault {spec.id!r} upgrades {spec.target} to {self._to}, and it runs {runs}; name a newer release")
+            raise InputError(
+                f"fault {spec.id!r} upgrades {spec.target} to {self._to}, and it runs {runs}; name "
+                "a newer release"
+            )
         self._running: dict[int, str | None] = {}
 
     @classmethod
@@ -53,7 +65,10 @@ class RollingUpgrade(RollingRestart):
         runs = topology.cluster(target).kafka
         if older(runs, released()[-1]):
             return None
-        return f"{target!r} runs {runs}, and no newer release is known; give it an older one: {target}@{released()[-2]}"
+        return (
+            f"{target!r} runs {runs}, and no newer release is known; give it an older one: "
+            f"{target}@{released()[-2]}"
+        )
 
     def before_start(self, parts: BrokerParts) -> None:
         self._world.deployment.replace_release(self._target, parts.broker.id, self._to)
@@ -74,11 +89,15 @@ class RollingUpgrade(RollingRestart):
         )
 
     def heal(self) -> Sequence[str]:
-        return [*super().heal(), *(f"broker {number} runs {release}" for number, release in self._running.items())]
+        return [
+            *super().heal(),
+            *(f"broker {number} runs {release}" for number, release in self._running.items()),
+        ]
 
 
 def older(one: str, other: str) -> bool:
-    """Whether a release is known and comes before another one. What is in a folder of the user's is neither."""
+    """Whether a release is known and comes before another one. What is in a folder of the user's is
+    neither."""
     known = released()
     return one in known and other in known and known.index(one) < known.index(other)
 

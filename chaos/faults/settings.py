@@ -1,4 +1,5 @@
-"""Reads a fault's options: every name known, every number a number in its unit, or one sentence that says which is not."""
+"""Reads a fault's options: every name known, every number a number in its unit, or one sentence
+that says which is not."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Optio
     if unknown := sorted(spec.options.keys() - defaults.keys()):
         known = ", ".join(sorted(defaults)) or "no options"
         raise InputError(
-            f"fault {spec.id!r} ({spec.fault}) has no option {unknown[0]!r}{nearest(unknown[0], defaults)}; it has {known}"
+            f"fault {spec.id!r} ({spec.fault}) has no option "
+            f"{unknown[0]!r}{nearest(unknown[0], defaults)}; it has {known}"
         )
     return {name: _read(spec, name, default) for name, default in defaults.items()}
 

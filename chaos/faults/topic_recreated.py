@@ -1,15 +1,19 @@
-"""topic-recreated: a topic is deleted and made again with the same name, while the links of its mirrors are cut or go through.
+"""topic-recreated: a topic is deleted and made again with the same name, while the links of its
+mirrors are cut or go through.
 
-Breaks    whoever knows a topic by its name alone (KIP-516 gave topics ids): offsets begin anew, and what a mirror has read of the
-          old topic, or holds of it, is not of the new one.
-Bite      the cluster names another id for the topic than before, and its log has the new records and none of the old ones.
-Heal      the links go through; of each cluster that the topic is mirrored to directly it is known what its copy is: the new topic
-          and nothing else, or the old one, of which its mirror says that it gave it up. A log with records of both, or an old one
-          that its mirror passes for the topic, is not healed, with what is there in words: the run is unknown. Healed, the topic
-          is deleted at home.
+Breaks    whoever knows a topic by its name alone (KIP-516 gave topics ids): offsets begin anew, and
+          what a mirror has read of the old topic, or holds of it, is not of the new one.
+Bite      the cluster names another id for the topic than before, and its log has the new records
+          and none of the old ones.
+Heal      the links go through; of each cluster that the topic is mirrored to directly it is known
+          what its copy is: the new topic and nothing else, or the old one, of which its mirror says
+          that it gave it up. A log with records of both, or an old one that its mirror passes for
+          the topic, is not healed, with what is there in words: the run is unknown. Healed, the
+          topic is deleted at home.
 
-The topic is the fault's own, beside those of the clients, and has one partition. It is mirrored as any other, and is in no
-capture: what is deleted is nobody's loss, and what every check says of the other topics stays true.
+The topic is the fault's own, beside those of the clients, and has one partition. It is mirrored as
+any other, and is in no capture: what is deleted is nobody's loss, and what every check says of the
+other topics stays true.
 """
 
 from __future__ import annotations
@@ -19,7 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.bites import watch
@@ -35,7 +47,8 @@ from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 OLD: Final = 20
 NEW: Final = 50
-"""More than the old topic had: a mirror that goes on where it was in the old one finds something there."""
+"""More than the old topic had: a mirror that goes on where it was in the old one finds something
+there."""
 ANSWERS_WITHIN: Final = 20.0
 COPIED_WITHIN: Final = 30.0
 SETTLES_WITHIN: Final = 60.0
@@ -44,7 +57,8 @@ _READ_WITHIN: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a copy is. `sound`: one topic's; `mixed`: of both, which nothing that comes later changes."""
+    """What a copy is. `sound`: one topic's; `mixed`: of both, which nothing that comes later
+    changes."""
 
     sound: bool
     mixed: bool
@@ -52,24 +66,39 @@ class Copied:
 
 
 def copied(found: Sequence[str], given_up: str) -> Copied:
-    """What a log is a copy of, by its records in their order (`old 3`, `new 0`). `given_up`: why its mirror adds nothing more."""
-    old, new = ([record for record in found if record.startswith(kind)] for kind in ("old ", "new "))
+    """What a log is a copy of, by its records in their order (`old 3`, `new 0`). `given_up`: why
+    its mirror adds nothing more."""
+    old, new = (
+        [record for record in found if record.startswith(kind)] for kind in ("old ", "new ")
+    )
     strange = len(found) - len(old) - len(new)
     beside = f", and {strange} of neither" if strange else ""
     if old and new:
         order = "behind one another" if found == [*old, *new] else "in one another"
-        words = f"{len(old)} records of the deleted topic and {len(new)} of the one made again, {order}{beside}"
+        words = (
+            f"{len(old)} records of the deleted topic and {len(new)} of the one made again, "
+            f"{order}{beside}"
+        )
         return Copied(sound=False, mixed=True, words=words)
     if new:
-        words = f"{len(set(new))} of {NEW} records of the topic made again, none of the other{beside}"
+        words = (
+            f"{len(set(new))} of {NEW} records of the topic made again, none of the other{beside}"
+        )
         return Copied(sound=not strange and _whole(new, "new", NEW), mixed=False, words=words)
-    says = f"its mirror says: {given_up}" if given_up else "its mirror does not say that it gave the topic up"
+    says = (
+        f"its mirror says: {given_up}"
+        if given_up
+        else "its mirror does not say that it gave the topic up"
+    )
     words = f"{len(old)} records of the deleted topic, none of the other{beside}; {says}"
-    return Copied(sound=bool(given_up) and not strange and _whole(old, "old", OLD), mixed=False, words=words)
+    return Copied(
+        sound=bool(given_up) and not strange and _whole(old, "old", OLD), mixed=False, words=words
+    )
 
 
 def _whole(found: Sequence[str], kind: str, count: int) -> bool:
-    """Whether all records of a kind are there in their order; a mirror may repeat some (at least once)."""
+    """Whether all records of a kind are there in their order; a mirror may repeat some (at least
+    once)."""
     return list(dict.fromkeys(found)) == [f"{kind} {n}" for n in range(count)]
 
 
@@ -79,13 +108,17 @@ class TopicRecreated:
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"links": "cut|open"}
     abouts: ClassVar[Mapping[str, str]] = {
-        "links": "whether the links from the cluster are cut while the topic is deleted and made again",
+        "links": (
+            "whether the links from the cluster are cut while the topic is deleted and made again"
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._cut = settings(spec, self.defaults)["links"] == "cut"
         self._world, self._home, self._owner = world, cluster_of(spec, world).name, spec.id
-        self._topic = topic_name(self._home, f"{RECREATED}.{re.sub('[^A-Za-z0-9_-]', '-', spec.id)}")
+        self._topic = topic_name(
+            self._home, f"{RECREATED}.{re.sub('[^A-Za-z0-9_-]', '-', spec.id)}"
+        )
         self._mirrors: Sequence[Mirror] = ()
         self._before = self._after = ""
 
@@ -95,7 +128,11 @@ class TopicRecreated:
 
     def inject(self) -> None:
         world = self._world
-        self._mirrors = [mirror for mirror in world.mirrors.values() if mirror.alive and mirror.link.source == self._home]
+        self._mirrors = [
+            mirror
+            for mirror in world.mirrors.values()
+            if mirror.alive and mirror.link.source == self._home
+        ]
         self._before = self._make()
         self._write("old", OLD)
         for mirror in self._mirrors:
@@ -109,11 +146,17 @@ class TopicRecreated:
 
     def bite(self) -> Bite:
         expected = {"another id than": self._before, "records": NEW}
-        return watch(self._world, f"the id of {self._topic}, and its records", expected, self._measure)
+        return watch(
+            self._world, f"the id of {self._topic}, and its records", expected, self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         found = self._read(self._home)
-        bit = bool(self._before) and self._after not in ("", self._before) and found == [f"new {n}" for n in range(NEW)]
+        bit = (
+            bool(self._before)
+            and self._after not in ("", self._before)
+            and found == [f"new {n}" for n in range(NEW)]
+        )
         return bit, {"id": self._after, "records": len(found)}
 
     def heal(self) -> Sequence[str]:
@@ -122,22 +165,30 @@ class TopicRecreated:
                 self._world.deployment.links[mirror.link.name].restore(owner=self._owner)
         if not self._after:
             return ["nothing was made again"]
-        checked = [f"{mirror.link.destination} has {self._settled(mirror)}" for mirror in self._mirrors]
+        checked = [
+            f"{mirror.link.destination} has {self._settled(mirror)}" for mirror in self._mirrors
+        ]
         self._delete()
         return checked or [f"no mirror copies from {self._home}"]
 
     def _settled(self, mirror: Mirror) -> str:
-        """What the copy over one mirror is in the end. Raises FaultError where that is not one topic's."""
+        """What the copy over one mirror is in the end. Raises FaultError where that is not one
+        topic's."""
         last = Copied(sound=False, mixed=False, words="no answer")
 
         def over() -> bool:
             nonlocal last
-            given_up = mirror.given_up().get(self._topic, "") if isinstance(mirror, TellsGivenUp) else ""
+            given_up = (
+                mirror.given_up().get(self._topic, "") if isinstance(mirror, TellsGivenUp) else ""
+            )
             last = copied(self._read(mirror.link.destination), given_up)
             return last.sound or last.mixed
 
         wait(
-            over, within=SETTLES_WITHIN, what=f"the copy of {self._topic} on {mirror.link.destination}", state=lambda: last.words
+            over,
+            within=SETTLES_WITHIN,
+            what=f"the copy of {self._topic} on {mirror.link.destination}",
+            state=lambda: last.words,
         )
         if last.mixed:
             raise FaultError(f"{self._topic} on {mirror.link.destination} has {last.words}")
@@ -165,26 +216,39 @@ class TopicRecreated:
     def _delete(self) -> None:
         admin = self._admin(self._home)
         try:
-            admin.delete_topics([self._topic], operation_timeout=ANSWERS_WITHIN)[self._topic].result(2 * ANSWERS_WITHIN)
+            admin.delete_topics([self._topic], operation_timeout=ANSWERS_WITHIN)[
+                self._topic
+            ].result(2 * ANSWERS_WITHIN)
         except (KafkaException, TimeoutError) as error:
-            raise FaultError(f"cluster {self._home} did not delete {self._topic}: {error}") from error
+            raise FaultError(
+                f"cluster {self._home} did not delete {self._topic}: {error}"
+            ) from error
         wait(lambda: self._id() == "", within=ANSWERS_WITHIN, what=f"{self._topic} to be gone")
 
     def _id(self) -> str | None:
-        """The topic's id at home; empty where the cluster says that there is none, None where it did not say, or nobody leads."""
+        """The topic's id at home; empty where the cluster says that there is none, None where it
+        did not say, or nobody leads."""
         admin = self._admin(self._home)  # its answers end with it
         try:
-            asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN)
+            asked = admin.describe_topics(
+                TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN
+            )
             found = asked[self._topic].result(2 * ANSWERS_WITHIN)
         except TimeoutError:
             return None
         except KafkaException as error:
             return "" if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART else None
-        return str(found.topic_id) if all(p.leader is not None and p.leader.id >= 0 for p in found.partitions) else None
+        return (
+            str(found.topic_id)
+            if all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
+            else None
+        )
 
     def _write(self, kind: str, count: int) -> None:
         """Not idempotent: it draws no producer id on a cluster whose producer ids are checked."""
-        producer = Producer(self._settings() | {"enable.idempotence": False, "acks": "all", "linger.ms": 0})
+        producer = Producer(
+            self._settings() | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
+        )
         refused: list[KafkaError] = []
         for n in range(count):
             producer.produce(
@@ -193,18 +257,29 @@ class TopicRecreated:
                 partition=0,
                 on_delivery=lambda error, _: refused.append(error) if error else None,
             )
-        wait(lambda: producer.flush(0.1) == 0, within=ANSWERS_WITHIN, what=f"{count} records to be written to {self._topic}")
+        wait(
+            lambda: producer.flush(0.1) == 0,
+            within=ANSWERS_WITHIN,
+            what=f"{count} records to be written to {self._topic}",
+        )
         if refused:
-            raise FaultError(f"cluster {self._home} did not take records of {self._topic}: {refused[0]}")
+            raise FaultError(
+                f"cluster {self._home} did not take records of {self._topic}: {refused[0]}"
+            )
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         # One at a time, so that they are written in their order also when one is sent again.
-        return quiet(self._world.deployment.clusters[self._home].bootstrap) | {"max.in.flight.requests.per.connection": 1}
+        return quiet(self._world.deployment.clusters[self._home].bootstrap) | {
+            "max.in.flight.requests.per.connection": 1
+        }
 
     def _read(self, cluster: str) -> list[str]:
-        """The records of the topic on a cluster, in their order; none where it is not there, or was not read to its end."""
+        """The records of the topic on a cluster, in their order; none where it is not there, or was
+        not read to its end."""
         bootstrap = self._world.deployment.clusters[cluster].bootstrap
-        if not answered_bounds(self._admin(cluster), [(self._topic, 0)], "high", within=_READ_WITHIN).get((self._topic, 0)):
+        if not answered_bounds(
+            self._admin(cluster), [(self._topic, 0)], "high", within=_READ_WITHIN
+        ).get((self._topic, 0)):
             return []
         consumer = Consumer(
             quiet(bootstrap)
@@ -224,8 +299,15 @@ class TopicRecreated:
 
             def read() -> bool:
                 messages = consumer.consume(1000, timeout=0.1)
-                found.extend((m.value() or b"").decode(errors="replace") for m in messages if m.error() is None)
-                return any((error := m.error()) is not None and error.code() == KafkaError._PARTITION_EOF for m in messages)
+                found.extend(
+                    (m.value() or b"").decode(errors="replace")
+                    for m in messages
+                    if m.error() is None
+                )
+                return any(
+                    (error := m.error()) is not None and error.code() == KafkaError._PARTITION_EOF
+                    for m in messages
+                )
 
             until(read, within=_READ_WITHIN, what=f"{self._topic} on {cluster} to be read")
         except (DeadlineExceeded, KafkaException):
@@ -238,7 +320,13 @@ class TopicRecreated:
         return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
 
 
-def wait(condition: Callable[[], bool], *, within: float, what: str, state: Callable[[], object] | None = None) -> None:
+def wait(
+    condition: Callable[[], bool],
+    *,
+    within: float,
+    what: str,
+    state: Callable[[], object] | None = None,
+) -> None:
     """As `until`, with more time on a busy machine. Raises FaultError."""
     try:
         until(condition, within=patient(within), every=0.1, what=what, state=state)

@@ -1,14 +1,19 @@
-"""unclean-election: partitions are led by a replica that lacks what was acknowledged last, while the one that has it is dead.
+"""unclean-election: partitions are led by a replica that lacks what was acknowledged last, while
+the one that has it is dead.
 
-Breaks    what was acknowledged: with min.insync.replicas=1 a leader alone in sync acknowledges writes that no other replica
-          has. It dies, and a replica from before is elected (KIP-460, unclean). The log is truncated there for good, and other
-          records get the same offsets (KIP-101).
-Bite      the chosen replica leads, its log ended below what the dead leader had acknowledged: both ends are in the evidence.
-Heal      every broker runs and is in sync again, partitions have their replicas and topics their min.insync.replicas again.
+Breaks    what was acknowledged: with min.insync.replicas=1 a leader alone in sync acknowledges
+          writes that no other replica has. It dies, and a replica from before is elected (KIP-460,
+          unclean). The log is truncated there for good, and other records get the same offsets
+          (KIP-101).
+Bite      the chosen replica leads, its log ended below what the dead leader had acknowledged: both
+          ends are in the evidence.
+Heal      every broker runs and is in sync again, partitions have their replicas and topics their
+          min.insync.replicas again.
 
-The partitions are those of data topics that one broker leads, the one that leads most. Before the election they have two
-replicas; of the other partitions, the coordinators' among them, nothing is lost. It needs three brokers: two hold the quorum.
-What is lost is declared: harness.guarantees.faults.
+The partitions are those of data topics that one broker leads, the one that leads most. Before the
+election they have two replicas; of the other partitions, the coordinators' among them, nothing is
+lost. It needs three brokers: two hold the quorum. What is lost is declared:
+harness.guarantees.faults.
 """
 
 from __future__ import annotations
@@ -20,7 +25,14 @@ from datetime import timedelta
 from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.broker_parts import HEALS_WITHIN
@@ -50,7 +62,8 @@ Reached = Callable[[], bool]
 
 
 class UncleanElection:
-    """Has partitions led by a replica that lacks acknowledged records. Declared as lossy; three brokers or more."""
+    """Has partitions led by a replica that lacks acknowledged records. Declared as lossy; three
+    brokers or more."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -73,18 +86,27 @@ class UncleanElection:
         if brokers >= LEAST_BROKERS:
             return None
         has = f"{brokers} broker{'s' if brokers > 1 else ''}"
-        return f"cluster {target} has {has}, and an unclean election needs {LEAST_BROKERS}: two hold the quorum"
+        return (
+            f"cluster {target} has {has}, and an unclean election needs {LEAST_BROKERS}: two hold "
+            "the quorum"
+        )
 
     def inject(self) -> None:
         found = self._led()
         leaders = Counter(led.leader for led in found.values())
         if not leaders:
-            raise FaultError(f"cluster {self._cluster.name} leads no partition of a topic that is at home there")
+            raise FaultError(
+                f"cluster {self._cluster.name} leads no partition of a topic that is at home there"
+            )
         first = leaders.most_common(1)[0][0]
         self._before = {tp: led for tp, led in found.items() if led.leader == first}
-        second = next((r for led in self._before.values() for r in led.replicas if r != first), None)
+        second = next(
+            (r for led in self._before.values() for r in led.replicas if r != first), None
+        )
         if second is None or len(self._cluster.brokers) < LEAST_BROKERS:
-            raise FaultError(f"the partitions of {self._cluster.name} have one replica each; give them three")
+            raise FaultError(
+                f"the partitions of {self._cluster.name} have one replica each; give them three"
+            )
         self._elected = second
         self._two_replicas(first, second)
         self._one_alone(first, second)
@@ -96,10 +118,14 @@ class UncleanElection:
         self._in_sync = {topic: self._override(topic) for topic in topics}
         self._set({topic: "1" for topic in topics})
         self._reordered(dict.fromkeys(self._before, (first, second)))
-        self._wait_for(lambda led: led.in_sync == {first, second} == set(led.replicas), "to have two replicas in sync")
+        self._wait_for(
+            lambda led: led.in_sync == {first, second} == set(led.replicas),
+            "to have two replicas in sync",
+        )
 
     def _one_alone(self, first: int, second: int) -> None:
-        """The second dies; the first is alone in sync, and acknowledges what the second has not got."""
+        """The second dies; the first is alone in sync, and acknowledges what the second has not
+        got."""
         behind = self._cluster.brokers[second]
         behind.kill()
         self._wait_for(lambda led: led.in_sync == {first}, f"to have broker {first} alone in sync")
@@ -115,13 +141,20 @@ class UncleanElection:
     def _elect(self, first: Broker, second: Broker) -> None:
         """The first dies, and the second is elected."""
         first.kill()
-        self._acknowledged = {tp: log_end(first.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before}
+        self._acknowledged = {
+            tp: log_end(first.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before
+        }
         second.start()
         self._until(self._asked, f"broker {second.id} to be elected")
 
     def _asked(self) -> bool:
-        """Asks for the election until it was done: a broker that has just come back is not unfenced yet."""
-        addresses = [broker.client_address for broker in self._cluster.brokers.values() if broker.state == "running"]
+        """Asks for the election until it was done: a broker that has just come back is not unfenced
+        yet."""
+        addresses = [
+            broker.client_address
+            for broker in self._cluster.brokers.values()
+            if broker.state == "running"
+        ]
         try:
             asyncio.run(elected(addresses, list(self._before)))
             return all(led.leader == self._elected for led in self._now().values())
@@ -130,13 +163,25 @@ class UncleanElection:
 
     def bite(self) -> Bite:
         expected = "led by a replica that lacks what was acknowledged"
-        return watch(self._world, "leaders, and the ends of both logs", expected, self._measure, within=STEP_WITHIN)
+        return watch(
+            self._world,
+            "leaders, and the ends of both logs",
+            expected,
+            self._measure,
+            within=STEP_WITHIN,
+        )
 
     def _measure(self) -> tuple[bool, object]:
         now = self._now()
         led = bool(now) and all(each.leader == self._elected for each in now.values())
-        lost = {tp: [self._kept[tp], self._acknowledged[tp]] for tp in self._before if self._kept[tp] < self._acknowledged[tp]}
-        return led and bool(lost), {f"{topic}-{n}": ends for (topic, n), ends in sorted(lost.items())}
+        lost = {
+            tp: [self._kept[tp], self._acknowledged[tp]]
+            for tp in self._before
+            if self._kept[tp] < self._acknowledged[tp]
+        }
+        return led and bool(lost), {
+            f"{topic}-{n}": ends for (topic, n), ends in sorted(lost.items())
+        }
 
     def heal(self) -> Sequence[str]:
         if not self._before:
@@ -146,15 +191,28 @@ class UncleanElection:
                 if broker.state == "stopped":
                     broker.start()
         except LinkflapError as error:
-            raise FaultError(f"a broker of {self._cluster.name} was not started again: {error}") from error
-        self._until(self._restored, f"the partitions of {self._cluster.name} to have their replicas again", within=HEALS_WITHIN)
+            raise FaultError(
+                f"a broker of {self._cluster.name} was not started again: {error}"
+            ) from error
+        self._until(
+            self._restored,
+            f"the partitions of {self._cluster.name} to have their replicas again",
+            within=HEALS_WITHIN,
+        )
         self._set(self._in_sync)
-        return [f"all {len(self._before)} partitions have their replicas in sync again", f"{_IN_SYNC} is as it was"]
+        return [
+            f"all {len(self._before)} partitions have their replicas in sync again",
+            f"{_IN_SYNC} is as it was",
+        ]
 
     def _restored(self) -> bool:
         try:
             now = self._now()
-            wrong = [tp for tp, led in self._before.items() if tp not in now or not now[tp].in_sync >= set(led.replicas)]
+            wrong = [
+                tp
+                for tp, led in self._before.items()
+                if tp not in now or not now[tp].in_sync >= set(led.replicas)
+            ]
             if wrong or any(now[tp].replicas != led.replicas for tp, led in self._before.items()):
                 self._reordered({tp: led.replicas for tp, led in self._before.items()})
                 return False
@@ -167,9 +225,13 @@ class UncleanElection:
         try:
             topics = self._admin().list_topics(timeout=10).topics
         except KafkaException as error:
-            raise FaultError(f"cluster {self._cluster.name} does not say who leads: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} does not say who leads: {error}"
+            ) from error
         return {
-            (name, number): Led(leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs))
+            (name, number): Led(
+                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
+            )
             for name, topic in topics.items()
             if name in self._world.topics and is_data_topic(name, (self._cluster.name,))
             for number, p in topic.partitions.items()
@@ -197,11 +259,17 @@ class UncleanElection:
             raise FaultError(str(error)) from error
 
     def _reordered(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        addresses = [broker.client_address for broker in self._cluster.brokers.values() if broker.state == "running"]
+        addresses = [
+            broker.client_address
+            for broker in self._cluster.brokers.values()
+            if broker.state == "running"
+        ]
         try:
             asyncio.run(reordered(addresses, orders))
         except Unanswered as error:
-            raise FaultError(f"cluster {self._cluster.name} did not change replicas: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} did not change replicas: {error}"
+            ) from error
 
     def _override(self, topic: str) -> str | None:
         """The topic's own min.insync.replicas; None where it has its brokers'."""
@@ -209,7 +277,9 @@ class UncleanElection:
         try:
             entry = admin.describe_configs([resource])[resource].result(ANSWERS_WITHIN)[_IN_SYNC]
         except (KafkaException, TimeoutError) as error:
-            raise FaultError(f"cluster {self._cluster.name} does not name the configs of {topic}: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} does not name the configs of {topic}: {error}"
+            ) from error
         return str(entry.value) if entry.source == _OF_TOPIC else None
 
     def _set(self, values: Mapping[str, str | None]) -> None:
@@ -221,7 +291,9 @@ class UncleanElection:
                     ConfigEntry(
                         _IN_SYNC,
                         value,
-                        incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+                        incremental_operation=(
+                            AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+                        ),
                     )
                 ],
             )
@@ -232,7 +304,9 @@ class UncleanElection:
             for done in admin.incremental_alter_configs(resources).values() if resources else ():
                 done.result(ANSWERS_WITHIN)
         except (KafkaException, TimeoutError) as error:
-            raise FaultError(f"cluster {self._cluster.name} did not change {_IN_SYNC}: {error}") from error
+            raise FaultError(
+                f"cluster {self._cluster.name} did not change {_IN_SYNC}: {error}"
+            ) from error
 
     def _admin(self) -> AdminClient:
         return AdminClient(quiet(self._cluster.bootstrap))
@@ -246,7 +320,10 @@ async def elected(addresses: Sequence[str], partitions: Sequence[TopicPartition]
         by_topic.setdefault(topic, []).append(number)
     try:
         m = messages.request("elect_leaders", 2)
-        tps = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
+        tps = tuple(
+            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
         body = m.ElectLeadersRequest(election_type=_UNCLEAN, topic_partitions=tps, timeout=_TIMEOUT)
         await nodes.call("elect_leaders", 2, body, within=15)
     finally:

@@ -1,4 +1,5 @@
-"""Generated scenarios: a pure function of (seed, number, coverage so far, bounds), from the registries alone.
+"""Generated scenarios: a pure function of (seed, number, coverage so far, bounds), from the
+registries alone.
 
 bounds      what may be drawn: topologies, mirrors, faults, how long
 coverage    what was exercised so far, and how new a scenario would be

@@ -1,11 +1,19 @@
-"""What generated scenarios may be made of. Plain values, kept with a suite so that it goes on as it began."""
+"""What generated scenarios may be made of. Plain values, kept with a suite so that it goes on as it
+began."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.chaos.faults import BY_FAKETIME, FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults import (
+    BY_FAKETIME,
+    FAULTS,
+    IN_CONTAINERS,
+    IN_PROCESSES,
+    OF_CERTIFICATES,
+    OF_PROGRAMS,
+)
 from linkflap.harness import mirrors
 from linkflap.harness.model.clients import LIBRDKAFKA, libraries
 from linkflap.harness.model.errors import InputError
@@ -17,20 +25,31 @@ from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.arrows import arrows
 
 PAIR: Final = "A->B"
-ALL: Final = (PAIR, "A:3->B:3", "A->B->C", "A->B->C->D", "A->C, B->C", "A->B, A->C", "A<->B", "A->B->C->A")
+ALL: Final = (
+    PAIR,
+    "A:3->B:3",
+    "A->B->C",
+    "A->B->C->D",
+    "A->C, B->C",
+    "A->B, A->C",
+    "A<->B",
+    "A->B->C->A",
+)
 """Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
 PRIVILEGED: Final = frozenset({"broker-disk-full", "broker-disk-slow", "clock-skew"})
-"""Faults that take rights or packages which not every machine has: drawn only where a suite names them."""
+"""Faults that take rights or packages which not every machine has: drawn only where a suite names
+them."""
 LOSSY: Final = frozenset({"records-deleted", "topic-recreated", "unclean-election"})
-"""Faults after which acknowledged records may rightly be gone, and be where nothing says whether they are right: drawn only where
-a suite names them."""
+"""Faults after which acknowledged records may rightly be gone, and be where nothing says whether
+they are right: drawn only where a suite names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`topologies` in their notation, `mirrors` by kind, `faults` by name (empty: all that the runtime can do), `kafka` the
-    releases of which each cluster gets one, `clients` the libraries of which a run has one, or all by turns; `longest` seconds
-    that one fault is held, `most` faults beside failovers."""
+    """`topologies` in their notation, `mirrors` by kind, `faults` by name (empty: all that the
+    runtime can do), `kafka` the releases of which each cluster gets one, `clients` the libraries of
+    which a run has one, or all by turns; `longest` seconds that one fault is held, `most` faults
+    beside failovers."""
 
     topologies: tuple[str, ...] = (PAIR,)
     mirrors: tuple[str, ...] = ("shadow",)
@@ -44,13 +63,19 @@ class Bounds:
     @property
     def allowed(self) -> tuple[str, ...]:
         """The faults that may be drawn."""
-        apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (IN_PROCESSES if self.runtime == "docker" else IN_CONTAINERS)
+        apart = (
+            PRIVILEGED
+            | LOSSY
+            | OF_PROGRAMS
+            | (IN_PROCESSES if self.runtime == "docker" else IN_CONTAINERS)
+        )
         apart |= frozenset() if self._all_tls else OF_CERTIFICATES
         return self.faults or tuple(name for name in FAULTS if name not in apart)
 
     @property
     def crews(self) -> tuple[str, ...]:
-        """Whose clients a run can have: each library alone, and where there are several, all of them by turns."""
+        """Whose clients a run can have: each library alone, and where there are several, all of
+        them by turns."""
         return self.clients if len(self.clients) == 1 else (*self.clients, ",".join(self.clients))
 
     @property
@@ -65,7 +90,9 @@ class Bounds:
             parse(arrows_of(name))
         for kind in self.mirrors:
             if kind not in mirrors.MIRRORS:
-                raise InputError(f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}")
+                raise InputError(
+                    f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}"
+                )
             for release in self.kafka:
                 mirrors.check_played(_smallest(kind, release), self.runtime)
         for named in self.clients:
@@ -77,15 +104,27 @@ class Bounds:
                 faketime.library()
         if not self.topologies or not self.mirrors or not self.kafka or not self.clients:
             raise InputError(
-                "a suite draws from at least one topology, one mirror, one Kafka and one client library; name one of each"
+                "a suite draws from at least one topology, one mirror, one Kafka and one client "
+                "library; name one of each"
             )
 
 
 def _smallest(kind: str, release: str) -> Scenario:
-    """Nothing but a mirror on clusters of one release: what says whether the mirror is there at all."""
+    """Nothing but a mirror on clusters of one release: what says whether the mirror is there at
+    all."""
     pair = parse(PAIR)
-    topology = replace(pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters))
-    return Scenario(name="smallest", about="", seed=0, topology=topology, mirror=MirrorSpec(kind=kind), workloads=(), schedule=())
+    topology = replace(
+        pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters)
+    )
+    return Scenario(
+        name="smallest",
+        about="",
+        seed=0,
+        topology=topology,
+        mirror=MirrorSpec(kind=kind),
+        workloads=(),
+        schedule=(),
+    )
 
 
 def arrows_of(name: str) -> str:

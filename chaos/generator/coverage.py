@@ -1,18 +1,23 @@
 """What generated runs exercised, as counts of cells, and how much a scenario would add to it.
 
-A cell is a text of up to four parts. The generator knows those of a scenario before it is run (`cells_of`); what a run really
-did is read from its run directory, in the same words.
+A cell is a text of up to four parts. The generator knows those of a scenario before it is run
+(`cells_of`); what a run really did is read from its run directory, in the same words.
 
-    strike   fault, the log state that it struck in, position, mirror     strike/link-cut/open-transactions/link-1/shadow
-    after    fault, the one before it on the same timeline                after/mirror-kill/failover-forced
+    strike   fault, the log state that it struck in, position, mirror
+             strike/link-cut/open-transactions/link-1/shadow
+    after    fault, the one before it on the same timeline
+             after/mirror-kill/failover-forced
     over     fault, one that lasted when it began                         over/mirror-kill/link-cut
     again    fault, mirror: a second time on what it had struck        again/mirror-kill/shadow
-    how      fault, an option of it that is a choice, mirror           how/client-kill/workload=readers/shadow
+    how      fault, an option of it that is a choice, mirror
+             how/client-kill/workload=readers/shadow
     with     mirror, one of its options with its value                    with/shadow/bound=lso
     on       mirror, the shape of the topology                            on/shadow/A->B->C
     kafka    mirror, the releases on both sides of one of its links    kafka/mm2/3.9.2->4.3.1
-    clients  mirror, the library of its clients where it is not the usual     clients/shadow/java,librdkafka
-    topic    mirror, what topics are made of                              topic/mm2/cleanup.policy=compact
+    clients  mirror, the library of its clients where it is not the usual
+             clients/shadow/java,librdkafka
+    topic    mirror, what topics are made of
+             topic/mm2/cleanup.policy=compact
 """
 
 from __future__ import annotations
@@ -30,8 +35,8 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 PLAIN = "plain"
 """The log state of a fault of which nothing particular was true."""
 _OF_ALL = {"kafka": 3, "clients": 3}
-"""What a pair of releases or a client library counts for, in cells: every fault brings cells of its own, and they are true of all
-of a run."""
+"""What a pair of releases or a client library counts for, in cells: every fault brings cells of its
+own, and they are true of all of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,26 +52,38 @@ class Coverage:
         return Coverage(hits=dict(counts))
 
     def novelty(self, cells: Iterable[str]) -> float:
-        """How much of these was seldom hit: 1 for each that never was, less the more often; of releases and clients, more."""
-        return sum(_OF_ALL.get(cell.partition("/")[0], 1) / (1 + self.hits.get(cell, 0)) for cell in set(cells))
+        """How much of these was seldom hit: 1 for each that never was, less the more often; of
+        releases and clients, more."""
+        return sum(
+            _OF_ALL.get(cell.partition("/")[0], 1) / (1 + self.hits.get(cell, 0))
+            for cell in set(cells)
+        )
 
 
 def position(target: str, topology: Topology) -> str:
-    """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients`, or the role of a cluster."""
+    """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients`, or the
+    role of a cluster."""
     on = Target.parse(target)
     if on.is_client_path:
         return "clients"
     into = {link.destination for link in topology.links}
     out = {link.source for link in topology.links}
     if not on.link:
-        return "middle" if on.cluster in into & out else "destination" if on.cluster in into else "source"
+        return (
+            "middle"
+            if on.cluster in into & out
+            else "destination"
+            if on.cluster in into
+            else "source"
+        )
     if on.link in topology.links:
         return f"link-{hop(on.source, topology)}"
     return f"back-{hop(on.destination, topology)}"
 
 
 def hop(cluster: str, topology: Topology) -> int:
-    """How many links lie before a cluster, and one: the first hop is 1. In a ring every hop is the first."""
+    """How many links lie before a cluster, and one: the first hop is 1. In a ring every hop is the
+    first."""
     seen, frontier, depth = {cluster}, {cluster}, 1
     while True:
         frontier = {link.source for link in topology.links if link.destination in frontier} - seen
@@ -83,7 +100,9 @@ def _ring(topology: Topology) -> bool:
 
 def shape(topology: Topology) -> str:
     """The topology without releases and settings: `A:3->B:3`."""
-    names = {c.name: c.name if c.brokers == 1 else f"{c.name}:{c.brokers}" for c in topology.clusters}
+    names = {
+        c.name: c.name if c.brokers == 1 else f"{c.name}:{c.brokers}" for c in topology.clusters
+    }
     return ",".join(f"{names[link.source]}->{names[link.destination]}" for link in topology.links)
 
 
@@ -99,13 +118,20 @@ def surroundings(scenario: Scenario) -> set[str]:
     cells |= {f"with/{kind}/{name}={value}" for name, value in scenario.mirror.options.items()}
     cells |= {f"topic/{kind}/{name}={value}" for name, value in scenario.topics.config.items()}
     cells |= {f"workload/{kind}/{workload.kind}" for workload in scenario.workloads}
-    cells |= {f"clients/{kind}/{workload.library}" for workload in scenario.workloads if workload.library != LIBRDKAFKA}
+    cells |= {
+        f"clients/{kind}/{workload.library}"
+        for workload in scenario.workloads
+        if workload.library != LIBRDKAFKA
+    }
     cells |= {f"kafka/{kind}/{a.kafka}->{b.kafka}" for a, b in _linked(scenario.topology)}
     return cells
 
 
 def _linked(topology: Topology) -> list[tuple[ClusterSpec, ClusterSpec]]:
-    return [(topology.cluster(link.source), topology.cluster(link.destination)) for link in topology.links]
+    return [
+        (topology.cluster(link.source), topology.cluster(link.destination))
+        for link in topology.links
+    ]
 
 
 def cells_of(scenario: Scenario) -> set[str]:
@@ -122,9 +148,17 @@ def cells_of(scenario: Scenario) -> set[str]:
 
 
 def manners(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
-    """The cells of how faults struck: with which choices, and which of them a target more than once."""
-    chosen = ((fault, name, value) for fault in struck for name, value in fault.options.items() if isinstance(value, str))
-    return repeated(struck, mirror) | {f"how/{fault.fault}/{name}={value}/{mirror}" for fault, name, value in chosen}
+    """The cells of how faults struck: with which choices, and which of them a target more than
+    once."""
+    chosen = (
+        (fault, name, value)
+        for fault in struck
+        for name, value in fault.options.items()
+        if isinstance(value, str)
+    )
+    return repeated(struck, mirror) | {
+        f"how/{fault.fault}/{name}={value}/{mirror}" for fault, name, value in chosen
+    }
 
 
 def repeated(struck: Iterable[FaultSpec], mirror: str) -> set[str]:

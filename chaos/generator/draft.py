@@ -1,7 +1,8 @@
 """A schedule that is being written: what is up by then, and which faults must not overlap.
 
-Every fault holds some things alone and needs others undisturbed. Two that want the same thing follow one another (`after:`);
-others overlap as they come. So no fault is refused its bite by another: a link whose brokers are down cannot be seen to be slow.
+Every fault holds some things alone and needs others undisturbed. Two that want the same thing
+follow one another (`after:`); others overlap as they come. So no fault is refused its bite by
+another: a link whose brokers are down cannot be seen to be slow.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def clients(cluster: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """The schedule so far. `up` are the clusters whose brokers run, `mirrored` the links (and reverse links) with a mirror,
-    `at` where the clients of a home are, by the end of all that was added."""
+    """The schedule so far. `up` are the clusters whose brokers run, `mirrored` the links (and
+    reverse links) with a mirror, `at` where the clients of a home are, by the end of all that was
+    added."""
 
     topology: Topology
     dice: random.Random
@@ -78,7 +80,8 @@ class Draft:
         once: Condition | None = None,
         begins: tuple[float, float] = (0.1, 1.0),
     ) -> FaultSpec:
-        """Adds a fault behind all that it must not overlap. `once`: triggers, and faults that it is to overlap."""
+        """Adds a fault behind all that it must not overlap. `once`: triggers, and faults that it is
+        to overlap."""
         id_ = f"{len(self.faults) + 1}-{fault}"
         once = once or Condition()
         before = self._before(wants, once.during)
@@ -97,18 +100,27 @@ class Draft:
         return spec
 
     def delay(self, id_: str, triggers: Sequence[tuple[str, int | None]]) -> None:
-        """Has a fault wait for more; what it waited for of the same name, it waits for no longer."""
+        """Has a fault wait for more; what it waited for of the same name, it waits for no
+        longer."""
         nth = next(nth for nth, fault in enumerate(self.faults) if fault.id == id_)
         once = condition(self.faults[nth].when)
         kept = [one for one in once.triggers if one[0] not in dict(triggers)]
-        self.faults[nth] = replace(self.faults[nth], when=str(replace(once, triggers=(*triggers, *kept))))
+        self.faults[nth] = replace(
+            self.faults[nth], when=str(replace(once, triggers=(*triggers, *kept)))
+        )
 
     def _before(self, wants: Wants, during: Collection[str]) -> tuple[str, ...]:
         """The faults that it must come after: the last of each line of them."""
-        clashing = [f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])]
+        clashing = [
+            f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])
+        ]
         return tuple(a for a in clashing if not any(a in self._ancestors[b] for b in clashing))
 
     def lasting(self, kinds: str) -> list[FaultSpec]:
         """Faults of a family that are held for a while, and that nothing was made to follow."""
         followed = {name for fault in self.faults for name in condition(fault.when).faults}
-        return [f for f in self.faults if f.fault.startswith(kinds) and f.duration >= 1.0 and f.id not in followed]
+        return [
+            f
+            for f in self.faults
+            if f.fault.startswith(kinds) and f.duration >= 1.0 and f.id not in followed
+        ]

@@ -1,4 +1,5 @@
-"""A scenario from (seed, number, coverage so far, bounds): of several candidates the one that adds most to the coverage."""
+"""A scenario from (seed, number, coverage so far, bounds): of several candidates the one that adds
+most to the coverage."""
 
 from __future__ import annotations
 
@@ -29,11 +30,18 @@ RETENTION: Final = "retention.bytes"
 MINIMUMS: Final = Minimums(committed=5, aborted=1, reads=20, afterwards=300)
 
 
-def generate(seed: int, number: int, coverage: Coverage, bounds: Bounds, *, guided: bool = True) -> Scenario:
-    """Scenario `number` of a suite. `guided`: the candidate with the most that was seldom hit; else the first, at random."""
+def generate(
+    seed: int, number: int, coverage: Coverage, bounds: Bounds, *, guided: bool = True
+) -> Scenario:
+    """Scenario `number` of a suite. `guided`: the candidate with the most that was seldom hit; else
+    the first, at random."""
     candidates = [_drawn(seed, number, n, bounds) for n in range(CANDIDATES if guided else 1)]
-    # A long schedule always has something new in it, and takes its time: what counts is what each fault adds.
-    return max(candidates, key=lambda made: coverage.novelty(cells_of(made)) / (_SHORT + len(made.schedule)))
+    # A long schedule always has something new in it, and takes its time: what counts is what each
+    # fault adds.
+    return max(
+        candidates,
+        key=lambda made: coverage.novelty(cells_of(made)) / (_SHORT + len(made.schedule)),
+    )
 
 
 def baseline(seed: int, bounds: Bounds) -> Scenario:
@@ -44,7 +52,8 @@ def baseline(seed: int, bounds: Bounds) -> Scenario:
 
 
 def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
-    """One candidate that can be played. Raises InputError where none is found, which only bounds without sense bring about."""
+    """One candidate that can be played. Raises InputError where none is found, which only bounds
+    without sense bring about."""
     for attempt in range(TRIES):
         dice = random.Random(f"linkflap suite {seed} {number} {candidate} {attempt}")
         made = _scenario(dice.getrandbits(32), bounds, dice, name=f"generated-{number:04d}")
@@ -74,14 +83,23 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     guarantee = mirrors.resolve(mirror).guarantee
     if without := mirrors.MIRRORS[mirror.kind].without:
         # Where nothing is left, what was named stays: it is not playable, and that is said.
-        bounds = replace(bounds, faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults)
+        bounds = replace(
+            bounds,
+            faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults,
+        )
     if not guarantee.offsets_kept:
         # A copy at another offset can be held against its original only while that is there.
-        topics = replace(topics, config={name: value for name, value in topics.config.items() if name != RETENTION})
-        bounds = replace(
-            bounds, faults=tuple(name for name in bounds.allowed if name not in packages.OF_KEPT_OFFSETS) or bounds.faults
+        topics = replace(
+            topics,
+            config={name: value for name, value in topics.config.items() if name != RETENTION},
         )
-    # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
+        bounds = replace(
+            bounds,
+            faults=tuple(name for name in bounds.allowed if name not in packages.OF_KEPT_OFFSETS)
+            or bounds.faults,
+        )
+    # Where old segments are deleted nothing may be left of what was mirrored before a failover, and
+    # nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
     draft = Draft(topology=topology, dice=dice, partitions=topics.partitions)
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
@@ -102,14 +120,16 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
 
 
 def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
-    """Every other forced failover from a source that stands still: a dead one is not failed over from by every mirror."""
+    """Every other forced failover from a source that stands still: a dead one is not failed over
+    from by every mirror."""
     if not fault.name.forced or dice.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
 
 
 def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
-    """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the order in which they were drawn."""
+    """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the
+    order in which they were drawn."""
     topology, dice = draft.topology, draft.dice
     _begin(draft)
     link = _first(topology)
@@ -127,7 +147,9 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         if turn:
             packages.reverse(draft, bounds, link)
             link = LinkSpec(source=link.destination, destination=link.source)
-        packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6, back=turn + 1 < turns and reversible)
+        packages.fail_over(
+            draft, bounds, link, forced=dice.random() < 0.6, back=turn + 1 < turns and reversible
+        )
     for step in steps:
         step()
 
@@ -140,12 +162,15 @@ def _begin(draft: Draft) -> None:
 
 
 def _first(topology: Topology) -> LinkSpec | None:
-    """The link whose source may fail: one that is mirrored from and not to, and that carries no other cluster's topics."""
+    """The link whose source may fail: one that is mirrored from and not to, and that carries no
+    other cluster's topics."""
     into = {link.destination for link in topology.links}
     able = [
         link
         for link in topology.links
-        if link.source not in into and len(topology.homes_over(link)) == 1 and _alone(topology, link)
+        if link.source not in into
+        and len(topology.homes_over(link)) == 1
+        and _alone(topology, link)
     ]
     return able[0] if able else None
 

@@ -1,4 +1,5 @@
-"""Values for options, from what the registries say of them: choices are drawn, numbers lie around their defaults."""
+"""Values for options, from what the registries say of them: choices are drawn, numbers lie around
+their defaults."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ GIVEN = 0.4
 
 
 def of_fault(name: str, dice: random.Random) -> dict[str, Option]:
-    """Options of a fault, most left at their default. A default of 0 (switched off) is always kept."""
+    """Options of a fault, most left at their default. A default of 0 (switched off) is always
+    kept."""
     return {
         option: value
         for option, default in FAULTS[name].defaults.items()
-        if dice.random() < GIVEN and (value := _around(default, dice)) != default and value is not None
+        if dice.random() < GIVEN
+        and (value := _around(default, dice)) != default
+        and value is not None
     }
 
 
@@ -33,4 +37,8 @@ def _around(default: Option, dice: random.Random) -> Option | None:
 
 def of_mirror(kind: str, dice: random.Random) -> Mapping[str, Option]:
     """Options of a mirror, of those values with which it keeps what it promises."""
-    return {option: dice.choice(values) for option, values in MIRRORS[kind].sound.items() if dice.random() < GIVEN}
+    return {
+        option: dice.choice(values)
+        for option, values in MIRRORS[kind].sound.items()
+        if dice.random() < GIVEN
+    }

@@ -1,6 +1,7 @@
 """The families of faults, each with what it may be done to by then, and the failovers between them.
 
-A fault that has no family here is drawn all the same, on any target that it applies to, and overlaps nothing.
+A fault that has no family here is drawn all the same, on any target that it applies to, and
+overlaps nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ UPGRADE: Final = "rolling-upgrade"
 DELETED: Final = "records-deleted"
 RECREATED: Final = "topic-recreated"
 OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
-"""Faults after which a copy at another offset than its original's could not be judged, or is known to be of two topics."""
+"""Faults after which a copy at another offset than its original's could not be judged, or is known
+to be of two topics."""
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
@@ -35,7 +37,8 @@ ONCE: Final = 0.6
 TAIL: Final = 0.5
 """How often a forced failover before a failback is given a cut that it happens in."""
 AGAIN: Final = 0.25
-"""How often a fault is done once more where it was done before: a second restart meets what the first has left."""
+"""How often a fault is done once more where it was done before: a second restart meets what the
+first has left."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "transactional", "moment": "any"},
     {"workload": "transactional", "moment": "transaction"},
@@ -46,13 +49,27 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
 )
 """Clients that can be killed, and what they can have in flight."""
 OF_BROKERS: Final = frozenset(
-    {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
+    {
+        "broker-kill",
+        "broker-pause",
+        "broker-restart",
+        "coordinator-loss",
+        "controller-loss",
+        "leadership-move",
+        "rolling-restart",
+    }
     | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow", "mirror-coordinator-loss"}
 )
 """Faults of the brokers of one cluster, which overlap no other of these."""
 _RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
 """Faults of one broker, which is shut down in good order."""
-_TAKEN_OVER: Final = _RESTARTED | {"coordinator-loss", "controller-loss", "mirror-coordinator-loss", "rolling-restart", UPGRADE}
+_TAKEN_OVER: Final = _RESTARTED | {
+    "coordinator-loss",
+    "controller-loss",
+    "mirror-coordinator-loss",
+    "rolling-restart",
+    UPGRADE,
+}
 """Faults that are about how the other brokers of a cluster take over."""
 RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
 """Faults that are an admin's, of a mirror that brokers are."""
@@ -65,7 +82,9 @@ def everything(topology: Topology) -> Wants:
     names = [c.name for c in topology.clusters]
     links = [f"{a}->{b}" for a in ("*", *names) for b in names if a != b]
     return Wants(
-        holds=frozenset([*map(brokers, names), *map(clients, names), *map(path, links), *map(mirror, links)]),
+        holds=frozenset(
+            [*map(brokers, names), *map(clients, names), *map(path, links), *map(mirror, links)]
+        ),
     )
 
 
@@ -78,7 +97,11 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
         return Wants(holds=frozenset([brokers(on.cluster)]))
     if fault == KILL or fault in RULED:
         ends = frozenset([brokers(on.source), brokers(on.destination)])
-        held = frozenset([mirror(target), path(target)]) | ends if fault in RULED else frozenset([mirror(target)])
+        held = (
+            frozenset([mirror(target), path(target)]) | ends
+            if fault in RULED
+            else frozenset([mirror(target)])
+        )
         return Wants(holds=held, needs=ends)
     if fault in OF_CLIENTS:
         return Wants(holds=frozenset([clients(on.cluster)]), needs=frozenset([brokers(on.cluster)]))
@@ -88,7 +111,8 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
 
 
 def failover_wants(fault: str, link: LinkSpec) -> Wants:
-    """A drained failover needs the path; a forced one does without. Neither overlaps what is done to its brokers or clients."""
+    """A drained failover needs the path; a forced one does without. Neither overlaps what is done
+    to its brokers or clients."""
     a, b = link.source, link.destination
     held = frozenset([mirror(link.name), clients(a), clients(b), brokers(a), brokers(b)])
     paths = frozenset([path(link.name), path(f"*->{a}")])
@@ -96,8 +120,13 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
 
 
 def targets(fault: str, draft: Draft) -> list[str]:
-    """Where a fault can be done by now: brokers that run, links into them, mirrors that there are, clusters with clients."""
-    return [target for target in _candidates(fault, draft) if FAULTS[fault].applies_to(target, draft.topology) is None]
+    """Where a fault can be done by now: brokers that run, links into them, mirrors that there are,
+    clusters with clients."""
+    return [
+        target
+        for target in _candidates(fault, draft)
+        if FAULTS[fault].applies_to(target, draft.topology) is None
+    ]
 
 
 def _is_of_brokers(fault: str) -> bool:
@@ -137,20 +166,31 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
         # Elsewhere mirrors lead, or nobody writes.
         return [name for name in _written(draft) if draft.topology.cluster(name).brokers > 1]
     if fault in _TAKEN_OVER:
-        # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
+        # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and
+        # nobody takes its part.
         spared = _brokers(draft, least=3)
         clusters = sorted({Target.parse(broker).cluster for broker in spared})
         if fault == "mirror-coordinator-loss":
-            return sorted({LinkSpec.parse(link).destination for link in draft.mirrored} & set(clusters))
+            return sorted(
+                {LinkSpec.parse(link).destination for link in draft.mirrored} & set(clusters)
+            )
         if fault == UPGRADE:
-            return [name for name in clusters if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)]
+            return [
+                name
+                for name in clusters
+                if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)
+            ]
         return spared if fault in _RESTARTED else clusters
     return _brokers(draft, least=1)
 
 
 def _at_home_of_three(draft: Draft) -> list[str]:
     """Clusters of three brokers or more whose clients are at home: elsewhere mirrors lead."""
-    return sorted(home for home, at in draft.at.items() if home == at and draft.topology.cluster(home).brokers > 2)
+    return sorted(
+        home
+        for home, at in draft.at.items()
+        if home == at and draft.topology.cluster(home).brokers > 2
+    )
 
 
 def _written(draft: Draft) -> list[str]:
@@ -161,13 +201,20 @@ def _written(draft: Draft) -> list[str]:
 def _brokers(draft: Draft, *, least: int) -> list[str]:
     """Brokers of running clusters that have at least so many."""
     counts = {name: draft.topology.cluster(name).brokers for name in sorted(draft.up)}
-    return [f"{name}/{n}" for name, count in counts.items() if count >= least for n in range(1, count + 1)]
+    return [
+        f"{name}/{n}"
+        for name, count in counts.items()
+        if count >= least
+        for n in range(1, count + 1)
+    ]
 
 
 def disturb(draft: Draft, bounds: Bounds) -> None:
     """Adds one fault that is healed again; nothing where none can be done."""
     names = [n for n in bounds.allowed if n not in (*FAILOVERS, REVERSE)]
-    able = [(name, found) for name in names if (found := targets(name, draft)) and _due(name, draft)]
+    able = [
+        (name, found) for name in names if (found := targets(name, draft)) and _due(name, draft)
+    ]
     if not able:
         return
     name, found = draft.dice.choice(able)
@@ -194,11 +241,16 @@ def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
 
 
 def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
-    """Not before clients have done something; often during a link-cut, so that it goes before the mirror has got it."""
+    """Not before clients have done something; often during a link-cut, so that it goes before the
+    mirror has got it."""
     if ENDED not in dict(once.triggers):
         once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
     lasting = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
-    return replace(once, during=(draft.dice.choice(lasting),)) if lasting and draft.dice.random() < ONCE else once
+    return (
+        replace(once, during=(draft.dice.choice(lasting),))
+        if lasting and draft.dice.random() < ONCE
+        else once
+    )
 
 
 def _from(fault: FaultSpec, home: str) -> bool:
@@ -213,23 +265,31 @@ def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] |
 
 
 def _due(fault: str, draft: Draft) -> bool:
-    """Partitions are added once, and while mirrors carry them from home: they would be others on each side. Upgraded is once."""
+    """Partitions are added once, and while mirrors carry them from home: they would be others on
+    each side. Upgraded is once."""
     if fault == UPGRADE:
         return not any(other.fault == UPGRADE for other in draft.faults)
     if fault != "partitions-added":
         return True
-    at_home = all(home == at for home, at in draft.at.items()) and len(draft.up) == len(draft.topology.clusters)
+    at_home = all(home == at for home, at in draft.at.items()) and len(draft.up) == len(
+        draft.topology.clusters
+    )
     return at_home and not any(other.fault == fault for other in draft.faults)
 
 
 def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
-    """The log state that a fault waits for: one that the clients and mirrors that are there bring about by themselves."""
+    """The log state that a fault waits for: one that the clients and mirrors that are there bring
+    about by themselves."""
     if draft.dice.random() > ONCE:
         return Condition()
     source = Target.parse(target).source
     states: list[tuple[str, int | None]] = [(ENDED, draft.dice.choice([10, 50, 100]))]
     if source in draft.at.values():
-        states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
+        states += [
+            ("open-transactions", None),
+            ("open-transactions", 2),
+            ("commit-in-flight", None),
+        ]
         states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored and source in _written_or_mirrored(draft):
         states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
@@ -237,18 +297,23 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
 
 
 def _written_or_mirrored(draft: Draft) -> set[str]:
-    """The clusters that get what clients write by now, as theirs or by mirrors: nothing passes over a link from any other."""
+    """The clusters that get what clients write by now, as theirs or by mirrors: nothing passes over
+    a link from any other."""
     found, links = set(draft.at.values()), [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
     for _ in links:
         found |= {link.destination for link in links if link.source in found}
     return found
 
 
-def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, back: bool = False) -> None:
-    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is disturbed, maybe during that.
+def fail_over(
+    draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, back: bool = False
+) -> None:
+    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is
+    disturbed, maybe during that.
 
-    `back`: a failback follows, which has something to truncate where the source dies with what never crossed: half of those that
-    are forced are during a cut, which is added where there is none.
+    `back`: a failback follows, which has something to truncate where the source dies with what
+    never crossed: half of those that are forced are during a cut, which is added where there is
+    none.
     """
     name = FORCED if forced else PLANNED
     if name not in bounds.allowed:
@@ -258,7 +323,11 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, bac
     triggers: Sequence[tuple[str, int | None]] = begun
     during: tuple[str, ...] = ()
     if forced:
-        states: list[tuple[str, int | None]] = [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
+        states: list[tuple[str, int | None]] = [
+            ("open-transactions", None),
+            ("open-transactions", 2),
+            ("commit-in-flight", None),
+        ]
         triggers = (*begun, draft.dice.choice(states))
         during = _disturbed(draft, bounds, link, back=back)
         if during and begun:
@@ -269,7 +338,9 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, bac
     draft.add(name, link.name, failover_wants(name, link), once=once, begins=(0.2, 1.0))
     draft.moved = True
     draft.mirrored.discard(link.name)
-    draft.at = {home: link.destination if at == link.source else at for home, at in draft.at.items()}
+    draft.at = {
+        home: link.destination if at == link.source else at for home, at in draft.at.items()
+    }
     if forced:
         draft.up.discard(link.source)
 
@@ -278,7 +349,14 @@ def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> t
     """The disturbance of the link that a forced failover waits for, if any."""
     disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
     if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
-        return (draft.add(LINK_CUT, link.name, wants(LINK_CUT, link.name, draft.topology), duration=bounds.longest).id,)
+        return (
+            draft.add(
+                LINK_CUT,
+                link.name,
+                wants(LINK_CUT, link.name, draft.topology),
+                duration=bounds.longest,
+            ).id,
+        )
     return tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
 
 

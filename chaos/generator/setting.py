@@ -9,7 +9,13 @@ from dataclasses import replace
 from linkflap.chaos.generator.bounds import Bounds, arrows_of
 from linkflap.chaos.generator.options import of_mirror
 from linkflap.chaos.scenarios.base import GROUP, everyday
-from linkflap.harness.model.scenario import MirrorSpec, Option, TopicSpec, WorkloadSpec, with_library
+from linkflap.harness.model.scenario import (
+    MirrorSpec,
+    Option,
+    TopicSpec,
+    WorkloadSpec,
+    with_library,
+)
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.workloads import KINDS
 from linkflap.topologies import parse
@@ -31,18 +37,22 @@ _TOPICS: tuple[Mapping[str, str], ...] = (
     {"message.timestamp.type": "LogAppendTime"},
     {"segment.ms": "1000", "retention.bytes": "300000"},
 )
-"""Kinds of topics; the usual one twice. No compacted one: of a record that a living source's cleaner took nothing says any more
-whether its copy is right, so that most of such runs are unknown (`compacted-topic` is the scenario for it)."""
+"""Kinds of topics; the usual one twice. No compacted one: of a record that a living source's
+cleaner took nothing says any more whether its copy is right, so that most of such runs are unknown
+(`compacted-topic` is the scenario for it)."""
 
 
 def topology(bounds: Bounds, dice: random.Random) -> Topology:
     """One of those that may be drawn, each cluster with one of the releases."""
     drawn = parse(arrows_of(dice.choice(bounds.topologies)))
-    return replace(drawn, clusters=tuple(replace(c, kafka=dice.choice(bounds.kafka)) for c in drawn.clusters))
+    return replace(
+        drawn, clusters=tuple(replace(c, kafka=dice.choice(bounds.kafka)) for c in drawn.clusters)
+    )
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
-    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
+    """The clusters that topics begin on: those that no link leads to; all of them where each is
+    mirrored to."""
     mirrored = {link.destination for link in topology.links}
     every = tuple(cluster.name for cluster in topology.clusters)
     return tuple(name for name in every if name not in mirrored) or every
@@ -53,31 +63,55 @@ def topics(dice: random.Random) -> TopicSpec:
     return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(dice.choice(_TOPICS)))
 
 
-def workloads(topology: Topology, topics: TopicSpec, dice: random.Random) -> tuple[WorkloadSpec, ...]:
-    """The everyday clients of each home, with records of one kind, and sometimes relays, or fewer of them."""
-    records = {name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25}
+def workloads(
+    topology: Topology, topics: TopicSpec, dice: random.Random
+) -> tuple[WorkloadSpec, ...]:
+    """The everyday clients of each home, with records of one kind, and sometimes relays, or fewer
+    of them."""
+    records = {
+        name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25
+    }
     if "retention.bytes" in topics.config:
         records.pop("value_size", None)  # segments would be gone before anybody had read them
     every = homes(topology)
-    found = [w for home in every for w in _clients(topology, home, several=len(every) > 1, records=records)]
+    found = [
+        w
+        for home in every
+        for w in _clients(topology, home, several=len(every) > 1, records=records)
+    ]
     if len(topology.clusters) == 2 and dice.random() < 0.25 and not topics.config:
-        found.append(WorkloadSpec(kind="relay", home=every[0], clients=1, options={"rate": 8.0, "group": "linkflap.relay"}))
+        found.append(
+            WorkloadSpec(
+                kind="relay",
+                home=every[0],
+                clients=1,
+                options={"rate": 8.0, "group": "linkflap.relay"},
+            )
+        )
     return tuple(found)
 
 
-def _clients(topology: Topology, home: str, *, several: bool, records: Mapping[str, Option]) -> list[WorkloadSpec]:
+def _clients(
+    topology: Topology, home: str, *, several: bool, records: Mapping[str, Option]
+) -> list[WorkloadSpec]:
     group = f"{GROUP}.{home}" if several else GROUP
     found = []
     for workload in everyday(topology, home):
-        # What all writers know is in the options of one of them: readers, which know none of it, are left as they are.
-        own = {name: value for name, value in records.items() if name in KINDS[workload.kind].options}
+        # What all writers know is in the options of one of them: readers, which know none of it,
+        # are left as they are.
+        own = {
+            name: value for name, value in records.items() if name in KINDS[workload.kind].options
+        }
         named = {"group": group} if "group" in workload.options else {}
         found.append(replace(workload, options={**workload.options, **own, **named}))
     return found
 
 
-def with_clients(workloads: tuple[WorkloadSpec, ...], bounds: Bounds, dice: random.Random) -> tuple[WorkloadSpec, ...]:
-    """The workloads with the clients of one of the libraries that may be drawn, or of all by turns."""
+def with_clients(
+    workloads: tuple[WorkloadSpec, ...], bounds: Bounds, dice: random.Random
+) -> tuple[WorkloadSpec, ...]:
+    """The workloads with the clients of one of the libraries that may be drawn, or of all by
+    turns."""
     crews = bounds.crews
     # One that is drawn of one would move the dice, and with it all that a seed has given so far.
     return with_library(workloads, crews[0] if len(crews) == 1 else dice.choice(crews))

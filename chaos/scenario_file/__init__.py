@@ -1,4 +1,5 @@
-"""Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one executes nothing.
+"""Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one
+executes nothing.
 
 schema      the typed model, and the JSON Schema for editors that is made from it
 settings    what brokers and topics may be given, by Kafka's names

@@ -1,4 +1,5 @@
-"""Reads a scenario file. Every error is one sentence: the file, the line, what is wrong, and what was expected there."""
+"""Reads a scenario file. Every error is one sentence: the file, the line, what is wrong, and what
+was expected there."""
 
 from __future__ import annotations
 
@@ -48,12 +49,14 @@ _OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
 
 
 def is_file(name: str) -> bool:
-    """Whether what a user gave as a scenario is a file and no built-in name: it ends in .toml, or is a path."""
+    """Whether what a user gave as a scenario is a file and no built-in name: it ends in .toml, or
+    is a path."""
     return name.endswith(".toml") or "/" in name
 
 
 def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
-    """The scenario of a file; `seed` where the file has none, or where it was `chosen`. Raises InputError."""
+    """The scenario of a file; `seed` where the file has none, or where it was `chosen`. Raises
+    InputError."""
     text = _text(path)
     try:
         content = tomllib.loads(text)
@@ -63,7 +66,11 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
-        reader.fail(("schema",), f"{says}; this linkflap reads schema = {SCHEMA_VERSION}: write that as the file's first line")
+        reader.fail(
+            ("schema",),
+            f"{says}; this linkflap reads schema = {SCHEMA_VERSION}: write that as the file's first"
+            " line",
+        )
     try:
         file = msgspec.convert(content, ScenarioFile)
     except msgspec.ValidationError as error:
@@ -72,7 +79,8 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
 
 
 def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
-    """Raises InputError, with the line, for a Kafka in a file's topology that the runtime cannot run on any machine."""
+    """Raises InputError, with the line, for a Kafka in a file's topology that the runtime cannot
+    run on any machine."""
     reader = Reader(path=path, where=value_lines.value_lines(_text(path)))
     reader.placed(("topology",), lambda: runtimes.check(runtime, made.topology))
 
@@ -80,23 +88,38 @@ def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} is larger than {LARGEST >> 20} MiB, which no scenario is; name a scenario file")
+            raise InputError(
+                f"{path} is larger than {LARGEST >> 20} MiB, which no scenario is; name a scenario "
+                "file"
+            )
         return path.read_text()
     except FileNotFoundError:
-        raise InputError(f"there is no scenario file {path}; linkflap run NAME --dry-run --save {path} writes one") from None
+        raise InputError(
+            f"there is no scenario file {path}; linkflap run NAME --dry-run --save {path} "
+            "writes one"
+        ) from None
     except OSError as error:
-        raise InputError(f"the scenario file {path} cannot be read ({error.strerror}); name one that can") from None
+        raise InputError(
+            f"the scenario file {path} cannot be read ({error.strerror}); name one that can"
+        ) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8") from None
+        raise InputError(
+            f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8"
+        ) from None
 
 
-def _explain(reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError) -> NoReturn:
+def _explain(
+    reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError
+) -> NoReturn:
     """msgspec's sentence with the line, and the nearest name where one is not known."""
     found = _AT.match(str(error))
     what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
     if unknown := _UNKNOWN.match(what):
         names = _fields(at)
-        sentence = f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; there is {', '.join(names)}"
+        sentence = (
+            f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; there is "
+            f"{', '.join(names)}"
+        )
         reader.fail((*at, unknown["name"]), sentence)
     if missing := _MISSING.match(what):
         reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
@@ -105,12 +128,20 @@ def _explain(reader: Reader, content: Mapping[str, object], error: msgspec.Valid
 
 
 def _path(text: str, content: object) -> value_lines.Path:
-    """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of several, the first is meant."""
+    """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of
+    several, the first is meant."""
     path: list[str | int] = []
     for name, index, some in _STEP.findall(text):
         step: str | int = name or (int(index) if index else "")
         if some and isinstance(content, dict):
-            step = next((key for key, value in content.items() if not isinstance(value, str | int | float | bool)), "")
+            step = next(
+                (
+                    key
+                    for key, value in content.items()
+                    if not isinstance(value, str | int | float | bool)
+                ),
+                "",
+            )
         path.append(step)
         if isinstance(content, dict) and isinstance(step, str):
             content = content.get(step)
@@ -123,7 +154,9 @@ def _fields(at: value_lines.Path) -> list[str]:
     """The names that the table at a place may have."""
     table: type[msgspec.Struct] = ScenarioFile
     for step in at:
-        inner = next((field.type for field in msgspec.structs.fields(table) if field.name == step), None)
+        inner = next(
+            (field.type for field in msgspec.structs.fields(table) if field.name == step), None
+        )
         table = next(filter(_is_table, (inner, *get_args(inner))), table)
     return [field.name for field in msgspec.structs.fields(table)]
 
@@ -166,17 +199,25 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
         reader.fail(("topology",), str(error))
     for name in file.cluster:
         reader.known(("cluster", name), "cluster", name, [c.name for c in topology.clusters])
-    own = {name: settings.of_brokers(reader, name, cluster.config, topology) for name, cluster in file.cluster.items()}
-    return replace(topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters))
+    own = {
+        name: settings.of_brokers(reader, name, cluster.config, topology)
+        for name, cluster in file.cluster.items()
+    }
+    return replace(
+        topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters)
+    )
 
 
 def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
     reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
     options = dict(file.mirror.options)
     if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
-        options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())  # beside this file
+        # beside this file
+        options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())
     spec = MirrorSpec(kind=file.mirror.kind, options=options)
-    reader.placed(("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec))
+    reader.placed(
+        ("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec)
+    )
     return spec
 
 
@@ -190,12 +231,16 @@ def _workloads(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterab
 def _kind_of_workload(reader: Reader, at: tuple[str, int], table: WorkloadTable) -> str:
     kind = table.kind or (COMMAND if table.command else "")
     if not kind:
-        reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
+        reader.fail(
+            at, "'kind' is missing; add kind = …, or command = […] for a program of your own"
+        )
     reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
     return kind
 
 
-def _workload(reader: Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable) -> WorkloadSpec:
+def _workload(
+    reader: Reader, file: ScenarioFile, topology: Topology, index: int, table: WorkloadTable
+) -> WorkloadSpec:
     at = ("workload", index)
     kind = _kind_of_workload(reader, at, table)
     reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
@@ -218,7 +263,10 @@ def _workload(reader: Reader, file: ScenarioFile, topology: Topology, index: int
     if kind == COMMAND:
         reader.placed(at, partial(command_options.check, spec))
     elif given := [name for name in _OF_COMMANDS if getattr(table, name)]:
-        reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
+        reader.fail(
+            (*at, given[0]),
+            f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out",
+        )
     return spec
 
 
@@ -233,12 +281,21 @@ def _schedule(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterabl
         for name in waits.faults:
             reader.known((*at, "when"), "fault with the id", name, ids)
         if ids.index(table.id) != index:
-            reader.fail((*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own")
+            reader.fail(
+                (*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own"
+            )
         reason = FAULTS[table.fault].applies_to(table.target, topology)
         if reason:
-            reader.fail((*at, "target"), f"{table.fault} cannot be applied to {table.target!r}: {reason}")
+            reader.fail(
+                (*at, "target"), f"{table.fault} cannot be applied to {table.target!r}: {reason}"
+            )
         for name in table.options:
-            reader.known((*at, "options", name), f"option of {table.fault}", name, FAULTS[table.fault].defaults)
+            reader.known(
+                (*at, "options", name),
+                f"option of {table.fault}",
+                name,
+                FAULTS[table.fault].defaults,
+            )
         yield FaultSpec(**msgspec.structs.asdict(table))
 
 

@@ -24,7 +24,10 @@ class Reader:
         """Refuses a name that a registry does not have."""
         names = sorted(known)
         if name not in names:
-            self.fail(at, f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}")
+            self.fail(
+                at,
+                f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}",
+            )
 
     def placed(self, at: value_lines.Path, check: Callable[[], object]) -> None:
         """Runs a check that does not know the file; its sentence gets the place."""

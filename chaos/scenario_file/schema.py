@@ -1,7 +1,8 @@
-"""The typed model of a scenario file; `docs/scenario.schema.json` is made from it, so that editors complete and check.
+"""The typed model of a scenario file; `docs/scenario.schema.json` is made from it, so that editors
+complete and check.
 
-Every table refuses names that it does not know. What a name may be (a fault, a mirror, a workload, a check, a trigger) comes
-from the registries: a new one is in the schema from the day it exists.
+Every table refuses names that it does not know. What a name may be (a fault, a mirror, a workload,
+a check, a trigger) comes from the registries: a new one is in the schema from the day it exists.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ When = Annotated[str, Meta(min_length=1, max_length=4000)]
 """What a fault waits for: names of any number of others, and triggers."""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Table(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Any table of the file."""
 
 
@@ -57,12 +60,13 @@ class TopicsTable(Table, frozen=True, kw_only=True):
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
-    """Some clients with one purpose, whose topics are first written on the cluster `home`; or a program of your own.
+    """Some clients with one purpose, whose topics are first written on the cluster `home`; or a
+    program of your own.
 
-    `library` is whose clients they are, where it is another than the file's `clients`. `command` is a list of words, run without
-    a shell in `folder` (from this file's); `reads` and `writes` are its topics. With `library = "java"` it finds a Java and the
-    jars of Kafka's clients in its environment.
-    `exactly_once`: it promises one output for each input that its group has passed.
+    `library` is whose clients they are, where it is another than the file's `clients`. `command` is
+    a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
+    its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
+    environment. `exactly_once`: it promises one output for each input that its group has passed.
     """
 
     home: Name
@@ -78,7 +82,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
-    """One fault, `at` seconds after the workload began (or after the faults that `when` names), for `duration` seconds."""
+    """One fault, `at` seconds after the workload began (or after the faults that `when` names), for
+    `duration` seconds."""
 
     id: FileName
     fault: Name
@@ -147,9 +152,17 @@ def json_schema() -> str:
         *TOPOLOGIES,
     ]
     _names(tables["ScenarioFile"], "runtime", RUNTIMES)
-    tables["ScenarioFile"]["properties"]["clients"]["examples"] = [*LIBRARIES, "java@3.9.2", "java,librdkafka"]
+    tables["ScenarioFile"]["properties"]["clients"]["examples"] = [
+        *LIBRARIES,
+        "java@3.9.2",
+        "java,librdkafka",
+    ]
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}
-    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "linkflap scenario file", **schema}
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "linkflap scenario file",
+        **schema,
+    }
     return json.dumps(whole, indent=2) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""Settings of brokers and topics in a scenario file, by Kafka's names: which are refused, and as what the others are given on."""
+"""Settings of brokers and topics in a scenario file, by Kafka's names: which are refused, and as
+what the others are given on."""
 
 from __future__ import annotations
 
@@ -22,18 +23,22 @@ _RESERVED: Final = re.compile(
     r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
     r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
 )
-"""Settings that linkflap makes itself, that load code, that name files, or that bind beyond loopback."""
+"""Settings that linkflap makes itself, that load code, that name files, or that bind beyond
+loopback."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
-def of_brokers(reader: Reader, cluster: str, given: Mapping[str, Option], topology: Topology) -> dict[str, str]:
+def of_brokers(
+    reader: Reader, cluster: str, given: Mapping[str, Option], topology: Topology
+) -> dict[str, str]:
     """The settings of a cluster's brokers."""
     at = ("cluster", cluster, "config")
     for name in given:
         if _RESERVED.fullmatch(name):
             reader.fail(
                 (*at, name),
-                f"{name} changes listeners, folders, loaded classes or credentials, which no scenario may; leave it out",
+                f"{name} changes listeners, folders, loaded classes or credentials, which no "
+                "scenario may; leave it out",
             )
     config = _config(reader, at, given)
     _known(reader, at, setting_names.BROKER, config, [topology.cluster(cluster).kafka])
@@ -43,7 +48,13 @@ def of_brokers(reader: Reader, cluster: str, given: Mapping[str, Option], topolo
 def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -> dict[str, str]:
     """The settings that topics are made with."""
     config = _config(reader, ("topics", "config"), given)
-    _known(reader, ("topics", "config"), setting_names.TOPIC, config, [cluster.kafka for cluster in topology.clusters])
+    _known(
+        reader,
+        ("topics", "config"),
+        setting_names.TOPIC,
+        config,
+        [cluster.kafka for cluster in topology.clusters],
+    )
     return config
 
 
@@ -51,18 +62,32 @@ def _config(reader: Reader, at: value_lines.Path, given: Mapping[str, Option]) -
     """Settings as Kafka's properties have them."""
     for name, value in given.items():
         if not _NAME.fullmatch(name):
-            reader.fail((*at, name), f"{name!r} is not the name of a Kafka setting; write it as in Kafka's documentation")
+            reader.fail(
+                (*at, name),
+                f"{name!r} is not the name of a Kafka setting; write it as in Kafka's "
+                "documentation",
+            )
         if isinstance(value, str) and not value.isprintable():
             reader.fail((*at, name), f"{name} is {value!r}; a setting is text on one line")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
 
 
-def _known(reader: Reader, at: value_lines.Path, of: str, config: Iterable[str], kafkas: Iterable[str]) -> None:
-    """Refuses what no release of Kafka knows, nor a build of the user's own that is in a folder. Of images nothing is known."""
+def _known(
+    reader: Reader, at: value_lines.Path, of: str, config: Iterable[str], kafkas: Iterable[str]
+) -> None:
+    """Refuses what no release of Kafka knows, nor a build of the user's own that is in a folder. Of
+    images nothing is known."""
     for name in config:
         if not any(_knows(of, name, asked) for asked in dict.fromkeys(kafkas)):
             near = nearest(name, setting_names.names(of))
-            reader.fail((*at, name), f"Kafka has no setting {name!r} of a {of}{near}; write it as in Kafka's documentation")
+            reader.fail(
+                (*at, name),
+                f"Kafka has no setting {name!r} of a {of}{near}; write it as in Kafka's "
+                "documentation",
+            )
 
 
 def _knows(of: str, name: str, asked: str) -> bool:

@@ -1,4 +1,5 @@
-"""Where in a TOML file a value stands. TOML parsers report lines of syntax errors only, and a wrong value has a line as well."""
+"""Where in a TOML file a value stands. TOML parsers report lines of syntax errors only, and a wrong
+value has a line as well."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 Path = tuple[str | int, ...]
 """Keys and indices from the top of the file down: ("fault", 1, "options", "latency")."""
 _HEADER = re.compile(r"^\s*(\[\[|\[)\s*(.+?)\s*\]{1,2}\s*(?:#.*)?$")
-_KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*=""")
+_KEY = re.compile(
+    r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
+)
 _PART = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
 
 
@@ -20,7 +23,8 @@ class ValueLines:
     lines: Sequence[tuple[Path, int]]
 
     def line(self, path: Path) -> int:
-        """The line where a value begins; of one that is not there, or inside of another, that of the nearest table around it."""
+        """The line where a value begins; of one that is not there, or inside of another, that of
+        the nearest table around it."""
         for length in range(len(path), 0, -1):
             begins = [line for known, line in self.lines if known[:length] == path[:length]]
             if begins:
@@ -29,7 +33,8 @@ class ValueLines:
 
 
 def value_lines(text: str) -> ValueLines:
-    """Of a file that can be parsed. Keys inside of inline tables and of values over several lines have the line of their key."""
+    """Of a file that can be parsed. Keys inside of inline tables and of values over several lines
+    have the line of their key."""
     found: list[tuple[Path, int]] = []
     table: Path = ()
     counts: dict[Path, int] = {}
@@ -44,7 +49,8 @@ def value_lines(text: str) -> ValueLines:
 
 
 def _table(names: Sequence[str], counts: dict[Path, int], *, repeated: bool) -> Path:
-    """The path of a header: tables of an array are counted, and `[fault.options]` belongs to the last `[[fault]]`."""
+    """The path of a header: tables of an array are counted, and `[fault.options]` belongs to the
+    last `[[fault]]`."""
     path: Path = ()
     for index, name in enumerate(names):
         path = (*path, name)
@@ -57,4 +63,7 @@ def _table(names: Sequence[str], counts: dict[Path, int], *, repeated: bool) -> 
 
 
 def _split(dotted: str) -> list[str]:
-    return [next(part for part in found.groups() if part is not None) for found in _PART.finditer(dotted)]
+    return [
+        next(part for part in found.groups() if part is not None)
+        for found in _PART.finditer(dotted)
+    ]

@@ -39,7 +39,9 @@ def render(scenario: Scenario) -> str:
                 kind=w.kind,
                 home=w.home,
                 clients=w.clients,
-                library=None if w.library == (LIBRDKAFKA if w.kind == COMMAND else common) else w.library,
+                library=None
+                if w.library == (LIBRDKAFKA if w.kind == COMMAND else common)
+                else w.library,
                 options=dict(w.options),
                 command=list(w.command),
                 folder=w.folder,
@@ -57,12 +59,24 @@ def render(scenario: Scenario) -> str:
         checks=list(scenario.checks),
         mirror=MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
         topics=TopicsTable(
-            partitions=scenario.topics.partitions, replicas=scenario.topics.replicas, config=_config(scenario.topics.config)
+            partitions=scenario.topics.partitions,
+            replicas=scenario.topics.replicas,
+            config=_config(scenario.topics.config),
         ),
-        cluster={c.name: ClusterTable(config=_config(c.config)) for c in scenario.topology.clusters if c.config},
+        cluster={
+            c.name: ClusterTable(config=_config(c.config))
+            for c in scenario.topology.clusters
+            if c.config
+        },
         fault=[
             FaultTable(
-                id=f.id, fault=f.fault, target=f.target, at=f.at, duration=f.duration, when=f.when, options=dict(f.options)
+                id=f.id,
+                fault=f.fault,
+                target=f.target,
+                at=f.at,
+                duration=f.duration,
+                when=f.when,
+                options=dict(f.options),
             )
             for f in scenario.schedule
         ],
@@ -81,9 +95,13 @@ def save(scenario: Scenario, path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise InputError(f"{path} exists, and --save overwrites nothing; name another file") from None
+        raise InputError(
+            f"{path} exists, and --save overwrites nothing; name another file"
+        ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); name another file with --save") from None
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); name another file with --save"
+        ) from None
 
 
 def _config(given: Mapping[str, str]) -> dict[str, Option]:

@@ -58,7 +58,10 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
 def scenario(name: str, wish: Wish) -> Scenario:
     """The scenario called `name`, as the user wishes it; InputError when there is none."""
     if name not in SCENARIOS:
-        raise InputError(f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are {', '.join(SCENARIOS)}")
+        raise InputError(
+            f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are "
+            f"{', '.join(SCENARIOS)}"
+        )
     made = SCENARIOS[name](wish)
     if wish.clients is not None:
         made = replace(made, workloads=with_library(made.workloads, wish.clients))
@@ -66,13 +69,21 @@ def scenario(name: str, wish: Wish) -> Scenario:
 
 
 def _stalled(made: Scenario) -> Scenario:
-    """A scenario whose forced failovers find a source that is half-open. Raises InputError where it has no such failover."""
+    """A scenario whose forced failovers find a source that is half-open. Raises InputError where it
+    has no such failover."""
     if not any(fault.name.forced for fault in made.schedule):
-        raise InputError(f"--stall-source is about forced failovers, and scenario {made.name} has none; leave it out")
+        raise InputError(
+            f"--stall-source is about forced failovers, and scenario {made.name} has none; leave "
+            "it out"
+        )
     return replace(
         made,
         schedule=tuple(
-            replace(fault, options={**fault.options, "source": "stalled"}) if fault.name.forced else fault
+            (
+                replace(fault, options={**fault.options, "source": "stalled"})
+                if fault.name.forced
+                else fault
+            )
             for fault in made.schedule
         ),
     )

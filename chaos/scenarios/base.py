@@ -1,4 +1,5 @@
-"""What a scenario's builder is given, and the workloads and failovers that several scenarios share."""
+"""What a scenario's builder is given, and the workloads and failovers that several scenarios
+share."""
 
 from __future__ import annotations
 
@@ -7,14 +8,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
-from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    FaultSpec,
+    Minimums,
+    MirrorSpec,
+    Option,
+    Scenario,
+    TopicSpec,
+    WorkloadSpec,
+)
 from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the user asked for beside the scenario's name; None and empty mean the scenario's own."""
+    """What the user asked for beside the scenario's name; None and empty mean the scenario's
+    own."""
 
     seed: int
     topology: Topology | None = None
@@ -23,7 +33,8 @@ class Wish:
     duration: float | None = None
     clients: str | None = None
     stall_source: bool = False
-    """Whether each forced failover leaves its source half-open until the mirror is promoted, and kills it then."""
+    """Whether each forced failover leaves its source half-open until the mirror is promoted, and
+    kills it then."""
 
     @property
     def dice(self) -> random.Random:
@@ -42,31 +53,48 @@ Builder = Callable[[Wish], Scenario]
 
 
 def everyday(topology: Topology, home: str, **records: Option) -> tuple[WorkloadSpec, ...]:
-    """The workload of most scenarios: transactions that commit, abort or stay open, idempotent sends, a zombie, readers.
+    """The workload of most scenarios: transactions that commit, abort or stay open, idempotent
+    sends, a zombie, readers.
 
-    A group in read_committed starts at home and follows a failover; readers of fixed partitions in both isolations are on every
-    cluster that home's topics get to, all the time, so that what a mirror shows is seen before, during and after each fault.
-    `records` are options of all workloads that write.
+    A group in read_committed starts at home and follows a failover; readers of fixed partitions in
+    both isolations are on every cluster that home's topics get to, all the time, so that what a
+    mirror shows is seen before, during and after each fault. `records` are options of all workloads
+    that write.
     """
-    mirrored = {link.destination for link in topology.links if home in topology.homes_over(link)} - {home}
+    mirrored = {
+        link.destination for link in topology.links if home in topology.homes_over(link)
+    } - {home}
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
-        return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
+        return WorkloadSpec(
+            kind="readers",
+            home=home,
+            options={"cluster": cluster, "isolation": isolation, "assign": True},
+        )
 
     return (
         WorkloadSpec(
-            kind="transactional", home=home, clients=2, options={"rate": 15.0, "open_share": 0.03, "hold": 1.0, **records}
+            kind="transactional",
+            home=home,
+            clients=2,
+            options={"rate": 15.0, "open_share": 0.03, "hold": 1.0, **records},
         ),
         WorkloadSpec(kind="idempotent", home=home, options={"rate": 10.0, **records}),
         WorkloadSpec(kind="zombie", home=home, options={"rate": 1.0, **records}),
         WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
         reader(home, "read_uncommitted"),
-        *(reader(c.name, i) for c in topology.clusters if c.name in mirrored for i in ("read_committed", "read_uncommitted")),
+        *(
+            reader(c.name, i)
+            for c in topology.clusters
+            if c.name in mirrored
+            for i in ("read_committed", "read_uncommitted")
+        ),
     )
 
 
 WITH_TRANSACTIONS = f"{SEEN_ON_BOTH_SIDES} and transactions-ended:10"
-"""What a failover waits for: where machines are busy, records are mirrored and read before a first transaction has ended."""
+"""What a failover waits for: where machines are busy, records are mirrored and read before a first
+transaction has ended."""
 WITH_TRANSACTIONS_OPEN = f"{WITH_TRANSACTIONS} and open-transactions"
 """What a failover waits for that is to find transactions open, and something to lose."""
 
@@ -90,7 +118,8 @@ def one_failover(
     minimums: Minimums | None = None,
     topics: TopicSpec | None = None,
 ) -> Scenario:
-    """A->B with everyday clients: what `before` says, then a failover over the first link `between` two times of the schedule.
+    """A->B with everyday clients: what `before` says, then a failover over the first link `between`
+    two times of the schedule.
 
     `about` has {source} and {destination} where it names the link's clusters.
     """
@@ -105,7 +134,10 @@ def one_failover(
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=clients(topology, link.source),
-        schedule=(*earlier, FaultSpec(id="failover", fault=kind, target=link.name, at=at, duration=0.0, when=when)),
+        schedule=(
+            *earlier,
+            FaultSpec(id="failover", fault=kind, target=link.name, at=at, duration=0.0, when=when),
+        ),
         minimums=minimums or Minimums(committed=60, aborted=5, reads=500),
         topics=topics or TopicSpec(),
         duration=wish.duration or duration,
@@ -113,7 +145,8 @@ def one_failover(
 
 
 def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
-    """A failover along the first link. None where topics of other homes pass over it, as in a ring: their clients would stay."""
+    """A failover along the first link. None where topics of other homes pass over it, as in a ring:
+    their clients would stay."""
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return
@@ -125,7 +158,8 @@ def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> 
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
-    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
+    """The clusters that topics begin on: those that no link leads to; all of them where each is
+    mirrored to."""
     mirrored = {link.destination for link in topology.links}
     every = tuple(cluster.name for cluster in topology.clusters)
     return tuple(name for name in every if name not in mirrored) or every
@@ -145,7 +179,8 @@ def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
 
 
 def everyday_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
-    """The everyday clients; each home's group has a name of its own, since several may come to one cluster."""
+    """The everyday clients; each home's group has a name of its own, since several may come to one
+    cluster."""
     for workload in everyday(topology, home):
         group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
         yield replace(workload, options={**workload.options, **group})

@@ -1,4 +1,5 @@
-"""baseline: the same clients and mirror with nothing broken. What fails here is not the fault's doing."""
+"""baseline: the same clients and mirror with nothing broken. What fails here is not the fault's
+doing."""
 
 from __future__ import annotations
 

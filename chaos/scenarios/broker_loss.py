@@ -1,7 +1,7 @@
 """broker-loss: brokers of both clusters are killed, paused and restarted while the link works.
 
-Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 2) and transactions survive one broker's loss
-(KIP-98, KIP-966); replicas agree below the high watermark afterwards.
+Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 2) and transactions
+survive one broker's loss (KIP-98, KIP-966); replicas agree below the high watermark afterwards.
 """
 
 from __future__ import annotations
@@ -22,24 +22,43 @@ def build(wish: Wish) -> Scenario:
     for name in (link.source, link.destination):
         if (brokers := topology.cluster(name).brokers) < _LEAST:
             raise InputError(
-                f"broker-loss takes brokers of both clusters away while the others go on: {name} needs {_LEAST} or more and has "
-                f"{brokers}; write --topology '{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
+                f"broker-loss takes brokers of both clusters away while the others go on: {name} "
+                f"needs {_LEAST} or more and has {brokers}; write --topology "
+                f"'{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
             )
     killed = dice.choice([1, 2, 3])
     return Scenario(
         name="broker-loss",
-        about=f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, another of {link.source} "
-        "restarted",
+        about=(
+            f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, "
+            f"another of {link.source} restarted"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
-            FaultSpec(id="kill", fault="broker-kill", target=f"{link.source}/{killed}", at=2.0, duration=5.0),
             FaultSpec(
-                id="pause", fault="broker-pause", target=f"{link.destination}/{dice.choice([1, 2, 3])}", at=14.0, duration=5.0
+                id="kill",
+                fault="broker-kill",
+                target=f"{link.source}/{killed}",
+                at=2.0,
+                duration=5.0,
             ),
-            FaultSpec(id="restart", fault="broker-restart", target=f"{link.source}/{killed % 3 + 1}", at=26.0, duration=1.0),
+            FaultSpec(
+                id="pause",
+                fault="broker-pause",
+                target=f"{link.destination}/{dice.choice([1, 2, 3])}",
+                at=14.0,
+                duration=5.0,
+            ),
+            FaultSpec(
+                id="restart",
+                fault="broker-restart",
+                target=f"{link.source}/{killed % 3 + 1}",
+                at=26.0,
+                duration=1.0,
+            ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 32.0,

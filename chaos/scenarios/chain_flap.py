@@ -1,9 +1,11 @@
-"""chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop is failed over.
+"""chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop
+is failed over.
 
-Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B and A per offset whatever a hop
-did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it
-truncates reaches C. Any topology will do: each cluster that nothing is mirrored to, or every one of a ring, has clients and
-topics of its own. A violation is a byte that differs, or a record on C that B does not have below its end.
+Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B
+and A per offset whatever a hop did, C's clients see no more than B's replicas have, and when B
+becomes a cluster of its own, what it appends and what it truncates reaches C. Any topology will do:
+each cluster that nothing is mirrored to, or every one of a ring, has clients and topics of its own.
+A violation is a byte that differs, or a record on C that B does not have below its end.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from linkflap.topologies import parse
 
 _HELD = 2.0
 _HEALS = 1.5
-"""Seconds between two faults of one hop. On a slow machine a fault takes longer: each follows the end of the one before, since it
-measures a link that is whole."""
+"""Seconds between two faults of one hop. On a slow machine a fault takes longer: each follows the
+end of the one before, since it measures a link that is whole."""
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open; clients go on at B.
+    """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open;
+    clients go on at B.
 
-    Where something is mirrored to A, that failover is a planned one: a dead A could not be compared. In a ring there is none.
+    Where something is mirrored to A, that failover is a planned one: a dead A could not be
+    compared. In a ring there is none.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B->C")
@@ -35,11 +39,16 @@ def build(wish: Wish) -> Scenario:
     lasts = max(sum(fault.at + fault.duration for fault in hop) for hop in hops) + waits
     return Scenario(
         name="chain-flap",
-        about="each hop flaps, slows and goes half-open; then clients of the first cluster fail over to the second",
+        about=(
+            "each hop flaps, slows and goes half-open; then clients of the first cluster fail over "
+            "to the second"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
-        workloads=tuple(workload for home in homes(topology) for workload in everyday_of(topology, home)),
+        workloads=tuple(
+            workload for home in homes(topology) for workload in everyday_of(topology, home)
+        ),
         schedule=(
             *(fault for hop in hops for fault in hop),
             *failover_of_first(topology, waits, [hop[-1].id for hop in hops]),
@@ -52,8 +61,16 @@ def build(wish: Wish) -> Scenario:
 def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
     """The faults of one hop one after the other; those of other hops may come at the same time."""
     kinds: list[tuple[str, str, dict[str, Option]]] = [
-        ("flap", "link-flap", {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)}),
-        ("slow", "link-latency", {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)}),
+        (
+            "flap",
+            "link-flap",
+            {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)},
+        ),
+        (
+            "slow",
+            "link-latency",
+            {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)},
+        ),
         ("deaf", "link-half-open", {"stalled": "responses"}),
         ("mute", "link-half-open", {"stalled": "requests"}),
     ]
@@ -63,5 +80,7 @@ def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
         id_ = f"{name}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
         at = round((_HEALS if before else 0.5) + dice.uniform(0.0, 0.7), 2)
         when = after(*before) if before else "always"
-        yield FaultSpec(id=id_, fault=fault, target=link.name, at=at, duration=_HELD, when=when, options=options)
+        yield FaultSpec(
+            id=id_, fault=fault, target=link.name, at=at, duration=_HELD, when=when, options=options
+        )
         before = (id_,)

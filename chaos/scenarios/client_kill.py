@@ -1,8 +1,10 @@
-"""client-kill: processes of clients are killed with commits, transactions and reads in flight, before and after a failover.
+"""client-kill: processes of clients are killed with commits, transactions and reads in flight,
+before and after a failover.
 
-Guarantee at stake: what a client that dies had in flight is committed or aborted, on every partition alike, and nothing that was
-acknowledged is lost (KIP-98, KIP-447): its successor takes the transactional id, which fences the dead and aborts what is open,
-and a relay goes on from the group's last commit. A violation looks like a torn transaction, an input with two outputs, or a
+Guarantee at stake: what a client that dies had in flight is committed or aborted, on every
+partition alike, and nothing that was acknowledged is lost (KIP-98, KIP-447): its successor takes
+the transactional id, which fences the dead and aborts what is open, and a relay goes on from the
+group's last commit. A violation looks like a torn transaction, an input with two outputs, or a
 transaction that stays open and holds back every reader.
 """
 
@@ -16,37 +18,70 @@ RELAY = "linkflap.relay"
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: clients die in mid-commit, in mid-transaction, as relays and as readers; then A does, and they die at B too."""
+    """A->B: clients die in mid-commit, in mid-transaction, as relays and as readers; then A does,
+    and they die at B too."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
     home, there = link.source, link.destination
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
-        return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
+        return WorkloadSpec(
+            kind="readers",
+            home=home,
+            options={"cluster": cluster, "isolation": isolation, "assign": True},
+        )
 
-    def kill(id: str, target: str, workload: str, moment: str, when: str, at: float = 0.5) -> FaultSpec:
+    def kill(
+        id: str, target: str, workload: str, moment: str, when: str, at: float = 0.5
+    ) -> FaultSpec:
         options = {"workload": workload, "moment": moment}
-        return FaultSpec(id=id, fault="client-kill", target=target, at=at, duration=0.0, when=when, options=options)
+        return FaultSpec(
+            id=id,
+            fault="client-kill",
+            target=target,
+            at=at,
+            duration=0.0,
+            when=when,
+            options=options,
+        )
 
     start = round(dice.uniform(0.5, 1.5), 2)
     return Scenario(
         name="client-kill",
-        about=f"{link.name}; clients are killed with commits, transactions and reads in flight, on {home} and, after a failover, "
-        f"on {there}",
+        about=(
+            f"{link.name}; clients are killed with commits, transactions and reads in flight, on "
+            f"{home} and, after a failover, on {there}"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=(
-            WorkloadSpec(kind="transactional", home=home, clients=2, options={"rate": 12.0, "open_share": 0.1, "hold": 1.0}),
+            WorkloadSpec(
+                kind="transactional",
+                home=home,
+                clients=2,
+                options={"rate": 12.0, "open_share": 0.1, "hold": 1.0},
+            ),
             WorkloadSpec(kind="idempotent", home=home, options={"rate": 10.0}),
-            WorkloadSpec(kind="relay", home=home, clients=2, options={"rate": 10.0, "group": RELAY, "abort_share": 0.1}),
+            WorkloadSpec(
+                kind="relay",
+                home=home,
+                clients=2,
+                options={"rate": 10.0, "group": RELAY, "abort_share": 0.1},
+            ),
             WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
-            *(reader(cluster, isolation) for cluster in (home, there) for isolation in ("read_committed", "read_uncommitted")),
+            *(
+                reader(cluster, isolation)
+                for cluster in (home, there)
+                for isolation in ("read_committed", "read_uncommitted")
+            ),
         ),
         schedule=(
             kill("commit", home, "transactional", "commit", "under-way", start),
-            kill("open", home, "transactional", "transaction", "after:commit and open-transactions"),
+            kill(
+                "open", home, "transactional", "transaction", "after:commit and open-transactions"
+            ),
             kill("relay", home, "relay", "commit", "after:commit and commit-in-flight"),
             kill("send", home, "idempotent", "any", "after:relay"),
             kill("reader", home, "readers", "any", "after:relay"),
@@ -58,7 +93,14 @@ def build(wish: Wish) -> Scenario:
                 duration=0.0,
                 when="after:open,relay,send,reader and seen-on-both-sides and open-transactions",
             ),
-            kill("commit-there", there, "transactional", "commit", "after:failover and commit-in-flight", 1.0),
+            kill(
+                "commit-there",
+                there,
+                "transactional",
+                "commit",
+                "after:failover and commit-in-flight",
+                1.0,
+            ),
             kill("relay-there", there, "relay", "commit", "after:commit-there"),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),

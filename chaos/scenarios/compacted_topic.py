@@ -1,12 +1,14 @@
-"""compacted-topic: tombstones and transactions in a topic that is compacted all the time, on both sides of a failover.
+"""compacted-topic: tombstones and transactions in a topic that is compacted all the time, on both
+sides of a failover.
 
-Guarantee at stake: compaction moves no record, changes none, and takes away none that is not cleaned yet (Kafka documentation,
-log compaction; KIP-534: when markers and tombstones may go). Every broker cleans its own log by itself, so replicas, and both
-ends of a mirror, have other batches in the cleaned part. A violation looks like a record that is gone above it, one that came
-to another offset, or one of an aborted transaction that became a plain one.
+Guarantee at stake: compaction moves no record, changes none, and takes away none that is not
+cleaned yet (Kafka documentation, log compaction; KIP-534: when markers and tombstones may go).
+Every broker cleans its own log by itself, so replicas, and both ends of a mirror, have other
+batches in the cleaned part. A violation looks like a record that is gone above it, one that came to
+another offset, or one of an aborted transaction that became a plain one.
 
-With several replicas (`--topology A:3->B`) what one of them lacks of the cleaned part must be what a cleaner takes: superseded,
-aborted, a tombstone. The last record of each key is on all of them.
+With several replicas (`--topology A:3->B`) what one of them lacks of the cleaned part must be what
+a cleaner takes: superseded, aborted, a tombstone. The last record of each key is on all of them.
 """
 
 from __future__ import annotations
@@ -16,15 +18,22 @@ from linkflap.harness.model.scenario import Scenario, TopicSpec
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: a compacted topic with tombstones; A is killed with transactions open, and clients go on at B.
+    """A->B: a compacted topic with tombstones; A is killed with transactions open, and clients go
+    on at B.
 
-    Some keys are written all the time and others once, so that much is compacted and something of everything stays.
+    Some keys are written all the time and others once, so that much is compacted and something of
+    everything stays.
     """
     return one_failover(
         wish,
         name="compacted-topic",
-        about="a compacted topic with tombstones and transactions; {source} is killed, clients go on at {destination}",
-        clients=lambda topology, home: everyday(topology, home, keys=2000, skew=4.0, tombstones=0.2),
+        about=(
+            "a compacted topic with tombstones and transactions; {source} is killed, clients go on "
+            "at {destination}"
+        ),
+        clients=lambda topology, home: everyday(
+            topology, home, keys=2000, skew=4.0, tombstones=0.2
+        ),
         between=(8.0, 9.0),
         topics=TopicSpec(
             # By time: from 4.0 on brokers refuse segments below 1 MiB (KIP-1030).

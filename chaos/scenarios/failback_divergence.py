@@ -1,9 +1,11 @@
-"""failback-divergence: A goes on writing for a second after the link was cut, then dies; the two logs part there.
+"""failback-divergence: A goes on writing for a second after the link was cut, then dies; the two
+logs part there.
 
-Guarantee at stake: the failback truncates A's log exactly where the two part, no more and no less (KIP-1279, failback: the last
-mirrored offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then,
-as its capture before the truncation shows, and on neither cluster afterwards. A violation looks like a record of that tail behind
-the cut, or like a record before it that is gone.
+Guarantee at stake: the failback truncates A's log exactly where the two part, no more and no less
+(KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since; option
+failback_point). The tail that never crossed is on A until then, as its capture before the
+truncation shows, and on neither cluster afterwards. A violation looks like a record of that tail
+behind the cut, or like a record before it that is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed; clients come back."""
+    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed;
+    clients come back."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
@@ -22,13 +25,22 @@ def build(wish: Wish) -> Scenario:
     cut_at = round(dice.uniform(3.0, 4.5), 2)
     return Scenario(
         name="failback-divergence",
-        about=f"{link.name}; the link is cut, {link.source} writes on and dies; the failback truncates what was never mirrored",
+        about=(
+            f"{link.name}; the link is cut, {link.source} writes on and dies; the failback "
+            "truncates what was never mirrored"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
-            FaultSpec(id="cut", fault="link-cut", target=link.name, at=cut_at, duration=round(dice.uniform(3.0, 4.0), 2)),
+            FaultSpec(
+                id="cut",
+                fault="link-cut",
+                target=link.name,
+                at=cut_at,
+                duration=round(dice.uniform(3.0, 4.0), 2),
+            ),
             FaultSpec(
                 id="away",
                 fault="failover-forced",
@@ -45,8 +57,16 @@ def build(wish: Wish) -> Scenario:
                 duration=0.0,
                 when="after:away",
             ),
-            # Only then may A's coordinator end what its dead clients had left open: its markers are A's own.
-            FaultSpec(id="home", fault="failover-planned", target=back, at=1.0, duration=0.0, when="after:reverse"),
+            # Only then may A's coordinator end what its dead clients had left open: its markers are
+            # A's own.
+            FaultSpec(
+                id="home",
+                fault="failover-planned",
+                target=back,
+                at=1.0,
+                duration=0.0,
+                when="after:reverse",
+            ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 12.0,

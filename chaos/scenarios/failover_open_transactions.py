@@ -1,10 +1,13 @@
-"""failover-open-transactions: the source dies while several producers hold transactions open across all partitions.
+"""failover-open-transactions: the source dies while several producers hold transactions open across
+all partitions.
 
-What is open at a failover has no coordinator on the destination: whoever promotes must end it, and nothing else. KIP-1279 cut the
-log at its last stable offset at first (February 2026), which takes back what the destination had shown, and the markers of
-transactions that had begun before: those then hang for ever. Its code of July 2026 appends ABORT markers. Guarantee at stake:
-after the failover nothing is open that no producer of B holds, the last stable offset moves on, and nothing shown is gone. A
-violation is a hanging transaction, a high watermark that steps back, or a lost write.
+What is open at a failover has no coordinator on the destination: whoever promotes must end it, and
+nothing else. KIP-1279 cut the log at its last stable offset at first (February 2026), which takes
+back what the destination had shown, and the markers of transactions that had begun before: those
+then hang for ever. Its code of July 2026 appends ABORT markers. Guarantee at stake: after the
+failover nothing is open that no producer of B holds, the last stable offset moves on, and nothing
+shown is gone. A violation is a hanging transaction, a high watermark that steps back, or a lost
+write.
 """
 
 from __future__ import annotations
@@ -22,14 +25,23 @@ def build(wish: Wish) -> Scenario:
         kind="transactional",
         home=link.source,
         clients=5,
-        options={"rate": 8.0, "records": 9, "partitions": 3, "open_share": 0.3, "abort_share": 0.1, "hold": 1.5},
+        options={
+            "rate": 8.0,
+            "records": 9,
+            "partitions": 3,
+            "open_share": 0.3,
+            "abort_share": 0.1,
+            "hold": 1.5,
+        },
     )
     readers = tuple(w for w in everyday(topology, link.source) if w.kind == "readers")
     at = round(wish.dice.uniform(4.0, 6.0), 2)
     return Scenario(
         name="failover-open-transactions",
-        about=f"{link.name}; {link.source} is killed with several transactions open in every partition; {link.destination} ends "
-        "them, and clients go on there",
+        about=(
+            f"{link.name}; {link.source} is killed with several transactions open in every "
+            f"partition; {link.destination} ends them, and clients go on there"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

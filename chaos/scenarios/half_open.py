@@ -1,8 +1,9 @@
 """half-open: requests pass and responses do not, first for the mirror, then for clients of A.
 
-The worst of links: what was asked is done, and nobody gets an answer. At stake: a commit whose answer was lost is either
-whole or absent (KIP-98), an idempotent producer's retry is not written twice (KIP-98), and clients report what they do not
-know as unknown. A violation is a duplicate, or an acknowledged record that is not there.
+The worst of links: what was asked is done, and nobody gets an answer. At stake: a commit whose
+answer was lost is either whole or absent (KIP-98), an idempotent producer's retry is not written
+twice (KIP-98), and clients report what they do not know as unknown. A violation is a duplicate, or
+an acknowledged record that is not there.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from linkflap.topologies import parse
 def build(wish: Wish) -> Scenario:
     """A->B: the mirror's responses stall, then its requests, then the responses of A's clients.
 
-    In another topology the responses and requests of every link stall, then those of the clients of every home cluster.
+    In another topology the responses and requests of every link stall, then those of the clients of
+    every home cluster.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     clients = tuple(
-        replace(w, options={**w.options, "via": "proxy"}) if w.kind in ("transactional", "idempotent") else w
+        (
+            replace(w, options={**w.options, "via": "proxy"})
+            if w.kind in ("transactional", "idempotent")
+            else w
+        )
         for w in everyday_at_every_home(topology)
     )
     gap = round(dice.uniform(0.5, 1.5), 2)
@@ -31,16 +37,30 @@ def build(wish: Wish) -> Scenario:
     links = ", ".join(link.name for link in topology.links)
     return Scenario(
         name="half-open",
-        about=f"{links}; responses stall for the mirror, then requests, then responses of clients of {' and '.join(writers)}",
+        about=(
+            f"{links}; responses stall for the mirror, then requests, then responses of clients of "
+            f"{' and '.join(writers)}"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=clients,
         schedule=(
-            *(_stalled(id_of("deaf", link, topology), link.name, 1.0, "responses") for link in topology.links),
-            *(_stalled(id_of("mute", link, topology), link.name, 7.0 + gap, "requests") for link in topology.links),
             *(
-                _stalled("clients" if n == 0 else f"clients-{hyphen_free(home)}", f"*->{home}", 14.0 + gap, "responses")
+                _stalled(id_of("deaf", link, topology), link.name, 1.0, "responses")
+                for link in topology.links
+            ),
+            *(
+                _stalled(id_of("mute", link, topology), link.name, 7.0 + gap, "requests")
+                for link in topology.links
+            ),
+            *(
+                _stalled(
+                    "clients" if n == 0 else f"clients-{hyphen_free(home)}",
+                    f"*->{home}",
+                    14.0 + gap,
+                    "responses",
+                )
                 for n, home in enumerate(writers)
             ),
         ),
@@ -50,4 +70,11 @@ def build(wish: Wish) -> Scenario:
 
 
 def _stalled(id: str, target: str, at: float, direction: str) -> FaultSpec:
-    return FaultSpec(id=id, fault="link-half-open", target=target, at=at, duration=3.0, options={"stalled": direction})
+    return FaultSpec(
+        id=id,
+        fault="link-half-open",
+        target=target,
+        at=at,
+        duration=3.0,
+        options={"stalled": direction},
+    )

@@ -1,8 +1,9 @@
-"""large-messages: records of more than a megabyte, above every default limit, in transactions, mirrored, over a failover.
+"""large-messages: records of more than a megabyte, above every default limit, in transactions,
+mirrored, over a failover.
 
-Guarantee at stake: whoever fetches gets the first batch in full, whatever its own limit (KIP-74), and whoever writes has a limit
-that fits the topic's max.message.bytes. A violation looks like a mirror or a replica that stands still before a large batch, or
-that went on behind it.
+Guarantee at stake: whoever fetches gets the first batch in full, whatever its own limit (KIP-74),
+and whoever writes has a limit that fits the topic's max.message.bytes. A violation looks like a
+mirror or a replica that stands still before a large batch, or that went on behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from linkflap.harness.model.scenario import Minimums, Scenario, TopicSpec, Workl
 from linkflap.harness.model.topology import Topology
 
 VALUE = 1_200_000
-"""Bytes of a value: a batch of one record is above the defaults of brokers (1,048,588) and of producers (1 MiB)."""
+"""Bytes of a value: a batch of one record is above the defaults of brokers (1,048,588) and of
+producers (1 MiB)."""
 
 
 def build(wish: Wish) -> Scenario:
@@ -36,4 +38,7 @@ def _clients(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
     """Few operations, as each is large; so more of them are aborted or stay open."""
     shares = {"abort_share": 0.2, "open_share": 0.1}
     clients = everyday(topology, home, value_size=VALUE, records=2, rate=1.5)
-    return tuple(replace(w, options={**w.options, **shares}) if w.kind == "transactional" else w for w in clients)
+    return tuple(
+        replace(w, options={**w.options, **shares}) if w.kind == "transactional" else w
+        for w in clients
+    )

@@ -1,9 +1,11 @@
-"""link-flap: the main job. A link flaps and slows under load, then its source is killed with transactions open.
+"""link-flap: the main job. A link flaps and slows under load, then its source is killed with
+transactions open.
 
-Guarantee at stake: what the mirror promises (the shadow equal offsets, MirrorMaker 2 the order), Kafka's own transactions on both
-clusters (KIP-98), and that nothing the mirror had shown on B is lost when clients fail over to it. A violation looks like a
-record of A missing on B below one that is there, an aborted record that a read_committed reader of B was given, or two writers
-under one producer id.
+Guarantee at stake: what the mirror promises (the shadow equal offsets, MirrorMaker 2 the order),
+Kafka's own transactions on both clusters (KIP-98), and that nothing the mirror had shown on B is
+lost when clients fail over to it. A violation looks like a record of A missing on B below one that
+is there, an aborted record that a read_committed reader of B was given, or two writers under one
+producer id.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday, everyday_of, failover_of_first, homes
+from linkflap.chaos.scenarios.base import (
+    WITH_TRANSACTIONS_OPEN,
+    Wish,
+    everyday,
+    everyday_of,
+    failover_of_first,
+    homes,
+)
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
@@ -25,7 +34,8 @@ _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 def build(wish: Wish) -> Scenario:
     """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B.
 
-    Of another topology every link flaps and slows, and the first one's source is failed over, by plan where it is mirrored to.
+    Of another topology every link flaps and slows, and the first one's source is failed over, by
+    plan where it is mirrored to.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B")
@@ -35,10 +45,17 @@ def build(wish: Wish) -> Scenario:
     kill_at = round(max(slow_at + 3.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
     faults = [*_of(first, dice, "", flap_at, slow_at)]
     for link in others:
-        faults += _of(link, dice, f"-{hyphen_free(link.source)}-{hyphen_free(link.destination)}", *_times(dice))
+        faults += _of(
+            link,
+            dice,
+            f"-{hyphen_free(link.source)}-{hyphen_free(link.destination)}",
+            *_times(dice),
+        )
     workloads, failover = everyday(topology, first.source), [_killed(first, kill_at)]
     if others:
-        workloads = tuple(workload for home in homes(topology) for workload in everyday_of(topology, home))
+        workloads = tuple(
+            workload for home in homes(topology) for workload in everyday_of(topology, home)
+        )
         slows = [fault.id for fault in faults if fault.fault == "link-latency"]
         failover = list(failover_of_first(topology, _HEALED, slows))
     return Scenario(
@@ -56,11 +73,18 @@ def build(wish: Wish) -> Scenario:
 
 def _about(topology: Topology, failover: Sequence[str]) -> str:
     first = topology.links[0]
-    flaps = f"{', '.join(link.name for link in topology.links)} through {_LINKS[len(topology.links) > 1]}"
+    flaps = (
+        f"{', '.join(link.name for link in topology.links)} through "
+        f"{_LINKS[len(topology.links) > 1]}"
+    )
     if not failover:
         return flaps
     moved = f"clients fail over to {first.destination} and go on"
-    killed = f"{first.source} is killed with transactions open; " if "failover-forced" in failover else ""
+    killed = (
+        f"{first.source} is killed with transactions open; "
+        if "failover-forced" in failover
+        else ""
+    )
     return f"{flaps}; {killed}{moved}"
 
 
@@ -81,7 +105,9 @@ def _killed(link: LinkSpec, at: float) -> FaultSpec:
     )
 
 
-def _of(link: LinkSpec, dice: random.Random, named: str, flap_at: float, slow_at: float) -> Iterator[FaultSpec]:
+def _of(
+    link: LinkSpec, dice: random.Random, named: str, flap_at: float, slow_at: float
+) -> Iterator[FaultSpec]:
     """The faults of one link."""
     yield FaultSpec(
         id=f"flap{named}",

@@ -1,8 +1,10 @@
-"""log-append-time: the brokers of A stamp records (message.timestamp.type=LogAppendTime), a mirror carries them, B takes over.
+"""log-append-time: the brokers of A stamp records (message.timestamp.type=LogAppendTime), a mirror
+carries them, B takes over.
 
-Guarantee at stake: a mirrored record has the timestamp that its source's log gave it (KIP-32; KIP-1279 keeps bytes). MirrorMaker
-2 hands timestamps on, and leaves message.timestamp.type out of what it copies, so that its destination does not stamp them anew.
-A violation looks like a mirrored record with another timestamp than at the same place of the source.
+Guarantee at stake: a mirrored record has the timestamp that its source's log gave it (KIP-32;
+KIP-1279 keeps bytes). MirrorMaker 2 hands timestamps on, and leaves message.timestamp.type out of
+what it copies, so that its destination does not stamp them anew. A violation looks like a mirrored
+record with another timestamp than at the same place of the source.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         wish,
         name="log-append-time",
-        about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at "
-        "{destination}",
+        about=(
+            "a topic whose records are stamped by the brokers that append them; the mirror is "
+            "drained, clients go on at {destination}"
+        ),
         between=(3.0, 4.0),
         kind="failover-planned",
         when="seen-on-both-sides",

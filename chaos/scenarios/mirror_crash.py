@@ -1,8 +1,9 @@
 """mirror-crash: the mirror's worker is killed in the middle of a write, and started again.
 
-MirrorMaker 2 in at-least-once mode commits its source offsets after it has produced (KIP-382; Connect's source tasks), so what
-lies between is written again: repeats are allowed after the kill, and counted. In exactly-once mode (KIP-618) none may be
-visible. A violation is a repeat outside that window, an inversion, or a hole.
+MirrorMaker 2 in at-least-once mode commits its source offsets after it has produced (KIP-382;
+Connect's source tasks), so what lies between is written again: repeats are allowed after the kill,
+and counted. In exactly-once mode (KIP-618) none may be visible. A violation is a repeat outside
+that window, an inversion, or a hole.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def build(wish: Wish) -> Scenario:
     topology = wish.topology or parse("A->B")
     return Scenario(
         name="mirror-crash",
-        about=f"{', '.join(link.name for link in topology.links)}; the mirror's worker is killed mid-write and started again",
+        about=(
+            f"{', '.join(link.name for link in topology.links)}; the mirror's worker is killed "
+            "mid-write and started again"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -1,7 +1,9 @@
-"""partitions-added: the topic gets more partitions under load; readers, mirrors and group offsets take them in; then a failover.
+"""partitions-added: the topic gets more partitions under load; readers, mirrors and group offsets
+take them in; then a failover.
 
-Guarantee at stake: every promise holds of a partition from its first record on, whenever it came to be (KIP-195). A violation
-looks like a new partition whose head the group or the mirror never got: who finds it late must begin at its log start.
+Guarantee at stake: every promise holds of a partition from its first record on, whenever it came to
+be (KIP-195). A violation looks like a new partition whose head the group or the mirror never got:
+who finds it late must begin at its log start.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ MIRRORED = 50
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the topic grows by two partitions; A is killed with transactions open, and clients go on at B."""
+    """A->B: the topic grows by two partitions; A is killed with transactions open, and clients go
+    on at B."""
     return one_failover(
         wish,
         name="partitions-added",
-        about="the topic gets two more partitions under load; {source} is killed, clients go on at {destination}",
+        about=(
+            "the topic gets two more partitions under load; {source} is killed, clients go on at "
+            "{destination}"
+        ),
         before=_grow,
         between=(3.0, 4.0),
         # Of a partition of which nothing is mirrored nothing can be compared.
@@ -34,6 +40,12 @@ def _grow(link: LinkSpec, dice: Random) -> tuple[FaultSpec, ...]:
     at = round(dice.uniform(2.0, 3.0), 2)
     return (
         FaultSpec(
-            id="grow", fault="partitions-added", target=link.source, at=at, duration=0.0, when="under-way", options={"add": 2}
+            id="grow",
+            fault="partitions-added",
+            target=link.source,
+            at=at,
+            duration=0.0,
+            when="under-way",
+            options={"add": 2},
         ),
     )

@@ -1,6 +1,8 @@
-"""planned-failover: clients stop, the mirror drains, B is promoted, clients go on at B. Nothing may be lost.
+"""planned-failover: clients stop, the mirror drains, B is promoted, clients go on at B. Nothing may
+be lost.
 
-A drained switchover has an RPO of zero by definition: any record acknowledged on A that B does not have is a lost write.
+A drained switchover has an RPO of zero by definition: any record acknowledged on A that B does not
+have is a lost write.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ def build(wish: Wish) -> Scenario:
     at = round(wish.dice.uniform(3.0, 5.0), 2)
     return Scenario(
         name="planned-failover",
-        about=f"{link.name} over a slow link; the mirror is drained and clients are moved to {link.destination}",
+        about=(
+            f"{link.name} over a slow link; the mirror is drained and clients are moved to "
+            f"{link.destination}"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
@@ -37,7 +42,14 @@ def build(wish: Wish) -> Scenario:
                 )
                 for each in topology.links
             ),
-            FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0, when=WITH_TRANSACTIONS),
+            FaultSpec(
+                id="failover",
+                fault="failover-planned",
+                target=link.name,
+                at=at,
+                duration=0.0,
+                when=WITH_TRANSACTIONS,
+            ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 9.0,

@@ -1,11 +1,13 @@
-"""producer-id-collision: producers draw ids on both clusters, then those of the source go to the destination.
+"""producer-id-collision: producers draw ids on both clusters, then those of the source go to the
+destination.
 
-Both clusters hand out producer ids from 0 on. A mirror that keeps offsets brings the source's ids along, so that after a failover
-the destination hands out ids of which its partitions have a producer state already: it refuses their first records as out of
-order, or takes them for repeats, acknowledges them with old offsets and appends nothing (Redpanda PR 31659; KIP-1279,
-MIRROR_PID_RESET). With ids that jump (the default) it is left to producers of the destination that are older than the mirror;
-those here write to topics of their own. Guarantee at stake: an acknowledged record is there. A violation is a
-producer-id-collision, a ghost ack, a lost write.
+Both clusters hand out producer ids from 0 on. A mirror that keeps offsets brings the source's ids
+along, so that after a failover the destination hands out ids of which its partitions have a
+producer state already: it refuses their first records as out of order, or takes them for repeats,
+acknowledges them with old offsets and appends nothing (Redpanda PR 31659; KIP-1279,
+MIRROR_PID_RESET). With ids that jump (the default) it is left to producers of the destination that
+are older than the mirror; those here write to topics of their own. Guarantee at stake: an
+acknowledged record is there. A violation is a producer-id-collision, a ghost ack, a lost write.
 """
 
 from __future__ import annotations
@@ -19,24 +21,33 @@ def build(wish: Wish) -> Scenario:
     """A->B: producers on both sides draw ids; A is killed; its producers go on at B."""
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
-    # Few batches each, so that the first ones on the other side look like repeats of them (a broker remembers five).
+    # Few batches each, so that the first ones on the other side look like repeats of them (a broker
+    # remembers five).
     seldom = {"rate": 0.6, "records": 2, "partitions": 2}
     at = round(wish.dice.uniform(4.0, 5.5), 2)
     return Scenario(
         name="producer-id-collision",
-        about=f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its producers go on at "
-        f"{link.destination}",
+        about=(
+            f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its "
+            f"producers go on at {link.destination}"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=(
             *everyday(topology, link.source),
             WorkloadSpec(kind="idempotent", home=link.source, clients=4, options=seldom),
-            WorkloadSpec(kind="idempotent", home=link.destination, clients=2, options={"rate": 5.0}),
+            WorkloadSpec(
+                kind="idempotent", home=link.destination, clients=2, options={"rate": 5.0}
+            ),
             WorkloadSpec(
                 kind="readers",
                 home=link.destination,
-                options={"cluster": link.destination, "isolation": "read_committed", "assign": True},
+                options={
+                    "cluster": link.destination,
+                    "isolation": "read_committed",
+                    "assign": True,
+                },
             ),
         ),
         schedule=(

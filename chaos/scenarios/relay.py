@@ -1,9 +1,12 @@
-"""relay: consume, transform, produce, through a broker's restart and a failover: every input makes one output.
+"""relay: consume, transform, produce, through a broker's restart and a failover: every input makes
+one output.
 
-Guarantee at stake: what a relay writes and how far its group got are one transaction (KIP-98, KIP-447), on each cluster, whatever
-happens to it. Across the failover no mirror promises that: partitions and group offsets arrive each on its own (KIP-382, KIP-545,
-KIP-1279), so outputs may be made again, and those of the last moments be missing; how many is reported. A violation looks like an
-input that the group has passed without an output, or one with two outputs on the cluster where both were made.
+Guarantee at stake: what a relay writes and how far its group got are one transaction (KIP-98,
+KIP-447), on each cluster, whatever happens to it. Across the failover no mirror promises that:
+partitions and group offsets arrive each on its own (KIP-382, KIP-545, KIP-1279), so outputs may be
+made again, and those of the last moments be missing; how many is reported. A violation looks like
+an input that the group has passed without an output, or one with two outputs on the cluster where
+both were made.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ GROUP = "linkflap.relay"
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: two relays on A; their broker restarts, then A is killed with transactions open, and they go on at B."""
+    """A->B: two relays on A; their broker restarts, then A is killed with transactions open, and
+    they go on at B."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
@@ -25,23 +29,46 @@ def build(wish: Wish) -> Scenario:
     kill_at = round(dice.uniform(4.0, 5.0), 2)
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
-        return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
+        return WorkloadSpec(
+            kind="readers",
+            home=home,
+            options={"cluster": cluster, "isolation": isolation, "assign": True},
+        )
 
     return Scenario(
         name="relay",
-        about=f"relays read a topic and write another, exactly once; their broker restarts, then they fail over and go on "
-        f"at {there}",
+        about=(
+            "relays read a topic and write another, exactly once; their broker restarts, then they "
+            f"fail over and go on at {there}"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=(
-            WorkloadSpec(kind="transactional", home=home, clients=2, options={"rate": 12.0, "open_share": 0.01, "hold": 0.5}),
-            WorkloadSpec(kind="relay", home=home, clients=2, options={"rate": 10.0, "group": GROUP, "abort_share": 0.1}),
+            WorkloadSpec(
+                kind="transactional",
+                home=home,
+                clients=2,
+                options={"rate": 12.0, "open_share": 0.01, "hold": 0.5},
+            ),
+            WorkloadSpec(
+                kind="relay",
+                home=home,
+                clients=2,
+                options={"rate": 10.0, "group": GROUP, "abort_share": 0.1},
+            ),
             reader(home, "read_committed"),
             *(reader(there, isolation) for isolation in ("read_committed", "read_uncommitted")),
         ),
         schedule=(
-            FaultSpec(id="restart", fault="broker-restart", target=f"{home}/1", at=restart_at, duration=2.0, when="under-way"),
+            FaultSpec(
+                id="restart",
+                fault="broker-restart",
+                target=f"{home}/1",
+                at=restart_at,
+                duration=2.0,
+                when="under-way",
+            ),
             FaultSpec(
                 id="failover",
                 fault="failover-forced",

@@ -1,11 +1,13 @@
 """retention: segments are deleted while they are written, read and mirrored; then a failover.
 
-Guarantee at stake: retention moves the log start, deletes whole segments below it, and nothing else (Kafka documentation,
-log.retention.bytes). What a reader or a mirror had not got by then is gone for it, and only that. A violation looks like a record
-that is missing at or above the log start, or a log that begins below one that was reported.
+Guarantee at stake: retention moves the log start, deletes whole segments below it, and nothing else
+(Kafka documentation, log.retention.bytes). What a reader or a mirror had not got by then is gone
+for it, and only that. A violation looks like a record that is missing at or above the log start, or
+a log that begins below one that was reported.
 
-B's log start follows A's while B mirrors. After that B deletes by its own limit, which is several times A's, as on a cluster for
-recovery: what was mirrored is still there at the end, however long clients go on, so that it can be compared.
+B's log start follows A's while B mirrors. After that B deletes by its own limit, which is several
+times A's, as on a cluster for recovery: what was mirrored is still there at the end, however long
+clients go on, so that it can be compared.
 """
 
 from __future__ import annotations
@@ -18,19 +20,25 @@ from linkflap.harness.model.topology import Topology
 from linkflap.topologies import parse
 
 KEPT = 300_000
-"""Bytes of a partition on the source. By size, not by time: how much there is depends on what was written alone."""
+"""Bytes of a partition on the source. By size, not by time: how much there is depends on what was
+written alone."""
 KEPT_ELSEWHERE = 5 * KEPT
 MIRRORED = 500
-"""Offsets of every partition that are on both sides before the failover: of what retention left on the source."""
+"""Offsets of every partition that are on both sides before the failover: of what retention left on
+the source."""
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: brokers of A keep some hundred KB of each partition; once they have deleted segments A is killed."""
+    """A->B: brokers of A keep some hundred KB of each partition; once they have deleted segments A
+    is killed."""
     topology = wish.topology or parse("A->B")
     return one_failover(
         replace(wish, topology=_deleting(topology, topology.links[0].source)),
         name="retention",
-        about="brokers of {source} delete segments all the time; {source} is killed, clients go on at {destination}",
+        about=(
+            "brokers of {source} delete segments all the time; {source} is killed, clients go on at"
+            " {destination}"
+        ),
         between=(4.0, 5.0),
         when=f"segments-deleted and mirrored:{MIRRORED} and {WITH_TRANSACTIONS_OPEN}",
         minimums=Minimums(committed=60, aborted=5, reads=500, afterwards=500),
@@ -45,4 +53,7 @@ def _deleting(topology: Topology, source: str) -> Topology:
     def limit(cluster: str) -> dict[str, str]:
         return {"log.retention.bytes": str(KEPT if cluster == source else KEPT_ELSEWHERE)}
 
-    return replace(topology, clusters=tuple(replace(c, config=limit(c.name) | {**c.config}) for c in topology.clusters))
+    return replace(
+        topology,
+        clusters=tuple(replace(c, config=limit(c.name) | {**c.config}) for c in topology.clusters),
+    )

@@ -1,9 +1,11 @@
-"""round-trip: A is killed, clients go on at B, B's suffix is brought back to A, and clients return there.
+"""round-trip: A is killed, clients go on at B, B's suffix is brought back to A, and clients return
+there.
 
-Guarantee at stake: a failback leaves one log (KIP-1279, failback). What A had and never mirrored is gone from A, and nothing else
-is; what B wrote is on A at the same offsets; the way back is planned, so it loses nothing. A violation looks like an offset at
-which A and B have different records, a record acknowledged on B that A does not have, or two writers under one producer id, now
-that each cluster has ids of the other's in its log.
+Guarantee at stake: a failback leaves one log (KIP-1279, failback). What A had and never mirrored is
+gone from A, and nothing else is; what B wrote is on A at the same offsets; the way back is planned,
+so it loses nothing. A violation looks like an offset at which A and B have different records, a
+record acknowledged on B that A does not have, or two writers under one producer id, now that each
+cluster has ids of the other's in its log.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: A dies with transactions open; clients fail over to B; the mirror is reversed; a planned failover back to A."""
+    """A->B: A dies with transactions open; clients fail over to B; the mirror is reversed; a
+    planned failover back to A."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
@@ -22,7 +25,10 @@ def build(wish: Wish) -> Scenario:
     away_at = round(dice.uniform(3.5, 5.0), 2)
     return Scenario(
         name="round-trip",
-        about=f"{link.name}; {link.source} is killed, clients go on at {link.destination}, and come back by a planned failover",
+        about=(
+            f"{link.name}; {link.source} is killed, clients go on at {link.destination}, and come "
+            "back by a planned failover"
+        ),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -1,1 +1,2 @@
-"""What a run records of its clusters: their raw logs at certain moments, and watermarks throughout."""
+"""What a run records of its clusters: their raw logs at certain moments, and watermarks
+throughout."""

@@ -1,7 +1,9 @@
-"""Logs that linkflap did not record, made a run directory: Kafka log directories, or copied partition folders, one per cluster.
+"""Logs that linkflap did not record, made a run directory: Kafka log directories, or copied
+partition folders, one per cluster.
 
-Such a directory has bounds, links to the folders (nothing is copied or written there), and the promotions that the user named or
-that the bytes show (`harness.capture.promotions_from_bytes`). It has no client history, and says so (`Run.recorded`).
+Such a directory has bounds, links to the folders (nothing is copied or written there), and the
+promotions that the user named or that the bytes show (`harness.capture.promotions_from_bytes`). It
+has no client history, and says so (`Run.recorded`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _IDENTITY: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d+)\s*$", re.MULTIL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """One replica of one partition as a folder of segments. `root` is where its broker's checkpoint files would be."""
+    """One replica of one partition as a folder of segments. `root` is where its broker's checkpoint
+    files would be."""
 
     cluster: str
     broker: int
@@ -58,45 +61,62 @@ class Folder:
 
 
 def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str, int]]]:
-    """`root` and those folders in it that may be a broker's, each with its partition folders. InputError without a `root`."""
+    """`root` and those folders in it that may be a broker's, each with its partition folders.
+    InputError without a `root`."""
     if not root.is_dir():
         raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
     return {path: _partitions(path) for path in (root, *_brokers(root))}
 
 
 def folders(cluster: str, root: Path) -> list[Folder]:
-    """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker (named by its id, or anything).
+    """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker
+    (named by its id, or anything).
 
-    A folder is a partition by its name and by a segment in it, or in others beside it or of its topic. Topics that Kafka keeps
-    for itself (`__consumer_offsets`) are among them. Raises InputError when there is none.
+    A folder is a partition by its name and by a segment in it, or in others beside it or of its
+    topic. Topics that Kafka keeps for itself (`__consumer_offsets`) are among them. Raises
+    InputError when there is none.
     """
     found_in = _folders_in(cluster, root)
     sure = {path: [each for each in own if _written(each[0])] for path, own in found_in.items()}
     topics = {topic for own in sure.values() for _, topic, _ in own}
     if not topics:
         raise InputError(
-            f"{root} has no partition folder (such as orders-0) with a segment (such as 00000000000000000000.log) of {cluster}, "
-            "nor have the folders in it; give a Kafka log directory, or a folder of copied partition folders"
+            f"{root} has no partition folder (such as orders-0) with a segment (such as "
+            f"00000000000000000000.log) of {cluster}, nor have the folders in it; give a Kafka log "
+            "directory, or a folder of copied partition folders"
         )
     used: set[int] = set()
     found = []
     for path, every in found_in.items():
-        # A folder without a segment beside others that have one is a lost log, not another folder of such a name.
+        # A folder without a segment beside others that have one is a lost log, not another folder
+        # of such a name.
         own = [each for each in every if sure[path] or each[1] in topics]
         if not own:
             continue
         broker = _broker(path, used)
         used.add(broker)
         found += [
-            Folder(cluster=cluster, broker=broker, topic=topic, partition=partition, path=folder, root=path)
+            Folder(
+                cluster=cluster,
+                broker=broker,
+                topic=topic,
+                partition=partition,
+                path=folder,
+                root=path,
+            )
             for folder, topic, partition in own
         ]
     return found
 
 
 def _brokers(root: Path) -> list[Path]:
-    """The folders in it that are no partitions; those that are called as if they were (kafka-0) have partitions in them."""
-    return [path for path in _folders(root) if not _PARTITION.fullmatch(path.name) or _holds_partitions(path)]
+    """The folders in it that are no partitions; those that are called as if they were (kafka-0)
+    have partitions in them."""
+    return [
+        path
+        for path in _folders(root)
+        if not _PARTITION.fullmatch(path.name) or _holds_partitions(path)
+    ]
 
 
 def _holds_partitions(path: Path) -> bool:
@@ -105,12 +125,18 @@ def _holds_partitions(path: Path) -> bool:
 
 def _partitions(root: Path) -> list[tuple[Path, str, int]]:
     matches = ((path, _PARTITION.fullmatch(path.name)) for path in _folders(root))
-    return [(path, m["topic"], int(m["partition"])) for path, m in matches if m and not _holds_partitions(path)]
+    return [
+        (path, m["topic"], int(m["partition"]))
+        for path, m in matches
+        if m and not _holds_partitions(path)
+    ]
 
 
 def _written(path: Path) -> bool:
     """Whether a broker had a partition there."""
-    return (path / "partition.metadata").exists() or any(offset_in(each.name) >= 0 for each in path.glob("*.log"))
+    return (path / "partition.metadata").exists() or any(
+        offset_in(each.name) >= 0 for each in path.glob("*.log")
+    )
 
 
 def _folders(root: Path) -> list[Path]:
@@ -122,7 +148,8 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _broker(root: Path, used: set[int]) -> int:
-    """Its id by meta.properties, or by the folder's name (1, or kafka-1); else the next that is free."""
+    """Its id by meta.properties, or by the folder's name (1, or kafka-1); else the next that is
+    free."""
     try:
         said = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
     except OSError:
@@ -135,11 +162,11 @@ def _broker(root: Path, used: set[int]) -> int:
 
 
 def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:
-    """Where each replica begins and ends, as far as its files say; its log end is `scanned` already. No replica is marked as the
-    leader.
+    """Where each replica begins and ends, as far as its files say; its log end is `scanned`
+    already. No replica is marked as the leader.
 
-    The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log end. It is above a replica's
-    own end only where that replica's broker has noted so.
+    The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log
+    end. It is above a replica's own end only where that replica's broker has noted so.
     """
     by_partition: dict[tuple[str, TopicPartition], list[Folder]] = defaultdict(list)
     for folder in found:
@@ -147,7 +174,10 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
     known = []
     for (_, partition), same in by_partition.items():
         ends = {f.path: log_end(f.path) if scanned is None else scanned[f.path] for f in same}
-        noted = {f.path: offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1) for f in same}
+        noted = {
+            f.path: offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1)
+            for f in same
+        }
         checkpointed = max(noted.values()) >= 0
         high = max(noted.values()) if checkpointed and len(same) > 1 else min(ends.values())
         for folder in same:
@@ -155,12 +185,17 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
             first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
             known.append(
                 Bounds(
-                    cluster=folder.cluster, broker=folder.broker, topic=folder.topic, partition=folder.partition,
+                    cluster=folder.cluster, broker=folder.broker, topic=folder.topic,
+                    partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
+                    log_start=max(first,
+                        offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
-                    high_watermark_from="checkpoint" if (checkpointed and len(same) > 1) or noted_above else "recomputed",
-                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition, 0),
+                    high_watermark_from="recomputed"
+                    if not noted_above and (not checkpointed or len(same) < 2)
+                    else "checkpoint",
+                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition,
+                        0),
                 )
             )  # fmt: skip
     return known
@@ -168,10 +203,12 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the user says of copied logs: where each cluster's are, which link led where, and what was promoted at which offset.
+    """What the user says of copied logs: where each cluster's are, which link led where, and what
+    was promoted at which offset.
 
-    The first link is the one that was there first: topics are at home on its source. A link in the other direction as well means
-    that the mirror was reversed after its destination was promoted. `topics`: a regular expression for whole names.
+    The first link is the one that was there first: topics are at home on its source. A link in the
+    other direction as well means that the mirror was reversed after its destination was promoted.
+    `topics`: a regular expression for whole names.
     """
 
     logs: Mapping[str, Path]
@@ -182,7 +219,8 @@ class Asked:
 
 
 def record(folder: Path, asked: Asked, command: str) -> None:
-    """Makes the run directory. Raises InputError for what is no log directory, and names that fit nothing."""
+    """Makes the run directory. Raises InputError for what is no log directory, and names that fit
+    nothing."""
     topology = topology_of(asked, option="--logs")
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
     found = chosen(every, asked.topics)
@@ -196,7 +234,8 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     writer = RunWriter(
         folder,
         Run(
-            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=started, ended=0,
+            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running",
+            started=started, ended=0,
             scenario=scenario, recorded=False, homes=homes,
         ),
     )  # fmt: skip
@@ -216,27 +255,41 @@ def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: 
     return Scenario(
         name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,
         mirror=declared(MirrorSpec(kind="exact", options=asked.options)), schedule=(),
-        workloads=tuple(WorkloadSpec(kind="unknown", home=home) for home in dict.fromkeys(homes.values())),
+        workloads=tuple(WorkloadSpec(kind="unknown",
+            home=home) for home in dict.fromkeys(homes.values())),
     )  # fmt: skip
 
 
 def check_promotions(asked: Asked, known: Collection[tuple[str, str, int]]) -> None:
-    """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that no link explains."""
+    """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that
+    no link explains."""
     for promotion in asked.promotions:
         if promotion not in known:
-            raise InputError(f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is no log")
+            raise InputError(
+                f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is"
+                " no log"
+            )
         if promotion[0] not in {link.destination for link in asked.links}:
-            raise InputError(f"--promotion names {promotion[0]}, to which no link leads; add --link with what was mirrored there")
+            raise InputError(
+                f"--promotion names {promotion[0]}, to which no link leads; add --link with what "
+                "was mirrored there"
+            )
 
 
 def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> list[Folder]:
-    """Those of topics whose full name the regular expression fits; of Kafka's own topics only those that are named in `own`."""
+    """Those of topics whose full name the regular expression fits; of Kafka's own topics only those
+    that are named in `own`."""
     pattern = pattern_of(topics)
-    found = [f for f in every if pattern.fullmatch(f.topic) and (f.topic in own or not f.topic.startswith("__"))]
+    found = [
+        f
+        for f in every
+        if pattern.fullmatch(f.topic) and (f.topic in own or not f.topic.startswith("__"))
+    ]
     if not found:
         names = ", ".join(sorted({f.topic for f in every})[:5])
         raise InputError(
-            f"none of the topics there ({names}) is to be looked at: --topics is {topics!r}, and Kafka's own never are"
+            f"none of the topics there ({names}) is to be looked at: --topics is {topics!r}, and "
+            "Kafka's own never are"
         )
     return found
 
@@ -250,19 +303,30 @@ def pattern_of(topics: str) -> re.Pattern[str]:
 
 
 def topology_of(asked: Asked, *, option: str) -> Topology:
-    """Raises InputError for links that fit no cluster; `option` is how a cluster is named on the command line."""
+    """Raises InputError for links that fit no cluster; `option` is how a cluster is named on the
+    command line."""
     names = list(asked.logs)
     for link in asked.links:
         for name in (link.source, link.destination):
             if name not in names:
-                raise InputError(f"--link {link.name} names {name}, of which there are no logs; add {option} {name}=…")
+                raise InputError(
+                    f"--link {link.name} names {name}, of which there are no logs; add {option} "
+                    f"{name}=…"
+                )
     if len(names) > 1 and not asked.links:
-        raise InputError(f"which of {', '.join(names)} was mirrored to which? add, for example, --link '{names[0]}->{names[1]}'")
-    return Topology(clusters=tuple(ClusterSpec(name=name, kafka="unknown") for name in names), links=tuple(asked.links))
+        raise InputError(
+            f"which of {', '.join(names)} was mirrored to which? add, for example, --link "
+            f"'{names[0]}->{names[1]}'"
+        )
+    return Topology(
+        clusters=tuple(ClusterSpec(name=name, kafka="unknown") for name in names),
+        links=tuple(asked.links),
+    )
 
 
 def homes_of(topics: Iterable[str], asked: Asked) -> Mapping[str, str]:
-    """Where each topic was written first: as its name says (`A.orders`), else where the first link begins."""
+    """Where each topic was written first: as its name says (`A.orders`), else where the first link
+    begins."""
     return {topic: _home(topic, asked) for topic in sorted(topics)}
 
 
@@ -273,9 +337,11 @@ def _home(topic: str, asked: Asked) -> str:
     return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
-def longest(found: Iterable[Folder], ends: dict[Path, int]) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
-    """Per partition and cluster the log that reaches furthest, read once, one partition after the other; where each log ends goes
-    to `ends`."""
+def longest(
+    found: Iterable[Folder], ends: dict[Path, int]
+) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
+    """Per partition and cluster the log that reaches furthest, read once, one partition after the
+    other; where each log ends goes to `ends`."""
     by_partition: dict[TopicPartition, list[Folder]] = defaultdict(list)
     for folder in found:
         by_partition[folder.tp].append(folder)
@@ -283,8 +349,11 @@ def longest(found: Iterable[Folder], ends: dict[Path, int]) -> Iterator[tuple[To
         for partition, same in sorted(by_partition.items()):
             logs: dict[str, batches.Log] = {}
             alone = Counter(folder.cluster for folder in same)
-            # The judge recomputes every CRC; here they matter only where one of several replicas is chosen.
-            scanned = readers.map(lambda f, of=alone: batches.scan(f.segments, sums=of[f.cluster] > 1), same)
+            # The judge recomputes every CRC; here they matter only where one of several replicas is
+            # chosen.
+            scanned = readers.map(
+                lambda f, of=alone: batches.scan(f.segments, sums=of[f.cluster] > 1), same
+            )
             for folder, log in zip(same, scanned, strict=True):
                 ends[folder.path] = batches.log_end(log)
                 before = logs.get(folder.cluster)

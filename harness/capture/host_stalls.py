@@ -1,4 +1,5 @@
-"""Notices a host that stalls: an oversleep beyond a broker's session timeout means that this machine starved everyone."""
+"""Notices a host that stalls: an oversleep beyond a broker's session timeout means that this
+machine starved everyone."""
 
 from __future__ import annotations
 
@@ -15,9 +16,12 @@ _JOIN_WITHIN: Final = 30.0
 
 
 class StallWatch:
-    """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a session timeout."""
+    """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a
+    session timeout."""
 
-    def __init__(self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25) -> None:
+    def __init__(
+        self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25
+    ) -> None:
         self._recorder, self._threshold, self._interval = recorder, threshold, interval
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
@@ -41,4 +45,8 @@ class StallWatch:
         """Returns when the thread is gone; safe to call twice, and before start."""
         self._stopping.set()
         if self._thread.ident is not None:
-            until(lambda: not self._thread.is_alive(), within=_JOIN_WITHIN, what="the stall watch to stop")
+            until(
+                lambda: not self._thread.is_alive(),
+                within=_JOIN_WITHIN,
+                what="the stall watch to stop",
+            )

@@ -1,11 +1,12 @@
 """Raw logs of a cluster, copied from its brokers' log directories, whether it is alive or dead.
 
-What a capture promises: every record below a replica's captured high watermark is in its copy. On a live cluster the high
-watermark is asked for first and the bytes are copied afterwards, so the copy is never shorter; it may be longer, and its tail may
-be torn in mid-batch. Brokers and harness share the page cache: what a killed broker had written is seen.
+What a capture promises: every record below a replica's captured high watermark is in its copy. On a
+live cluster the high watermark is asked for first and the bytes are copied afterwards, so the copy
+is never shorter; it may be longer, and its tail may be torn in mid-batch. Brokers and harness share
+the page cache: what a killed broker had written is seen.
 
-Captured are the data topics (those at home on a cluster of the topology) and Kafka's own topics that producers, transactions and
-groups are judged by. Of every partition folder only the segments.
+Captured are the data topics (those at home on a cluster of the topology) and Kafka's own topics
+that producers, transactions and groups are judged by. Of every partition folder only the segments.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def nothing_known(_cluster: str) -> Mapping[tuple[str, int], Watermark]:
 
 
 class Captures:
-    """Captures clusters into moments. Bounds of one moment accumulate over clusters; the same cluster again replaces its own.
+    """Captures clusters into moments. Bounds of one moment accumulate over clusters; the same
+    cluster again replaces its own.
 
     Safe from several threads.
     """
@@ -59,9 +61,11 @@ class Captures:
         self._lock = threading.Lock()
 
     def take(self, moment: str, cluster: str) -> Sequence[Bounds]:
-        """Copies the logs of `cluster` as they are now, and writes down the bounds of the moment so far.
+        """Copies the logs of `cluster` as they are now, and writes down the bounds of the moment so
+        far.
 
-        Raises EnvironmentFailure when a partition's files keep changing under the copy, or when there is no room for it.
+        Raises EnvironmentFailure when a partition's files keep changing under the copy, or when
+        there is no room for it.
         """
         with self._lock:
             try:
@@ -80,14 +84,19 @@ class Captures:
 
     def _files(self, subject: Cluster) -> frozenset[tuple[Path, int, int]]:
         """Every segment with its size and its time of modification."""
-        found = (file for replica in replicas_of(subject, self._homes) for file in replica.folder.glob("*.log"))
+        found = (
+            file
+            for replica in replicas_of(subject, self._homes)
+            for file in replica.folder.glob("*.log")
+        )
         return frozenset((file, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in found)
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
         replicas = sorted(replicas_of(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
         dead = all(broker.state == "stopped" for broker in subject.brokers.values())
-        files = self._files(subject) if dead else None  # of those that live, files may go while they are listed
+        # of those that live, files may go while they are listed
+        files = self._files(subject) if dead else None
         bounds = [self._copy(moment, replica, known) for replica in replicas]
         taken = self._taken.setdefault(moment, {})
         taken[subject.name] = bounds
@@ -97,7 +106,12 @@ class Captures:
 
     def _copy(self, moment: str, replica: Replica, known: Known) -> Bounds:
         name = f"{replica.topic}-{replica.partition}"
-        folder = self._writer.capture_folder(moment) / replica.broker.cluster / str(replica.broker.id) / name
+        folder = (
+            self._writer.capture_folder(moment)
+            / replica.broker.cluster
+            / str(replica.broker.id)
+            / name
+        )
         copy_segments(replica.folder, folder)
         if (begin := self._since.get((replica.broker.cluster, *replica.tp))) is not None:
             drop_before(folder, begin)
@@ -105,20 +119,27 @@ class Captures:
 
 
 def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
-    """Partition folders of a cluster's brokers: of Kafka's own topics that are captured, and of data topics of these homes."""
+    """Partition folders of a cluster's brokers: of Kafka's own topics that are captured, and of
+    data topics of these homes."""
     for broker in cluster.brokers.values():
         for folder in broker.log_dir.iterdir():
             topic, _, number = folder.name.rpartition("-")
-            # Folders that a broker is about to delete, or holds for a future move, end in -delete, -future or -stray.
-            if folder.is_dir() and number.isdigit() and (topic in INTERNAL_TOPICS or is_data_topic(topic, homes)):
+            # Folders that a broker is about to delete, or holds for a future move, end in -delete,
+            # -future or -stray.
+            if (
+                folder.is_dir()
+                and number.isdigit()
+                and (topic in INTERNAL_TOPICS or is_data_topic(topic, homes))
+            ):
                 yield Replica(broker=broker, topic=topic, partition=int(number), folder=folder)
 
 
 def copy_segments(source: Path, destination: Path) -> None:
     """Copies the segments of a partition folder, as a set that existed together.
 
-    A live broker may delete a segment (retention) or swap one in (compaction) between the listing and the copy: then a mix of old
-    and new would be copied, so the copy begins anew. Appends do not disturb it.
+    A live broker may delete a segment (retention) or swap one in (compaction) between the listing
+    and the copy: then a mix of old and new would be copied, so the copy begins anew. Appends do not
+    disturb it.
     """
     for _ in range(_ATTEMPTS):
         shutil.rmtree(destination, ignore_errors=True)
@@ -132,7 +153,10 @@ def copy_segments(source: Path, destination: Path) -> None:
             continue
         if before.items() <= after.items():
             return
-    raise EnvironmentFailure(f"{source} changed {_ATTEMPTS} times while it was copied; capture it when it is written to less")
+    raise EnvironmentFailure(
+        f"{source} changed {_ATTEMPTS} times while it was copied; capture it when it is written to "
+        "less"
+    )
 
 
 def _inodes(folder: Path) -> dict[str, int]:

@@ -1,15 +1,17 @@
 """Promotions inferred from control records, for logs without a recorded history.
 
-A KIP-1279 mirror that is stopped writes, in every partition, an ABORT marker for each open transaction and then one control
-record MIRROR_PID_RESET, all in a leader epoch of the destination's own: what follows is the destination's. So the first of those
-markers is the promotion's offset. A reset that is on the link's source as well came over the link. Where the mirror was reversed
-(links both ways), the resets are the destination's and the source's in turn; and the bytes show the reversal too: the cluster
-that was given up has the new owner's batch at the promotion's offset.
+A KIP-1279 mirror that is stopped writes, in every partition, an ABORT marker for each open
+transaction and then one control record MIRROR_PID_RESET, all in a leader epoch of the destination's
+own: what follows is the destination's. So the first of those markers is the promotion's offset. A
+reset that is on the link's source as well came over the link. Where the mirror was reversed (links
+both ways), the resets are the destination's and the source's in turn; and the bytes show the
+reversal too: the cluster that was given up has the new owner's batch at the promotion's offset.
 
-A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). Where that leaves open whose a log is,
-an event `promotion-unknown` says so.
+A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). Where that
+leaves open whose a log is, an event `promotion-unknown` says so.
 
-Times are made up, so that they are in order: one round of promotions after the other, each not before its bytes.
+Times are made up, so that they are in order: one round of promotions after the other, each not
+before its bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ import numpy as np
 from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
 from linkflap.harness.log import batches, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.model.events import Event, FaultEnd, FaultStart, MirrorStarted, Promotion, PromotionUnknown
+from linkflap.harness.model.events import (
+    Event,
+    FaultEnd,
+    FaultStart,
+    MirrorStarted,
+    Promotion,
+    PromotionUnknown,
+)
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
@@ -36,7 +45,8 @@ _RESET: Final = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Promotion:
-    """One promotion of one partition: when its bytes were written (nanoseconds), and whether the one given up has them too.
+    """One promotion of one partition: when its bytes were written (nanoseconds), and whether the
+    one given up has them too.
 
     `sure` is False where no mark is left that says so.
     """
@@ -59,7 +69,8 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
         ended = max([ended, *map(_latest, by_cluster.values())])
         rounds[tp] = [
             _Promotion(
-                cluster=each.cluster, offset=each.offset, written=_written(by_cluster[each.cluster], each.offset),
+                cluster=each.cluster, offset=each.offset,
+                written=_written(by_cluster[each.cluster], each.offset),
                 followed=_follows(by_cluster, links, each.cluster, each.offset), sure=each.sure,
             )
             for each in _rounds(by_cluster, links, given, tp)
@@ -81,7 +92,9 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
                         offset=promotion.offset,
                     )
                 )
-        for link in dict.fromkeys(_into(links, promotion.cluster) for _, promotion in now if promotion.followed):
+        for link in dict.fromkeys(
+            _into(links, promotion.cluster) for _, promotion in now if promotion.followed
+        ):
             events += _reversal(link, number, time + 1)
             time += 3
     return events, max(ended, time + 1)
@@ -91,24 +104,49 @@ def _into(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
     return next(link for link in links if link.destination == cluster)
 
 
-def _rounds(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, tp: TopicPartition) -> list[Promoted]:
+def _rounds(
+    logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, tp: TopicPartition
+) -> list[Promoted]:
     """The promotions of one partition in their order."""
-    named = [(cluster, o) for (cluster, topic, number), offsets in given.items() if (topic, number) == tp for o in offsets]
+    named = [
+        (cluster, o)
+        for (cluster, topic, number), offsets in given.items()
+        if (topic, number) == tp
+        for o in offsets
+    ]
     if named:
-        return [Promoted(cluster=cluster, offset=offset) for cluster, offset in sorted(named, key=lambda t: t[1])]
+        return [
+            Promoted(cluster=cluster, offset=offset)
+            for cluster, offset in sorted(named, key=lambda t: t[1])
+        ]
     marks = {name: _resets(log) for name, log in logs.items()}
-    if len(links) == 2 and (links[0].source, links[0].destination) == (links[1].destination, links[1].source):
+    if len(links) == 2 and (links[0].source, links[0].destination) == (
+        links[1].destination,
+        links[1].source,
+    ):
         late = any(begins(logs.get(name)) for name in (links[0].source, links[0].destination))
         return in_turn(marks, logs, links[0]) if late else _alternating(marks, links[0])
-    return sorted((each for link in links for each in _over(link, marks, logs)), key=lambda p: p.offset)
+    return sorted(
+        (each for link in links for each in _over(link, marks, logs)), key=lambda p: p.offset
+    )
 
 
-def _over(link: LinkSpec, marks: Mapping[str, Sequence[Mark]], logs: Mapping[str, batches.Log]) -> list[Promoted]:
+def _over(
+    link: LinkSpec, marks: Mapping[str, Sequence[Mark]], logs: Mapping[str, batches.Log]
+) -> list[Promoted]:
     """The promotion of one link's destination, if there was one."""
     ours, source = logs.get(link.destination), logs.get(link.source)
     theirs = {mark.begin for mark in marks.get(link.source, ())}
-    own = [m for m in marks.get(link.destination, ()) if m.begin not in theirs and not came_over(m, ours, source)]
-    return [Promoted(cluster=link.destination, offset=own[0].begin)] if own else unmarked(ours, source, link.destination)
+    own = [
+        m
+        for m in marks.get(link.destination, ())
+        if m.begin not in theirs and not came_over(m, ours, source)
+    ]
+    return (
+        [Promoted(cluster=link.destination, offset=own[0].begin)]
+        if own
+        else unmarked(ours, source, link.destination)
+    )
 
 
 def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Promoted]:
@@ -124,10 +162,15 @@ def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Pr
         owner, other = other, owner
 
 
-def _follows(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int) -> bool:
-    """Whether the cluster that was given up has, where the new owner's part begins, the new owner's batch."""
+def _follows(
+    logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int
+) -> bool:
+    """Whether the cluster that was given up has, where the new owner's part begins, the new owner's
+    batch."""
     link = _into(links, cluster)
-    if not any((back.source, back.destination) == (link.destination, link.source) for back in links):
+    if not any(
+        (back.source, back.destination) == (link.destination, link.source) for back in links
+    ):
         return False
     # Either log may have lost its beginning since.
     offset = max(offset, begins(logs.get(cluster)), begins(logs.get(link.source)))
@@ -142,7 +185,11 @@ def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int, int] | No
     at = np.flatnonzero(log.headers.base_offset >= offset)
     if not len(at):
         return None
-    return int(log.headers.base_offset[at[0]]), int(log.headers.length[at[0]]), int(log.headers.crc[at[0]])
+    return (
+        int(log.headers.base_offset[at[0]]),
+        int(log.headers.length[at[0]]),
+        int(log.headers.crc[at[0]]),
+    )
 
 
 def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
@@ -167,14 +214,21 @@ def _resets(log: batches.Log) -> list[Mark]:
 
 
 def _belongs(headers: batches.Headers, row: int, reset: int) -> bool:
-    marker, epoch = headers.control[row] == layout.ABORT, headers.leader_epoch[row] == headers.leader_epoch[reset]
+    marker, epoch = (
+        headers.control[row] == layout.ABORT,
+        headers.leader_epoch[row] == headers.leader_epoch[reset],
+    )
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
 
 
 def _type(log: batches.Log, row: int) -> int:
     """The type of a control record, -1 where it cannot be read."""
     begin = int(log.headers.position[row])
-    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    data = (
+        log.segments[int(log.headers.segment[row])]
+        .data[begin : begin + int(log.headers.length[row])]
+        .tobytes()
+    )
     try:
         key = reference.records(next(iter(reference.batches(data))))[0].key
     except (reference.Malformed, CannotInflate, StopIteration, IndexError):
@@ -183,7 +237,8 @@ def _type(log: batches.Log, row: int) -> int:
 
 
 def _written(log: batches.Log, offset: int) -> int:
-    """When the batch that holds an offset was written, nanoseconds; the log's end where none does."""
+    """When the batch that holds an offset was written, nanoseconds; the log's end where none
+    does."""
     at = np.flatnonzero(log.headers.last_offset >= offset)
     return int(log.headers.max_timestamp[at[0]]) * 1_000_000 if len(at) else _latest(log)
 
@@ -192,4 +247,7 @@ def _latest(log: batches.Log) -> int:
     """The newest sound timestamp of a log, nanoseconds; 0 where there is none."""
     times = log.headers.max_timestamp
     newest_first = np.argsort(times, kind="stable")[::-1].tolist()
-    return next((max(0, int(times[row])) * 1_000_000 for row in newest_first if batches.is_sound(log, row)), 0)
+    return next(
+        (max(0, int(times[row])) * 1_000_000 for row in newest_first if batches.is_sound(log, row)),
+        0,
+    )

@@ -1,9 +1,11 @@
-"""What is known of the bounds of captured replicas: asked from a live cluster, or put together from what a dead one left.
+"""What is known of the bounds of captured replicas: asked from a live cluster, or put together from
+what a dead one left.
 
-Of a partition whose leader does not answer: the leader is the last that a sampled watermark named, else the replica with the
-newest leader epoch in its checkpoint and then the longest log (whoever led last wrote the newest epoch, and no follower outgrows
-it). The high watermark is the greatest lower bound there is, the last one sampled or a broker's checkpoint file (written every
-5 s); of a partition with a single replica it is the end of the bytes.
+Of a partition whose leader does not answer: the leader is the last that a sampled watermark named,
+else the replica with the newest leader epoch in its checkpoint and then the longest log (whoever
+led last wrote the newest epoch, and no follower outgrows it). The high watermark is the greatest
+lower bound there is, the last one sampled or a broker's checkpoint file (written every 5 s); of a
+partition with a single replica it is the end of the bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Bounds of the partitions of one cluster, before its bytes are copied. `starts` and `highs` were asked from leaders."""
+    """Bounds of the partitions of one cluster, before its bytes are copied. `starts` and `highs`
+    were asked from leaders."""
 
     leaders: Mapping[TopicPartition, int]
     in_sync: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
@@ -57,7 +60,9 @@ class Known:
     """Of the partitions with several replicas whose leader did not answer."""
 
 
-def ask(cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[TopicPartition, Watermark]) -> Known:
+def ask(
+    cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[TopicPartition, Watermark]
+) -> Known:
     """What can be known now. `sampled` is the last watermark seen of each partition."""
     folders: dict[TopicPartition, list[Replica]] = defaultdict(list)
     for replica in replicas:
@@ -70,7 +75,11 @@ def ask(cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[TopicPar
     for tp, found in folders.items():
         if tp not in highs:
             leaders[tp] = _last_leader(found, sampled.get(tp))
-    left = {tp: _left(found, sampled.get(tp)) for tp, found in folders.items() if tp not in highs and len(found) > 1}
+    left = {
+        tp: _left(found, sampled.get(tp))
+        for tp, found in folders.items()
+        if tp not in highs and len(found) > 1
+    }
     return Known(leaders=leaders, in_sync=in_sync, starts=starts, highs=highs, left=left)
 
 
@@ -80,7 +89,10 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
     leads = known.leaders.get(tp) == broker.id
     high, source = _high_watermark(replica, copied, known, leads=leads)
     checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(tp, 0)
-    first = min((at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0), default=0)
+    first = min(
+        (at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0),
+        default=0,
+    )
     return Bounds(
         cluster=broker.cluster,
         broker=broker.id,
@@ -98,7 +110,8 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
 
 
 def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool) -> HighWatermark:
-    """A replica outside the ISR owes nothing past its own end; one inside it holds all below the high watermark."""
+    """A replica outside the ISR owes nothing past its own end; one inside it holds all below the
+    high watermark."""
     tp = replica.tp
     if tp in known.highs:
         high = known.highs[tp]
@@ -111,18 +124,20 @@ def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool
 
 
 def log_end(folder: Path) -> int:
-    """The offset after the last complete batch of a partition folder; 0 for one without segments."""
+    """The offset after the last complete batch of a partition folder; 0 for one without
+    segments."""
     return segments.log_end(sorted(folder.glob("*.log")))[0]
 
 
 def _thinned(folder: Path) -> int:
-    """Where the last segment ends that has a batch with fewer records than offsets; 0 where none has. No cleaner is ever in the
-    active segment, the last one.
+    """Where the last segment ends that has a batch with fewer records than offsets; 0 where none
+    has. No cleaner is ever in the active segment, the last one.
     """
     paths = sorted(folder.glob("*.log"))
     if len(paths) < 2:
         return 0
-    from linkflap.harness.log import batches  # not above: numba takes a second to import, and most copies have one segment
+    # not above: numba takes a second to import, and most copies have one segment
+    from linkflap.harness.log import batches
 
     for path, following in reversed([*pairwise(paths)]):
         found = batches.scan([path]).headers
@@ -132,8 +147,8 @@ def _thinned(folder: Path) -> int:
 
 
 def _unfinished(folder: Path, high_watermark: int) -> int:
-    """Bytes of the batch at the end of a copy of which only the beginning was written; 0 where something below the high watermark
-    is missing, which is no batch in the making."""
+    """Bytes of the batch at the end of a copy of which only the beginning was written; 0 where
+    something below the high watermark is missing, which is no batch in the making."""
     paths = sorted(folder.glob("*.log"))
     if not paths:
         return 0
@@ -143,7 +158,9 @@ def _unfinished(folder: Path, high_watermark: int) -> int:
     return len(last.data) - damage[0].position if torn else 0
 
 
-def _described(cluster: Cluster) -> tuple[dict[TopicPartition, int], dict[TopicPartition, frozenset[int]]]:
+def _described(
+    cluster: Cluster,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, frozenset[int]]]:
     """Leaders and in-sync replicas as the cluster reports them; empty when it does not answer."""
     if not is_running(cluster):
         return {}, {}
@@ -151,7 +168,11 @@ def _described(cluster: Cluster) -> tuple[dict[TopicPartition, int], dict[TopicP
         topics = AdminClient(quiet(cluster.bootstrap)).list_topics(timeout=_ASK_SECONDS).topics
     except KafkaException:
         return {}, {}
-    partitions = {(name, number): p for name, topic in topics.items() for number, p in topic.partitions.items()}
+    partitions = {
+        (name, number): p
+        for name, topic in topics.items()
+        for number, p in topic.partitions.items()
+    }
     leaders = {tp: p.leader for tp, p in partitions.items() if p.leader >= 0}
     return leaders, {tp: frozenset(p.isrs) for tp, p in partitions.items()}
 
@@ -163,11 +184,14 @@ def _last_leader(replicas: list[Replica], sampled: Watermark | None) -> int:
         return sampled.leader
     if replicas[0].topic == METADATA:
         return max(_quorum(replica) for replica in replicas)[1]
-    return max(replicas, key=lambda replica: (_newest_epoch(replica), log_end(replica.folder))).broker.id
+    return max(
+        replicas, key=lambda replica: (_newest_epoch(replica), log_end(replica.folder))
+    ).broker.id
 
 
 def _quorum(replica: Replica) -> tuple[int, int]:
-    """Leader epoch and leader of the metadata quorum, as this node last wrote it down (KRaft's quorum-state)."""
+    """Leader epoch and leader of the metadata quorum, as this node last wrote it down (KRaft's
+    quorum-state)."""
     try:
         state = json.loads((replica.folder / "quorum-state").read_bytes())
     except (OSError, ValueError):
@@ -184,7 +208,9 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
     """The greatest lower bound of the high watermark that samples and checkpoint files give."""
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"
-    files = [offsets_in(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas]
+    files = [
+        offsets_in(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas
+    ]
     checkpoint = max(file.get(replicas[0].tp, 0) for file in files)
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
@@ -192,13 +218,17 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
 
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
-    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line; what is no such line is left."""
-    rows = (row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal())
+    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line;
+    what is no such line is left."""
+    rows = (
+        row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()
+    )
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """The lines of a checkpoint file after version and count; none when the broker has not written it."""
+    """The lines of a checkpoint file after version and count; none when the broker has not written
+    it."""
     try:
         return [line.split() for line in path.read_text().splitlines()[2:]]
     except OSError:

@@ -1,4 +1,5 @@
-"""Copies of logs from a certain offset on: a copied partition folder becomes one of a log that begins there."""
+"""Copies of logs from a certain offset on: a copied partition folder becomes one of a log that
+begins there."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 Since = Mapping[tuple[str, str, int], int]
-"""(cluster, topic, partition) -> the offset from which on it is captured; of what is not in it all is."""
+"""(cluster, topic, partition) -> the offset from which on it is captured; of what is not in it all
+is."""
 _HEAD: Final = struct.Struct(">qi11xi")
 """Base offset, length, and what there is up to the last offset delta, of a batch of format 2."""
 _FRAME: Final = 12
@@ -18,7 +20,8 @@ _FRAME: Final = 12
 def drop_before(folder: Path, offset: int) -> None:
     """Takes the batches that end below `offset` from the beginning of the copy of a log.
 
-    What follows stays as it is, byte for byte, in a segment that is named for its first offset, as Kafka names them.
+    What follows stays as it is, byte for byte, in a segment that is named for its first offset, as
+    Kafka names them.
     """
     for path in sorted(folder.glob("*.log")):
         content = path.read_bytes()
@@ -34,7 +37,8 @@ def drop_before(folder: Path, offset: int) -> None:
 
 
 def _first_after(content: bytes, offset: int) -> int:
-    """Where the first batch begins that reaches `offset`; the end where none does. What is torn reaches every offset."""
+    """Where the first batch begins that reaches `offset`; the end where none does. What is torn
+    reaches every offset."""
     position = 0
     while position + _HEAD.size <= len(content):
         base, length, delta = _HEAD.unpack_from(content, position)

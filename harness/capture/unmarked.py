@@ -1,14 +1,18 @@
-"""Promotions whose mark is gone: retention and DeleteRecords take a log's beginning, and in time all that was mirrored with it.
+"""Promotions whose mark is gone: retention and DeleteRecords take a log's beginning, and in time
+all that was mirrored with it.
 
-A mark (MIRROR_PID_RESET) lies behind everything that was mirrored before it. So a log that still holds something mirrored still
-has the mark, if there was one; and one that lost the mark begins with what is its cluster's own. Which of both it is shows in
-what the bytes share with the source: a batch at the same offsets that was written at the same time came over the link. A log
-that begins behind offset 0, shares nothing with its source, and has what the source has not, may be its cluster's own from its
-first offset on, or a mirror's that went wrong: that is unknown, unless the user names the promotion (`--promotion`).
+A mark (MIRROR_PID_RESET) lies behind everything that was mirrored before it. So a log that still
+holds something mirrored still has the mark, if there was one; and one that lost the mark begins
+with what is its cluster's own. Which of both it is shows in what the bytes share with the source: a
+batch at the same offsets that was written at the same time came over the link. A log that begins
+behind offset 0, shares nothing with its source, and has what the source has not, may be its
+cluster's own from its first offset on, or a mirror's that went wrong: that is unknown, unless the
+user names the promotion (`--promotion`).
 
-Where the mirror was reversed, marks are in turn the destination's and the source's. Without the first ones their order alone
-does not show whose each is: a mark that one log has, and the other has not although it reaches back that far, is of the one that
-has it; else whoever reaches further wrote last.
+Where the mirror was reversed, marks are in turn the destination's and the source's. Without the
+first ones their order alone does not show whose each is: a mark that one log has, and the other has
+not although it reaches back that far, is of the one that has it; else whoever reaches further wrote
+last.
 """
 
 from __future__ import annotations
@@ -46,7 +50,8 @@ Marks = Mapping[str, Sequence[Mark]]
 
 
 def begins(log: batches.Log | None) -> int:
-    """The first offset that a log has bytes of; where it has no batch, the one its first file is named by."""
+    """The first offset that a log has bytes of; where it has no batch, the one its first file is
+    named by."""
     if log is None:
         return 0
     if len(log.headers):
@@ -56,11 +61,16 @@ def begins(log: batches.Log | None) -> int:
 
 def ends(log: batches.Log | None) -> int:
     """The offset behind a log's last batch."""
-    return begins(log) if log is None or not len(log.headers) else int(log.headers.last_offset.max()) + 1
+    return (
+        begins(log)
+        if log is None or not len(log.headers)
+        else int(log.headers.last_offset.max()) + 1
+    )
 
 
 def shared(ours: batches.Log | None, theirs: batches.Log | None) -> NDArray[np.bool_]:
-    """Per batch of ours, whether the other log has one at the same offsets that was written at the same time.
+    """Per batch of ours, whether the other log has one at the same offsets that was written at the
+    same time.
 
     Other bytes do not matter here: a mirror may have changed the producer id, and a disk anything.
     """
@@ -75,7 +85,8 @@ def shared(ours: batches.Log | None, theirs: batches.Log | None) -> NDArray[np.b
 
 
 def unmarked(ours: batches.Log | None, theirs: batches.Log | None, cluster: str) -> list[Promoted]:
-    """What may be a destination's own from its first offset on; none where its log can be what its source has, or is."""
+    """What may be a destination's own from its first offset on; none where its log can be what its
+    source has, or is."""
     if ours is None or not len(ours.headers) or begins(ours) == 0 or shared(ours, theirs).any():
         return []
     stranger = ours.headers.last_offset >= begins(theirs)
@@ -83,14 +94,16 @@ def unmarked(ours: batches.Log | None, theirs: batches.Log | None, cluster: str)
 
 
 def came_over(mark: Mark, ours: batches.Log | None, theirs: batches.Log | None) -> bool:
-    """Whether a mark that only the destination still has came from its source: the source's own batches go on behind it."""
+    """Whether a mark that only the destination still has came from its source: the source's own
+    batches go on behind it."""
     if ours is None or mark.reset >= begins(theirs):
         return False
     return bool((shared(ours, theirs) & (ours.headers.base_offset > mark.reset)).any())
 
 
 def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> list[Promoted]:
-    """Who left each mark, where the mirror was reversed and logs lost their beginning; first the destination did."""
+    """Who left each mark, where the mirror was reversed and logs lost their beginning; first the
+    destination did."""
     first, second = link.destination, link.source
     every = sorted((m for own in marks.values() for m in own), key=lambda m: (m.reset, m.begin))
     began = {mark.reset: mark.begin for mark in reversed(every)}
@@ -100,15 +113,21 @@ def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> li
         return _no_mark(logs, link, lost)
     swapped = _swapped(sorted(began), marks, logs, link)
     owners = (second, first) if swapped else (first, second)
-    found = [Promoted(cluster=owners[n % 2], offset=begin) for n, (_, begin) in enumerate(sorted(began.items()))]
+    found = [
+        Promoted(cluster=owners[n % 2], offset=begin)
+        for n, (_, begin) in enumerate(sorted(began.items()))
+    ]
     follower = next(name for name in owners if name != found[-1].cluster)
-    # Behind the last mark that is left, the other one may have been promoted once more, and lost all but what is its own since.
+    # Behind the last mark that is left, the other one may have been promoted once more, and lost
+    # all but what is its own since.
     if begins(logs.get(follower)) > found[-1].offset:
         found += unmarked(logs.get(follower), logs.get(found[-1].cluster), follower)
     return [Promoted(cluster=first, offset=lost), *found] if swapped else found
 
 
-def _swapped(resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> bool:
+def _swapped(
+    resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec
+) -> bool:
     """Whether the first mark that is left is the source's."""
     names = (link.destination, link.source)
     for number, reset in enumerate(resets):
@@ -123,8 +142,13 @@ def _swapped(resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.Log
 
 
 def _no_mark(logs: Mapping[str, batches.Log], link: LinkSpec, lost: int) -> list[Promoted]:
-    """Where both have the same, either may be the other's mirror; if the destination reaches further, it may be the owner."""
+    """Where both have the same, either may be the other's mirror; if the destination reaches
+    further, it may be the owner."""
     ours, theirs = logs.get(link.destination), logs.get(link.source)
     if ours is None or not shared(ours, theirs).any():
         return unmarked(ours, theirs, link.destination)
-    return [Promoted(cluster=link.destination, offset=lost, sure=False)] if lost and ends(ours) > ends(theirs) else []
+    return (
+        [Promoted(cluster=link.destination, offset=lost, sure=False)]
+        if lost and ends(ours) > ends(theirs)
+        else []
+    )

@@ -1,8 +1,9 @@
 """Samples the bounds of every data partition, and the offsets of groups, while a run goes on.
 
-Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order: log start, last stable
-offset (read_committed end), high watermark (read_uncommitted end); so within a row log start <= LSO <= high watermark holds
-for a correct broker, whatever is written meanwhile. A cluster that does not answer gives no row, only a count.
+Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order:
+log start, last stable offset (read_committed end), high watermark (read_uncommitted end); so within
+a row log start <= LSO <= high watermark holds for a correct broker, whatever is written meanwhile.
+A cluster that does not answer gives no row, only a count.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ JOIN_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What one ListOffsets said: offset and leader epoch (-1: not said) per partition that answered."""
+    """What one ListOffsets said: offset and leader epoch (-1: not said) per partition that
+    answered."""
 
     offsets: Mapping[TopicPartition, int]
     epochs: Mapping[TopicPartition, int]
 
 
 class ClusterSampler:
-    """Samples one cluster from its own thread until stopped, and once more then. `errors` counts samples that got no answer."""
+    """Samples one cluster from its own thread until stopped, and once more then. `errors` counts
+    samples that got no answer."""
 
     def __init__(
         self,
@@ -89,22 +92,32 @@ class ClusterSampler:
     def join(self) -> None:
         """Returns when the thread is gone."""
         if self._thread.ident is not None:
-            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what=f"the sampler of {self.cluster} to stop")
+            until(
+                lambda: not self._thread.is_alive(),
+                within=JOIN_WITHIN,
+                what=f"the sampler of {self.cluster} to stop",
+            )
 
     def _run(self) -> None:
         admin, answers = AdminClient(self._config), True
         while not self._stopping.wait(self._interval):
             answers = self._sampled(admin)
         if answers:
-            # A failover may have been followed by the end within one interval, and leaders may be on the move even now: without
-            # this no sample would show what it led to.
+            # A failover may have been followed by the end within one interval, and leaders may be
+            # on the move even now: without this no sample would show what it led to.
             with contextlib.suppress(DeadlineExceeded):
-                until(lambda: self._last(admin), within=LAST_WITHIN, every=0.1, what=f"every leader of {self.cluster} to answer")
+                until(
+                    lambda: self._last(admin),
+                    within=LAST_WITHIN,
+                    every=0.1,
+                    what=f"every leader of {self.cluster} to answer",
+                )
         for asker in self._askers.values():
             asker.close()
 
     def _last(self, admin: AdminClient) -> bool:
-        """Takes a sample; whether it has every partition that has a leader, or the cluster does not answer any more."""
+        """Takes a sample; whether it has every partition that has a leader, or the cluster does not
+        answer any more."""
         return not self._sampled(admin) or self.latest.keys() >= self._leaders.keys()
 
     def _sampled(self, admin: AdminClient) -> bool:
@@ -128,7 +141,8 @@ class ClusterSampler:
                 self._sample_group(group, partitions)
 
     def _look_for_leaders(self, admin: AdminClient) -> None:
-        """Asks for metadata once a second; a partition without a leader is left out until it has one."""
+        """Asks for metadata once a second; a partition without a leader is left out until it has
+        one."""
         if self._leaders and now() < self._looked_at + LEADERS_EVERY:
             return
         known = admin.list_topics(timeout=ANSWER_WITHIN).topics
@@ -143,7 +157,9 @@ class ClusterSampler:
 
     def _write(self, admin: AdminClient, partitions: Sequence[TopicPartition]) -> None:
         started = now()
-        starts = self._ask(admin, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        starts = self._ask(
+            admin, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED
+        )
         stable = self._ask(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         ends = self._ask(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         returned = now()
@@ -171,7 +187,8 @@ class ClusterSampler:
             self.errors += 1
 
     def _leader(self, tp: TopicPartition, before: int, after: int) -> int:
-        """The leader that metadata named, or -1 when the leader epoch says that it has changed since or meanwhile."""
+        """The leader that metadata named, or -1 when the leader epoch says that it has changed
+        since or meanwhile."""
         if before != after or self._epochs.get(tp, after) != after:
             self._epochs[tp] = after
             self._looked_at = 0
@@ -180,10 +197,16 @@ class ClusterSampler:
         return self._leaders[tp]
 
     def _ask(
-        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+        self,
+        admin: AdminClient,
+        partitions: Sequence[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
     ) -> Asked:
         asked = admin.list_offsets(
-            {KafkaPartition(*tp): spec for tp in partitions}, isolation_level=isolation, request_timeout=ANSWER_WITHIN
+            {KafkaPartition(*tp): spec for tp in partitions},
+            isolation_level=isolation,
+            request_timeout=ANSWER_WITHIN,
         )
         offsets: dict[TopicPartition, int] = {}
         epochs: dict[TopicPartition, int] = {}
@@ -194,7 +217,8 @@ class ClusterSampler:
                 self._looked_at = 0
                 continue
             tp = partition.topic, partition.partition
-            offsets[tp] = max(info.offset, -1)  # librdkafka says -1001 where the broker said nothing
+            # librdkafka says -1001 where the broker said nothing
+            offsets[tp] = max(info.offset, -1)
             if info.leader_epoch is not None:
                 epochs[tp] = info.leader_epoch
         return Asked(offsets=offsets, epochs=epochs)
@@ -202,21 +226,29 @@ class ClusterSampler:
     def _sample_group(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         """Writes the committed offsets of a group that are new or changed since the last sample.
 
-        Asked by a consumer that has the group's name and never joins it: AdminClient.list_consumer_group_offsets ends the
-        process when the coordinator moves or loads (librdkafka 2.16, rd_kafka_handle_OffsetFetch calls the consumer group
-        of the handle, and an admin client has none).
+        Asked by a consumer that has the group's name and never joins it:
+        AdminClient.list_consumer_group_offsets ends the process when the coordinator moves or loads
+        (librdkafka 2.16, rd_kafka_handle_OffsetFetch calls the consumer group of the handle, and an
+        admin client has none).
         """
         consumer = self._askers.get(group)
         if consumer is None:
             config = {**self._config, "group.id": group, "enable.auto.commit": False}
-            # Else the broker refuses to answer while a transaction with offsets of the group is open (KIP-447, require_stable),
-            # which with relays at work is nearly always, and samples of bounds wait for it. What it says is committed either way.
+            # Else the broker refuses to answer while a transaction with offsets of the group is
+            # open (KIP-447, require_stable), which with relays at work is nearly always, and
+            # samples of bounds wait for it. What it says is committed either way.
             config["isolation.level"] = "read_uncommitted"
             consumer = self._askers[group] = Consumer(config)
         asked = now()
-        for partition in consumer.committed([KafkaPartition(*tp) for tp in partitions], timeout=ANSWER_WITHIN):
+        for partition in consumer.committed(
+            [KafkaPartition(*tp) for tp in partitions], timeout=ANSWER_WITHIN
+        ):
             key = group, partition.topic, partition.partition
-            if partition.error is None and partition.offset >= 0 and self._known.get(key) != partition.offset:
+            if (
+                partition.error is None
+                and partition.offset >= 0
+                and self._known.get(key) != partition.offset
+            ):
                 self._known[key] = partition.offset
                 self.sampled_groups |= {group}
                 self._offsets.write(
@@ -232,7 +264,8 @@ class ClusterSampler:
 
 
 class WatermarkSampler:
-    """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap servers of its own listeners."""
+    """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap
+    servers of its own listeners."""
 
     def __init__(
         self,

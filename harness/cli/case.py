@@ -1,4 +1,5 @@
-"""`linkflap case`: edge cases of KIPs and releases, listed, shown, run, and run on many releases."""
+"""`linkflap case`: edge cases of KIPs and releases, listed, shown, run, and run on many
+releases."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ _store = click.option(
     help="Where results are stored.",
 )
 _kafka = click.option(
-    "--kafka", "kafkas", multiple=True, metavar="VERSION", help="A release, or a directory of jars; repeat it for more."
+    "--kafka",
+    "kafkas",
+    multiple=True,
+    metavar="VERSION",
+    help="A release, or a directory of jars; repeat it for more.",
 )
 _client = click.option(
     "--client",
@@ -51,15 +56,19 @@ _protocol = click.option(
     help="Transaction protocol (KIP-890); by default what the release starts with.",
 )
 _count = click.option(
-    "--count", type=click.IntRange(1, 1000), help="How many runs; by default as many as the case's answer takes."
+    "--count",
+    type=click.IntRange(1, 1000),
+    help="How many runs; by default as many as the case's answer takes.",
 )
 
 
 @click.group()
 def case() -> None:
-    """Edge cases of KIPs and releases: one command each, with a rate, a control and a stored result.
+    """Edge cases of KIPs and releases: one command each, with a rate, a control and a stored
+    result.
 
-    Exit codes of run and matrix: 0 what is expected of each release happened, 1 it did not, 2 not known or something is needed.
+    Exit codes of run and matrix: 0 what is expected of each release happened, 1 it did not, 2 not
+    known or something is needed.
     """
 
 
@@ -77,7 +86,13 @@ def list_(as_json: bool) -> int:
     for each in registry().values():
         mine = [tally for key, tally in known.items() if key[0] == each.name]
         shown = sorted({tally.version for tally in mine if tally.shown})
-        seen = f"; reproduced on {', '.join(shown)}" if shown else "; played, not reproduced" if mine else "; not played yet"
+        seen = (
+            f"; reproduced on {', '.join(shown)}"
+            if shown
+            else "; played, not reproduced"
+            if mine
+            else "; not played yet"
+        )
         click.echo(f"{each.name:34} {each.kind:9} {each.title}{seen}")
     return 0
 
@@ -86,7 +101,8 @@ def list_(as_json: bool) -> int:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def show(name: str, as_json: bool) -> int:
-    """Shows what case NAME claims, who claims it, where it should show, how it is played, and what would refute it."""
+    """Shows what case NAME claims, who claims it, where it should show, how it is played, and what
+    would refute it."""
     from linkflap.chaos.cases import case_named
 
     each = case_named(name)
@@ -119,7 +135,8 @@ def _seen(each: Case) -> list[str]:
     from linkflap.chaos.cases.track_record import listed
 
     return [
-        f"{tally.version} {tally.client}{f' {tally.transactions}' if tally.transactions else ''}: {text}"
+        f"{tally.version} {tally.client}{f' {tally.transactions}' if tally.transactions else ''}: "
+        f"{text}"
         for tally, text in listed(each, load(STORED))
     ]
 
@@ -131,7 +148,11 @@ def _seen(each: Case) -> list[str]:
 @_protocol
 @_count
 @_store
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the brokers' folders in this new folder.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the brokers' folders in this new folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def run(
     name: str,
@@ -168,7 +189,13 @@ def run(
 @_protocol
 @_count
 @_store
-@click.option("--shard", metavar="I/N", default="1/1", show_default=True, help="Play only the I-th of N parts.")
+@click.option(
+    "--shard",
+    metavar="I/N",
+    default="1/1",
+    show_default=True,
+    help="Play only the I-th of N parts.",
+)
 @click.option("--again", is_flag=True, help="Also play what is stored already.")
 def matrix(
     names: Sequence[str],
@@ -180,7 +207,8 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that an interrupted matrix goes on.
+    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that
+    an interrupted matrix goes on.
 
     Of all cases those that are not played by --client, or with --transactions, are left out.
     """
@@ -192,31 +220,46 @@ def matrix(
     cases = [case_named(name) for name in names] or [
         each for each in registry().values() if _is_played_by(each, client, transactions)
     ]
-    every = [(each, _variant(each, kafka, client, transactions)) for kafka in kafkas or _MATRIX for each in cases]
+    every = [
+        (each, _variant(each, kafka, client, transactions))
+        for kafka in kafkas or _MATRIX
+        for each in cases
+    ]
     for each, variant in every:
         check(each, variant)
     check_store(store)
     stored = {} if again else tallies(load(store))
     codes = []
     with _benches(None) as benches:
-        for each, variant in sorted(every[part - 1 :: parts], key=lambda one: (one[1].kafka, repr(one[0].topology))):
-            known = stored.get((each.name, version_of(variant), variant.client, variant.transactions))
+        for each, variant in sorted(
+            every[part - 1 :: parts], key=lambda one: (one[1].kafka, repr(one[0].topology))
+        ):
+            known = stored.get(
+                (each.name, version_of(variant), variant.client, variant.transactions)
+            )
             if known and known.runs >= (count or each.runs):
                 expected = each.expectation(variant, known.version)
-                codes.append(exit_code(expected, shown=known.shown, runs=known.runs, needed=each.runs))
-                click.echo(f"{each.name} on {variant.title}: stored already; exit {codes[-1]}", err=True)
+                codes.append(
+                    exit_code(expected, shown=known.shown, runs=known.runs, needed=each.runs)
+                )
+                click.echo(
+                    f"{each.name} on {variant.title}: stored already; exit {codes[-1]}", err=True
+                )
             else:
                 codes.append(_played(each, variant, count, store, benches).exit_code)
     return _worst(codes)
 
 
 def _is_played_by(each: Case, client: str | None, transactions: str | None) -> bool:
-    return (client is None or client in each.clients) and (transactions != "V1" or "V1" in each.protocols)
+    return (client is None or client in each.clients) and (
+        transactions != "V1" or "V1" in each.protocols
+    )
 
 
 @contextmanager
 def _benches(keep: Path | None) -> Iterator[Benches]:
-    """Deployments in a folder that is kept, or in one that goes, also when this process is killed."""
+    """Deployments in a folder that is kept, or in one that goes, also when this process is
+    killed."""
     from linkflap.chaos.cases.runner import Benches
     from linkflap.harness.machine import cleanup
 
@@ -224,40 +267,61 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
         with Benches(keep, keep=True) as benches:
             yield benches
         return
-    with cleanup.temporary_folder("linkflap-case-") as temporary, Benches(temporary / "runs") as benches:
+    with (
+        cleanup.temporary_folder("linkflap-case-") as temporary,
+        Benches(temporary / "runs") as benches,
+    ):
         yield benches
 
 
 def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
-    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without --transactions."""
+    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without
+    --transactions."""
     from linkflap.chaos.cases.case import VERSION, number
     from linkflap.chaos.cases.runner import version_of
     from linkflap.chaos.cases.variant import Variant
 
     chosen = cast("Client", client or each.clients[0])
     if transactions != "V2":
-        return Variant(kafka=kafka, client=chosen, transactions=cast("Protocol", transactions or each.protocols[0]))
+        return Variant(
+            kafka=kafka,
+            client=chosen,
+            transactions=cast("Protocol", transactions or each.protocols[0]),
+        )
     variant = Variant(kafka=kafka, client=chosen)
     release = VERSION.match(version_of(variant))
     if release and number(release.group()) < (4, 0, 0):
         raise InputError(
-            f"transactions V2 came with Kafka 4.0.0, and {kafka} is older; omit --transactions, or name a later --kafka"
+            f"transactions V2 came with Kafka 4.0.0, and {kafka} is older; omit --transactions, or "
+            "name a later --kafka"
         )
     return variant
 
 
-def _played(each: Case, variant: Variant, count: int | None, store: Path, benches: Benches) -> Result:
+def _played(
+    each: Case, variant: Variant, count: int | None, store: Path, benches: Benches
+) -> Result:
     from linkflap.chaos.cases.results import row
     from linkflap.chaos.cases.results import store as stored
     from linkflap.chaos.cases.runner import run_case
 
     wanted = count or each.runs
     click.echo(f"{each.name} on {variant.title}: {wanted} run{'s' if wanted > 1 else ''}", err=True)
-    result = run_case(each, variant, count=count, benches=benches, report=lambda line: click.echo(f"  {line}", err=True))
+    result = run_case(
+        each,
+        variant,
+        count=count,
+        benches=benches,
+        report=lambda line: click.echo(f"  {line}", err=True),
+    )
     path = stored(store, row(each, result))
     expected = result.expected
     said = f"expected: {expected.words}" if expected else "nothing is expected of this release"
-    click.echo(f"{each.name} on {variant.title}: {result.words}; {said}; exit {result.exit_code}; stored in {path}", err=True)
+    click.echo(
+        f"{each.name} on {variant.title}: {result.words}; {said}; exit {result.exit_code}; stored "
+        f"in {path}",
+        err=True,
+    )
     return result
 
 
@@ -269,5 +333,7 @@ def _worst(codes: Collection[int]) -> int:
 def _shard(text: str) -> tuple[int, int]:
     found = _SHARD.fullmatch(text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InputError(f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4")
+        raise InputError(
+            f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4"
+        )
     return int(found[1]), int(found[2])

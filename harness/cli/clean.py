@@ -1,4 +1,5 @@
-"""`linkflap clean`: removes what dead harnesses left behind, or reports what is still there and how to fix it."""
+"""`linkflap clean`: removes what dead harnesses left behind, or reports what is still there and how
+to fix it."""
 
 from __future__ import annotations
 
@@ -12,11 +13,15 @@ def show() -> int:
     """Removes what a ledger lists, then what none lists; the exit code."""
     known, unclaimed = cleanup.clean(), engine_leftovers.unclaimed()
     removed = [*known.removed, *unclaimed.removed]
-    left = list(dict.fromkeys((*known.left, *unclaimed.left)))  # what a ledger lists may be found twice
+    # what a ledger lists may be found twice
+    left = list(dict.fromkeys((*known.left, *unclaimed.left)))
     for thing in removed:
         click.echo(f"removed {thing}", err=True)
     for sentence in left:
         click.echo(f"linkflap: {sentence}", err=True)
     if removed or not left:
-        click.echo(f"{len(removed)} left-over things removed" if removed else "nothing was left behind", err=True)
+        click.echo(
+            f"{len(removed)} left-over things removed" if removed else "nothing was left behind",
+            err=True,
+        )
     return FAILED if left else 0

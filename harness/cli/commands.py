@@ -1,7 +1,9 @@
-"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | doctor | clean`.
+"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | doctor |
+clean`.
 
-Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing else. Everything slow is
-imported inside the command that needs it, so that --help and Ctrl-C answer at once.
+Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing
+else. Everything slow is imported inside the command that needs it, so that --help and Ctrl-C answer
+at once.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from linkflap.harness.cli.run import run
 from linkflap.harness.cli.suite import suite
 from linkflap.harness.cli.verify import verify
 from linkflap.harness.model import interrupts
-from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, InputError, LinkflapError
+from linkflap.harness.model.errors import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_INPUT,
+    EnvironmentFailure,
+    InputError,
+    LinkflapError,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -35,7 +44,8 @@ from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, Envi
 def linkflap(debug: bool) -> None:
     """Breaks links between real Kafka clusters and proves, offset by offset, what survived.
 
-    Exit codes: 0 valid, 1 invalid, 2 unknown, 130 interrupted, 254 wrong input, 255 the environment or linkflap failed.
+    Exit codes: 0 valid, 1 invalid, 2 unknown, 130 interrupted, 254 wrong input, 255 the environment
+    or linkflap failed.
     """
     del debug  # read by main(), before click parses
 
@@ -60,7 +70,8 @@ def doctor() -> int:
 
 @linkflap.command()
 def clean() -> int:
-    """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if something is still there."""
+    """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if
+    something is still there."""
     from linkflap.harness.cli import clean
 
     return clean.show()
@@ -80,10 +91,12 @@ def main() -> NoReturn:
         sys.stderr.flush()
         spark = sys.modules.get("linkflap.spark_verify.spark.session")
         if spark:
-            # All is said. What pyspark's threads print when their JVM ends in the middle of something is none of it.
+            # All is said. What pyspark's threads print when their JVM ends in the middle of
+            # something is none of it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             spark.close()
-        # Not sys.exit: it waits for every thread of every library, and one may hang in a client whose broker is gone.
+        # Not sys.exit: it waits for every thread of every library, and one may hang in a client
+        # whose broker is gone.
         os._exit(code)
 
 
@@ -105,14 +118,16 @@ def _ended(*, debug: bool) -> int:
 
 def _say_as_json(code: int, sentence: str) -> None:
     """The document of a command that failed; none after one that has been printed."""
-    with contextlib.suppress(EnvironmentFailure):  # standard output cannot be written, and the sentence says so
+    # standard output cannot be written, and the sentence says so
+    with contextlib.suppress(EnvironmentFailure):
         if not output.anything_said():
             click.echo(json.dumps({"verdict": None, "error": sentence, "exit_code": code}))
             sys.stdout.flush()
 
 
 def _check_words() -> None:
-    """Raises InputError for a word that is not UTF-8: it would come into a document that has to be."""
+    """Raises InputError for a word that is not UTF-8: it would come into a document that has to
+    be."""
     try:
         words = [*sys.argv[1:], os.getcwd()]
     except FileNotFoundError:
@@ -121,7 +136,9 @@ def _check_words() -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{os.fsencode(word)!r} is not UTF-8; give it a name that is") from None
+            raise InputError(
+                f"{os.fsencode(word)!r} is not UTF-8; give it a name that is"
+            ) from None
 
 
 def _run() -> int:
@@ -146,4 +163,7 @@ def _exit_of(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.filename:
         where = f"{error.filename}: {error.strerror}"
         return FAILED, f"{where}; see that it can be read and written and that its disk has room"
-    return FAILED, f"linkflap failed: {type(error).__name__}: {error}; run again with --debug and report it"
+    return (
+        FAILED,
+        f"linkflap failed: {type(error).__name__}: {error}; run again with --debug and report it",
+    )

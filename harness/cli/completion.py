@@ -1,11 +1,12 @@
-"""Shell completion (bash, zsh, fish) of what only linkflap knows: scenarios, mirrors, their options and values, topologies.
+"""Shell completion (bash, zsh, fish) of what only linkflap knows: scenarios, mirrors, their options
+and values, topologies.
 
     eval "$(_LINKFLAP_COMPLETE=bash_source linkflap)"           in ~/.bashrc; zsh_source for zsh
     _LINKFLAP_COMPLETE=fish_source linkflap | source            in ~/.config/fish/config.fish
 
-Bash breaks words at `=` and `:`, so that `--set delivery=ex` reaches us as four words; they are joined again, and what is
-answered is what stands behind the last of these characters, since bash puts in no more. Zsh and fish put in words: of
-`--mirror=m` they are answered `--mirror=mm2`.
+Bash breaks words at `=` and `:`, so that `--set delivery=ex` reaches us as four words; they are
+joined again, and what is answered is what stands behind the last of these characters, since bash
+puts in no more. Zsh and fish put in words: of `--mirror=m` they are answered `--mirror=mm2`.
 """
 
 from __future__ import annotations
@@ -70,8 +71,13 @@ class Zsh(ZshComplete):
 
     source_template = (
         ZshComplete.source_template.replace("local -a response", "local -a response nospace")
-        .replace('"$type" == "plain" ]]; then', '"$type" == "plain" ]]; then\n            [[ "$key" == *= ]] && nospace=(-S "")')
-        .replace("completions_with_descriptions -U", 'completions_with_descriptions -U "${nospace[@]}"')
+        .replace(
+            '"$type" == "plain" ]]; then',
+            '"$type" == "plain" ]]; then\n            [[ "$key" == *= ]] && nospace=(-S "")',
+        )
+        .replace(
+            "completions_with_descriptions -U", 'completions_with_descriptions -U "${nospace[@]}"'
+        )
         .replace("compadd -U", 'compadd -U "${nospace[@]}"')
     )
 
@@ -84,7 +90,9 @@ class Zsh(ZshComplete):
 class Fish(FishComplete):
     """Fish, with words that hold `=` and help that holds commas."""
 
-    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+    source_template = FishComplete.source_template.replace(
+        'string split ","', 'string split --max 1 ","'
+    )
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
         """The word that is put in."""
@@ -92,7 +100,8 @@ class Fish(FishComplete):
 
 
 def _word(shell: ShellComplete, item: CompletionItem[Any]) -> CompletionItem[Any]:
-    """What is put in for a word such as `--mirror=m`, of which click completes what is behind the first `=`."""
+    """What is put in for a word such as `--mirror=m`, of which click completes what is behind the
+    first `=`."""
     option, equals, _ = shell.get_completion_args()[1].partition("=")
     if item.type != "plain" or not equals or not option.startswith("--"):
         return item
@@ -100,7 +109,11 @@ def _word(shell: ShellComplete, item: CompletionItem[Any]) -> CompletionItem[Any
 
 
 def _items(known: Mapping[str, str], incomplete: str) -> Items:
-    return [CompletionItem(name, help=about) for name, about in known.items() if name.startswith(incomplete)]
+    return [
+        CompletionItem(name, help=about)
+        for name, about in known.items()
+        if name.startswith(incomplete)
+    ]
 
 
 def _names(known: Iterable[str], incomplete: str) -> Items:
@@ -121,14 +134,18 @@ def mirrors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 
 
 def mirror_options(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Names of the options of the mirror that is named before, else of all; behind the `=`, the values of that one."""
+    """Names of the options of the mirror that is named before, else of all; behind the `=`, the
+    values of that one."""
     from linkflap.harness.mirrors import MIRRORS
 
     kind = str(ctx.params.get("mirror") or "")
     abouts = [MIRRORS[kind].about] if kind in MIRRORS else [each.about for each in MIRRORS.values()]
     name, equals, value = incomplete.partition("=")
     if not equals:
-        return _items({f"{option}=": about.about for every in abouts for option, about in every.items()}, incomplete)
+        return _items(
+            {f"{option}=": about.about for every in abouts for option, about in every.items()},
+            incomplete,
+        )
     values = (each for every in abouts if name in every for each in every[name].choices)
     return _names((f"{name}={each}" for each in values), f"{name}={value}")
 
@@ -163,5 +180,7 @@ def run_directories(ctx: click.Context, parameter: click.Parameter, incomplete: 
     """What is in linkflap-runs/, and any folder."""
     from linkflap.harness.cli.folders import RUNS
 
-    there = sorted((f"{RUNS}/{path.name}" for path in RUNS.glob("*") if path.is_dir()), reverse=True)
+    there = sorted(
+        (f"{RUNS}/{path.name}" for path in RUNS.glob("*") if path.is_dir()), reverse=True
+    )
     return _names(there, incomplete) or [CompletionItem(incomplete, type="dir")]

@@ -1,4 +1,5 @@
-"""The run directory that a command makes, and its JUnit file: their names, and whether they can be written."""
+"""The run directory that a command makes, and its JUnit file: their names, and whether they can be
+written."""
 
 from __future__ import annotations
 
@@ -29,12 +30,15 @@ def check_output(folder: Path, out: Path | None, junit: Path | None) -> None:
 
 
 def check_store(store: Path) -> None:
-    """Raises InputError when results have no place there, before they take their time; makes the folder."""
+    """Raises InputError when results have no place there, before they take their time; makes the
+    folder."""
     try:  # only who tries it knows
         store.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=store).close()
     except OSError as error:
-        raise InputError(f"--store {store} cannot be written ({error.strerror}); name another folder") from None
+        raise InputError(
+            f"--store {store} cannot be written ({error.strerror}); name another folder"
+        ) from None
 
 
 def check_keep(keep: Path) -> None:
@@ -52,7 +56,9 @@ def check_junit(junit: Path) -> None:
     try:  # only who tries it knows: nothing can be made in /proc, whatever its permissions say
         junit.open("ab").close()
     except OSError as error:
-        raise InputError(f"--junit {junit} cannot be written ({error.strerror}); name another file") from None
+        raise InputError(
+            f"--junit {junit} cannot be written ({error.strerror}); name another file"
+        ) from None
     if not there:
         junit.unlink()
 
@@ -60,6 +66,11 @@ def check_junit(junit: Path) -> None:
 def _check_parent(option: str, path: Path) -> None:
     parent = path.absolute().parent
     if not parent.is_dir():
-        raise InputError(f"{option} {path}: there is no folder {parent} to make it in; make that folder, or name another place")
+        raise InputError(
+            f"{option} {path}: there is no folder {parent} to make it in; make that folder, or name"
+            " another place"
+        )
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{option} {path}: the folder {parent} cannot be written; name another place")
+        raise InputError(
+            f"{option} {path}: the folder {parent} cannot be written; name another place"
+        )

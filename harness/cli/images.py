@@ -1,4 +1,5 @@
-"""Command line for runtimes: which one a run takes, and the images of docker (`images build`, `images check`)."""
+"""Command line for runtimes: which one a run takes, and the images of docker (`images build`,
+`images check`)."""
 
 from __future__ import annotations
 
@@ -13,22 +14,33 @@ from linkflap.harness.model.errors import FAILED
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 _kafka = click.option(
-    "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
+    "--kafka",
+    "asked",
+    multiple=True,
+    default=(DEFAULT_KAFKA,),
+    show_default=True,
+    help="Version, or directory of jars.",
 )
 _base = click.option(
-    "--base", envvar="LINKFLAP_BASE", help="Image with Java 17 or later on its PATH; by default one is made from this Java."
+    "--base",
+    envvar="LINKFLAP_BASE",
+    help="Image with Java 17 or later on its PATH; by default one is made from this Java.",
 )
 runtime_option = click.option(
     "--runtime",
     envvar="LINKFLAP_RUNTIME",
     shell_complete=completion.runtimes,
-    help="What brokers run in, process or docker; by default process, unless a scenario file names one.",
+    help=(
+        "What brokers run in, process or docker; by default process, unless a scenario file names "
+        "one."
+    ),
 )
 
 
 @click.group()
 def images() -> None:
-    """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this machine."""
+    """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this
+    machine."""
     docker_package.check()
     click.get_current_context().with_resource(docker_package.importable())
 
@@ -37,7 +49,8 @@ def images() -> None:
 @_kafka
 @_base
 def build(asked: Sequence[str], base: str | None) -> int:
-    """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
+    """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by
+    themselves."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
     from linkflap.harness.runtimes.docker.images import proxy_image, python_image
     from linkflap.harness.runtimes.docker.images.kafka_image import ready
@@ -66,7 +79,8 @@ def _fix(asked: str) -> str:
 @_kafka
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
-    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or can be no Kafka."""
+    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or
+    can be no Kafka."""
     from linkflap.harness.runtimes.docker.images import inventory
     from linkflap.harness.runtimes.docker.images.kafka_image import built, there
 
@@ -77,7 +91,9 @@ def check(asked: Sequence[str], base: str | None) -> int:
     for one in asked:
         made = built(one, base) if base else None
         image = made.tag if made else None if base else there(one)
-        against = inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_fix(one)}"
+        against = (
+            inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_fix(one)}"
+        )
         missing |= against is not None
         click.echo(against or image)
     return FAILED if missing else 0

@@ -1,4 +1,5 @@
-"""Command line for judging run directories: in Spark, here or on a cluster; with table, report and JUnit XML of what came out."""
+"""Command line for judging run directories: in Spark, here or on a cluster; with table, report and
+JUnit XML of what came out."""
 
 from __future__ import annotations
 
@@ -16,9 +17,17 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS: Final = (
     click.option(
-        "--master", default="", metavar="URL", help="Where Spark runs, e.g. spark://HOST:7077; by default in this process."
+        "--master",
+        default="",
+        metavar="URL",
+        help="Where Spark runs, e.g. spark://HOST:7077; by default in this process.",
     ),
-    click.option("--spark", multiple=True, metavar="NAME=VALUE", help="A setting of Spark, e.g. spark.executor.memory=4g."),
+    click.option(
+        "--spark",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of Spark, e.g. spark.executor.memory=4g.",
+    ),
 )
 
 
@@ -45,7 +54,8 @@ def judge(
     out: Mapping[Path, Path] | None = None,
     **where: Unpack[SparkOptions],
 ) -> int:
-    """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display.
+    """Judges run directories, says what came out, and returns the exit code. `through` sends notes
+    through a progress display.
 
     `out`: by run directory, where the judgement is written instead.
     """
@@ -60,13 +70,25 @@ def judge(
     pandas_free.settle()
     settings = masters.given_settings(where.get("spark", ()))
     with Progress() as progress, through(progress):
-        progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
-        judgements = verify(folders, master=where.get("master") or masters.LOCAL, settings=settings, tell=progress.done, out=out)
+        progress.phase(
+            f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark"
+        )
+        judgements = verify(
+            folders,
+            master=where.get("master") or masters.LOCAL,
+            settings=settings,
+            tell=progress.done,
+            out=out,
+        )
     for judgement in judgements:
         for said in page.write(judgement):
             click.echo(f"linkflap: {said}", err=True)
         if not as_json:
-            table.show(judgement.document, judgement.folder, kept=(judgement.kept,) if judgement.kept else ())
+            table.show(
+                judgement.document,
+                judgement.folder,
+                kept=(judgement.kept,) if judgement.kept else (),
+            )
     if junit:
         junit_report.write(junit, [j.document for j in judgements])
     if as_json:

@@ -1,4 +1,5 @@
-"""`linkflap list`: everything that has a name a user can give; with a title, only that, and mirrors with their options."""
+"""`linkflap list`: everything that has a name a user can give; with a title, only that, and mirrors
+with their options."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ OPTIONS: Final = "options"
 @click.argument("what", metavar="[WHAT]", required=False, shell_complete=completion.titles)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def list_(what: str | None, as_json: bool) -> int:
-    """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults, triggers and checks.
+    """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults,
+    triggers and checks.
 
-    WHAT: one of them. With `mirrors` or `options`, every option is there with its values and its default.
+    WHAT: one of them. With `mirrors` or `options`, every option is there with its values and its
+    default.
     """
     from linkflap.chaos.catalogue import catalogue, options
 
@@ -35,19 +38,30 @@ def list_(what: str | None, as_json: bool) -> int:
         click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _options(every))
     elif what is None or what in known:
         chosen = known if what is None else {what: known[what]}
-        mirrors = {name: about for name, about in options().items() if name.startswith("mirror ")} if what == "mirrors" else {}
-        click.echo(json.dumps({**chosen, **({OPTIONS: _plain(mirrors)} if mirrors else {})}) if as_json else _names(chosen))
+        mirrors = (
+            {name: about for name, about in options().items() if name.startswith("mirror ")}
+            if what == "mirrors"
+            else {}
+        )
+        click.echo(
+            json.dumps({**chosen, **({OPTIONS: _plain(mirrors)} if mirrors else {})})
+            if as_json
+            else _names(chosen)
+        )
         if mirrors and not as_json:
             click.echo(_options(mirrors))
     else:
         titles = (*known, OPTIONS)
-        raise InputError(f"there is no list of {what!r}{nearest(what, titles)}; there is {', '.join(titles)}")
+        raise InputError(
+            f"there is no list of {what!r}{nearest(what, titles)}; there is {', '.join(titles)}"
+        )
     return 0
 
 
 def _names(chosen: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(
-        f"{title}:\n" + "".join(f"  {name:28} {about}\n" for name, about in entries.items()) for title, entries in chosen.items()
+        f"{title}:\n" + "".join(f"  {name:28} {about}\n" for name, about in entries.items())
+        for title, entries in chosen.items()
     )
 
 
@@ -64,4 +78,7 @@ def _options(every: Mapping[str, Mapping[str, OptionAbout]]) -> str:
 
 
 def _plain(every: Mapping[str, Mapping[str, OptionAbout]]) -> dict[str, Any]:
-    return {owner: {name: asdict(option) for name, option in options.items()} for owner, options in every.items()}
+    return {
+        owner: {name: asdict(option) for name, option in options.items()}
+        for owner, options in every.items()
+    }

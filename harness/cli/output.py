@@ -1,7 +1,9 @@
-"""Where a command's words go: a reader that stops reading (`| head -1`) changes nothing of what the command does or ends with.
+"""Where a command's words go: a reader that stops reading (`| head -1`) changes nothing of what the
+command does or ends with.
 
-What such a reader does not take is dropped. Standard output that cannot be written for another reason (a full disk) is an
-EnvironmentFailure in one sentence, because the user wanted what is missing there; standard error that cannot be written is not.
+What such a reader does not take is dropped. Standard output that cannot be written for another
+reason (a full disk) is an EnvironmentFailure in one sentence, because the user wanted what is
+missing there; standard error that cannot be written is not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class _Words(io.FileIO):
         except OSError as error:
             if self.fileno() == STANDARD_OUTPUT and not isinstance(error, BrokenPipeError):
                 raise EnvironmentFailure(
-                    f"standard output cannot be written: {error.strerror}; see that what it goes to has room, and run it again"
+                    f"standard output cannot be written: {error.strerror}; see that what it goes to"
+                    " has room, and run it again"
                 ) from error
             return memoryview(data).nbytes
 
@@ -51,13 +54,20 @@ def obey() -> None:
 
 
 def _taken(stream: TextIO | None, number: int) -> TextIO:
-    if stream is None:  # it was closed (`>&-`): else the next file that is opened would get its number, and its words
+    # it was closed (`>&-`): else the next file that is opened would get its number, and its words
+    if stream is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
         return _text(number, "utf-8", "backslashreplace", by_line=False)
     stream.flush()
-    by_line = number != STANDARD_OUTPUT or stream.isatty() or bool(getattr(stream, "write_through", False))
+    by_line = (
+        number != STANDARD_OUTPUT
+        or stream.isatty()
+        or bool(getattr(stream, "write_through", False))
+    )
     return _text(number, stream.encoding, stream.errors or "strict", by_line=by_line)
 
 
 def _text(number: int, encoding: str, errors: str, *, by_line: bool) -> TextIO:
-    return io.TextIOWrapper(io.BufferedWriter(_Words(number)), encoding=encoding, errors=errors, line_buffering=by_line)
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Words(number)), encoding=encoding, errors=errors, line_buffering=by_line
+    )

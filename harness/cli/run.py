@@ -32,7 +32,9 @@ def option_value(text: str) -> tuple[str, Option]:
     """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InputError(f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep")
+        raise InputError(
+            f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep"
+        )
     if value in ("true", "false"):
         return name, value == "true"
     for number in (int, float):
@@ -46,7 +48,9 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     given: dict[str, Option] = {}
     for name, value in map(option_value, texts):
         if name in given:
-            raise InputError(f"--set {name} is given twice, as {given[name]} and as {value}; give it once")
+            raise InputError(
+                f"--set {name} is given twice, as {given[name]} and as {value}; give it once"
+            )
         given[name] = value
     return given
 
@@ -60,7 +64,11 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'.",
 )
 @runtime_option
-@click.option("--mirror", shell_complete=completion.mirrors, help="What replicates over the links (linkflap list mirrors).")
+@click.option(
+    "--mirror",
+    shell_complete=completion.mirrors,
+    help="What replicates over the links (linkflap list mirrors).",
+)
 @click.option(
     "--set",
     "options",
@@ -73,28 +81,52 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     "--clients",
     metavar="LIBRARY",
     shell_complete=completion.libraries,
-    help="Whose clients: librdkafka, java or java@3.9.2; with a comma they take turns (linkflap list clients).",
+    help=(
+        "Whose clients: librdkafka, java or java@3.9.2; with a comma they take turns (linkflap list"
+        " clients)."
+    ),
 )
 @click.option(
     "--stall-source",
     is_flag=True,
-    help="Forced failovers leave their source half-open (SIGSTOP) until the mirror is promoted, and kill it then.",
+    help=(
+        "Forced failovers leave their source half-open (SIGSTOP) until the mirror is promoted, and "
+        "kill it then."
+    ),
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
-@click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
-@click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    help="Gives the schedule and the payloads; by default a new one.",
+)
+@click.option(
+    "--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help=f"The run directory to make; by default a new one in {RUNS}/.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
 @click.option(
-    "--save", "saved", type=click.Path(path_type=Path), metavar="FILE", help="With --dry-run: write the scenario to a new file."
+    "--save",
+    "saved",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --dry-run: write the scenario to a new file.",
 )
 @click.option(
     "--count",
     type=click.IntRange(2, 100_000),
     help="Run it so often, each time with another seed, and say how often it came to what.",
 )
-@click.option("--until-fail", is_flag=True, help="With --count: end with the first run that is not valid.")
+@click.option(
+    "--until-fail", is_flag=True, help="With --count: end with the first run that is not valid."
+)
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
-@click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/.")
+@click.option(
+    "--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 def run(
@@ -135,7 +167,14 @@ def run(
         stall_source=stall_source,
     )
     if scenario_file.is_file(scenario_name):
-        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration, clients=clients, stall_source=stall_source)
+        _check_alone(
+            topology=topology,
+            mirror=mirror,
+            set=options,
+            duration=duration,
+            clients=clients,
+            stall_source=stall_source,
+        )
         chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
     else:
         chosen = scenario(scenario_name, wish)
@@ -149,11 +188,26 @@ def run(
         return _dry_run(chosen, runtime, as_json=as_json)
     if count or until_fail:
         return _again_and_again(
-            chosen, runtime, count, out, junit, until_fail=until_fail, keep=keep, json=as_json, no_verify=no_verify
+            chosen,
+            runtime,
+            count,
+            out,
+            junit,
+            until_fail=until_fail,
+            keep=keep,
+            json=as_json,
+            no_verify=no_verify,
         )
     folder = out or new_folder(chosen.name)
     check_output(folder, out, junit)
-    _record(chosen, runtime, folder, _again(scenario_name, wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
+    _record(
+        chosen,
+        runtime,
+        folder,
+        _again(scenario_name, wish, chosen, runtime, topology),
+        warm=not no_verify,
+        keep=keep,
+    )
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
     return judge([folder], NOTES.through, as_json=as_json, junit=junit)
@@ -180,7 +234,10 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
         return 0
     whose = ", ".join(dict.fromkeys(spec.library for spec in chosen.workloads if not spec.command))
     clients = f"; clients of {whose}" if whose not in ("", LIBRDKAFKA) else ""
-    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}{clients}\n\n{draw(chosen.topology)}\n")
+    click.echo(
+        f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime "
+        f"{runtime}{clients}\n\n{draw(chosen.topology)}\n"
+    )
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
     for link, passed in spared(chosen).items():
@@ -194,18 +251,33 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
 
 
 def _again_and_again(
-    chosen: Scenario, runtime: str, count: int | None, out: Path | None, junit: Path | None, *, until_fail: bool, **single: bool
+    chosen: Scenario,
+    runtime: str,
+    count: int | None,
+    out: Path | None,
+    junit: Path | None,
+    *,
+    until_fail: bool,
+    **single: bool,
 ) -> int:
     from linkflap.harness.cli.suite import again_and_again
     from linkflap.harness.recording.run import check
 
     if count is None:
-        raise InputError("--until-fail ends several runs early; say how many there are at most, for example --count 20")
+        raise InputError(
+            "--until-fail ends several runs early; say how many there are at most, for example "
+            "--count 20"
+        )
     for name, value in single.items():
         if value:
-            raise InputError(f"--{name.replace('_', '-')} is for one run, and --count makes several; omit one of them")
+            raise InputError(
+                f"--{name.replace('_', '-')} is for one run, and --count makes several; omit one of"
+                " them"
+            )
     check(chosen, runtime)
-    return again_and_again(chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit)
+    return again_and_again(
+        chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit
+    )
 
 
 def _check_alone(**given: object) -> None:
@@ -213,7 +285,8 @@ def _check_alone(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise InputError(
-                f"--{name.replace('_', '-')} changes a built-in scenario, and a file has its own; write it into the file"
+                f"--{name.replace('_', '-')} changes a built-in scenario, and a file has its own; "
+                "write it into the file"
             )
 
 
@@ -222,7 +295,9 @@ def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
     from linkflap.harness.recording.run import check
 
     if not dry_run:
-        raise InputError("--save writes a scenario instead of running it; add --dry-run, then run the file")
+        raise InputError(
+            "--save writes a scenario instead of running it; add --dry-run, then run the file"
+        )
     check(chosen, runtime)
     save(chosen, path)
     click.echo(f"written to {path}; run it with: linkflap run {path}", err=True)
@@ -233,7 +308,9 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
     words = ["linkflap", "run", shlex.quote(name), "--runtime", runtime, "--seed", str(chosen.seed)]
     words += ["--topology", shlex.quote(topology)] if topology else []
     words += ["--mirror", wish.mirror] if wish.mirror else []
-    words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()]
+    words += [
+        f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()
+    ]
     words += ["--duration", str(wish.duration)] if wish.duration else []
     words += ["--clients", shlex.quote(wish.clients)] if wish.clients else []
     words += ["--stall-source"] if wish.stall_source else []
@@ -246,14 +323,20 @@ def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
 
     click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
     if as_json:
-        click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
+        click.echo(
+            json.dumps(
+                {"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}
+            )
+        )
     ended = RunReader(folder).run
     if ended.status != "finished":
         raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
     return 0
 
 
-def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
+def _record(
+    chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool
+) -> None:
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
     from linkflap.spark_verify.spark import pandas_free, session
@@ -264,4 +347,6 @@ def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm:
     with Progress() as progress, NOTES.through(progress):
         if warm:
             session.warm()
-        record(chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep)
+        record(
+            chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep
+        )

@@ -1,4 +1,5 @@
-"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures first; or every known case."""
+"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures
+first; or every known case."""
 
 from __future__ import annotations
 
@@ -35,33 +36,107 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
 
 @click.command()
 @click.argument("names", metavar="smoke|nightly|soak|regression|FILE|merge DIR DIR...", nargs=-1)
-@click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly and soak 8h.")
-@click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
+@click.option(
+    "--for",
+    "lasts",
+    metavar="TIME",
+    help="How long to generate runs: 20m, 8h; smoke has 3m, nightly and soak 8h.",
+)
+@click.option(
+    "--shrink",
+    metavar="TIME",
+    help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.",
+)
 @click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one.")
-@click.option("--jobs", type=click.IntRange(1, 256), help="Runs recorded at once; by default one for each processor.")
-@click.option("--topologies", multiple=True, metavar="ARROWS", help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.")
-@click.option("--mirrors", multiple=True, metavar="KIND", help="Draw from these alone (linkflap list); repeat it.")
-@click.option("--faults", multiple=True, metavar="FAULT", help="Draw from these alone (linkflap list); repeat it.")
-@click.option("--kafka", multiple=True, metavar="RELEASE,...", help="Each cluster gets one of these, every pair of them in turn.")
-@click.option("--clients", multiple=True, metavar="LIBRARY,...", help="Each run has clients of one of these, or of all by turns.")
-@click.option("--runtime", default="process", envvar="LINKFLAP_RUNTIME", show_default=True, help="What brokers run in.")
-@click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    help="Runs recorded at once; by default one for each processor.",
+)
+@click.option(
+    "--topologies",
+    multiple=True,
+    metavar="ARROWS",
+    help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.",
+)
+@click.option(
+    "--mirrors",
+    multiple=True,
+    metavar="KIND",
+    help="Draw from these alone (linkflap list); repeat it.",
+)
+@click.option(
+    "--faults",
+    multiple=True,
+    metavar="FAULT",
+    help="Draw from these alone (linkflap list); repeat it.",
+)
+@click.option(
+    "--kafka",
+    multiple=True,
+    metavar="RELEASE,...",
+    help="Each cluster gets one of these, every pair of them in turn.",
+)
+@click.option(
+    "--clients",
+    multiple=True,
+    metavar="LIBRARY,...",
+    help="Each run has clients of one of these, or of all by turns.",
+)
+@click.option(
+    "--runtime",
+    default="process",
+    envvar="LINKFLAP_RUNTIME",
+    show_default=True,
+    help="What brokers run in.",
+)
+@click.option(
+    "--shard",
+    "part",
+    metavar="K/N",
+    help="Of all numbers only every Nth, from the Kth on: one suite over N machines.",
+)
 @click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
 @click.option(
-    "--reach", multiple=True, metavar="STATE", help="Unknown where no run reached it, e.g. commit-in-flight; repeat it."
+    "--reach",
+    multiple=True,
+    metavar="STATE",
+    help="Unknown where no run reached it, e.g. commit-in-flight; repeat it.",
 )
 @click.option(
-    "--after", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Prefer what that suite and those before it never hit."
+    "--after",
+    type=click.Path(path_type=Path),
+    metavar="SUITEDIR",
+    help="Prefer what that suite and those before it never hit.",
 )
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
-@click.option("--replays", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs each failure again so often.")
-@click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
 @click.option(
-    "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
+    "--replays",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="Runs each failure again so often.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The suite directory to make; by default a new one.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="SUITEDIR",
+    help="Go on with a suite that was ended or killed.",
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
-@click.option("--allow-commands", is_flag=True, help="Run the code that FILE names: programs, builds of Kafka.")
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="Run the code that FILE names: programs, builds of Kafka.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
 def suite(
     names: Sequence[str],
@@ -88,10 +163,12 @@ def suite(
     allow_commands: bool,
     dry_run: bool,
 ) -> int:
-    """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
+    """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps
+    those that fail.
 
-    soak keeps clusters and links alive over all its runs. regression plays every case of docs/track-record.md that was
-    reproduced, and wants it reproduced again. merge makes one suite of the directories of its shards.
+    soak keeps clusters and links alive over all its runs. regression plays every case of
+    docs/track-record.md that was reproduced, and wants it reproduced again. merge makes one suite
+    of the directories of its shards.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
@@ -103,7 +180,9 @@ def suite(
         check_junit(junit)
     if resume is not None:
         if names:
-            raise InputError("--resume goes on with a suite as it was begun; omit the name and the other options")
+            raise InputError(
+                "--resume goes on with a suite as it was begun; omit the name and the other options"
+            )
         return suite_work.work(_resumed(resume), junit)
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
@@ -116,7 +195,13 @@ def suite(
         runs=_most_runs(kind, runs, lasts),
         jobs=1 if kind in (SOAK, REGRESSION) else jobs or plans.usual_jobs(),
         bounds=_bounds(
-            kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, clients=clients, runtime=runtime
+            kind,
+            topologies=topologies,
+            mirrors=mirrors,
+            faults=faults,
+            kafka=kafka,
+            clients=clients,
+            runtime=runtime,
         ),
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
@@ -175,7 +260,8 @@ def _created(path: Path, plan: Plan) -> SuiteFolder:
 def _only(names: Sequence[str]) -> str | None:
     if len(names) > 1:
         raise InputError(
-            f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or one scenario file"
+            f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {SOAK}, "
+            f"{REGRESSION} or one scenario file"
         )
     return names[0] if names else None
 
@@ -188,22 +274,34 @@ def _kind(name: str | None, *, allow_commands: bool, runtime: str | None = None)
     from linkflap.harness.recording.run import commands
 
     if name is not None and scenario_file.is_file(name):
-        scenario = scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
-        scenario_file.check_kafka(Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT)
+        # what is wrong with it is said before anything else
+        scenario = scenario_file.read(Path(name), seed=0)
+        scenario_file.check_kafka(
+            Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT
+        )
         if (started := commands(scenario)) and not allow_commands:
             first = shlex.join(next(iter(started.values())))
-            raise InputError(f"{name} starts programs of yours ({first}); let the suite do so with --allow-commands")
+            raise InputError(
+                f"{name} starts programs of yours ({first}); let the suite do so with "
+                "--allow-commands"
+            )
         if (builds := own_builds(scenario)) and not allow_commands:
             what, build = next(iter(builds.items()))
             raise InputError(
-                f"{name} runs a build of Kafka that is no release ({what}: {build}); let the suite do so with --allow-commands"
+                f"{name} runs a build of Kafka that is no release ({what}: {build}); let the suite "
+                "do so with --allow-commands"
             )
         # From another folder, only full paths name the same programs and builds.
-        return OWN, scenario_file.render(anywhere(scenario)) if started or builds else Path(name).read_text()
+        return OWN, (
+            scenario_file.render(anywhere(scenario))
+            if started or builds
+            else Path(name).read_text()
+        )
     if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
-            f"{what}; name {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or go on with one: --resume SUITEDIR"
+            f"{what}; name {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or go on "
+            "with one: --resume SUITEDIR"
         )
     return name, ""
 
@@ -240,13 +338,22 @@ def _bounds(
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
     """Names with commas between them, or of an option that was repeated; each once."""
-    return tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    return tuple(
+        dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip())
+    )
 
 
 def again_and_again(
-    scenario: Scenario, *, runtime: str, count: int, until_fail: bool, out: Path | None, junit: Path | None
+    scenario: Scenario,
+    *,
+    runtime: str,
+    count: int,
+    until_fail: bool,
+    out: Path | None,
+    junit: Path | None,
 ) -> int:
-    """`linkflap run --count`: one scenario so many times, each with a seed of its own, and how often it came to what."""
+    """`linkflap run --count`: one scenario so many times, each with a seed of its own, and how
+    often it came to what."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator import Bounds
     from linkflap.harness.cli import suite_work

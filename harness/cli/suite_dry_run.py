@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def show(plan: Plan, name: str | None) -> int:
-    """Prints its cases, the one scenario of the file `name`, or the first that would be generated; the exit code."""
+    """Prints its cases, the one scenario of the file `name`, or the first that would be generated;
+    the exit code."""
     if plan.given and name is not None:
         _given(Path(name), plan.runs)
     elif plan.name == REGRESSION:
@@ -35,7 +36,9 @@ def show(plan: Plan, name: str | None) -> int:
 def _cases(plan: Plan) -> None:
     part, of = plan.shard
     for known in reproduced()[part::of]:
-        click.echo(f"{known.case.name} on {known.variant.title}: {known.shown} of {known.runs} before")
+        click.echo(
+            f"{known.case.name} on {known.variant.title}: {known.shown} of {known.runs} before"
+        )
 
 
 def _generated(plan: Plan) -> None:
@@ -51,7 +54,10 @@ def _generated(plan: Plan) -> None:
 def _given(path: Path, runs: int) -> None:
     """The one scenario of a file, and the programs that it starts."""
     made = scenario_file.read(path, seed=0)
-    click.echo(f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} {dict(made.mirror.options)}")
+    click.echo(
+        f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} "
+        f"{dict(made.mirror.options)}"
+    )
     _faults(made)
     for name, program in commands(made).items():
         click.echo(f"    starts {name}: {shlex.join(program)}")

@@ -1,4 +1,5 @@
-"""Works on a suite, or merges its shards: says what it may take of the disk, runs it to its end, and says what it came to."""
+"""Works on a suite, or merges its shards: says what it may take of the disk, runs it to its end,
+and says what it came to."""
 
 from __future__ import annotations
 
@@ -32,18 +33,23 @@ def work(folder: SuiteFolder, junit: Path | None) -> int:
             regression.run(folder, _say)
         else:
             _explore(folder)
-        return _said(folder, _came_to(folder), junit, f"go on with it: linkflap suite --resume {folder.root}")
+        return _said(
+            folder, _came_to(folder), junit, f"go on with it: linkflap suite --resume {folder.root}"
+        )
 
 
 @contextmanager
 def full_disk_named(folder: SuiteFolder) -> Iterator[None]:
-    """A write for which there is no room, wherever it is made, is the environment's failure, and not a defect."""
+    """A write for which there is no room, wherever it is made, is the environment's failure, and
+    not a defect."""
     try:
         yield
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise EnvironmentFailure(f"the disk of {folder.root} is full; make room, and go on with --resume") from error
+        raise EnvironmentFailure(
+            f"the disk of {folder.root} is full; make room, and go on with --resume"
+        ) from error
 
 
 def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> int:
@@ -69,9 +75,17 @@ class Found:
 def _came_to(folder: SuiteFolder) -> Found:
     """Of a regression suite by its cases, of any other by its runs."""
     if folder.plan.name != regression.REGRESSION:
-        return Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.came_to(folder))
+        return Found(
+            text=summaries.summary(folder),
+            junit=summaries.junit(folder),
+            verdict=summaries.came_to(folder),
+        )
     names = {entry.number: entry.title for entry in regression.entries(folder)}
-    return Found(text=regression.summary(folder), junit=summaries.junit(folder, names), verdict=regression.verdict_of(folder))
+    return Found(
+        text=regression.summary(folder),
+        junit=summaries.junit(folder, names),
+        verdict=regression.verdict_of(folder),
+    )
 
 
 def _explore(folder: SuiteFolder) -> None:
@@ -126,14 +140,18 @@ def _say_disk(folder: SuiteFolder) -> None:
     needed, also = plan.disk, ""
     if plan.name == rounds.SOAK:
         disk, memory = rounds.bound(folder)
-        needed, also = needed + disk, f"; its clusters' brokers take at most {memory >> 20} MiB of memory"
+        needed, also = (
+            needed + disk,
+            f"; its clusters' brokers take at most {memory >> 20} MiB of memory",
+        )
     click.echo(
-        f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for {plan.seconds:g} s; "
-        f"at most {needed >> 20} MiB of its disk, which has {free >> 20} MiB{also}",
+        f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for "
+        f"{plan.seconds:g} s; at most {needed >> 20} MiB of its disk, which has {free >> 20} "
+        f"MiB{also}",
         err=True,
     )
     if free < needed:
         raise InputError(
-            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {needed >> 20}; "
-            "name a folder on another disk with --out, or fewer --jobs"
+            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take "
+            f"{needed >> 20}; name a folder on another disk with --out, or fewer --jobs"
         )

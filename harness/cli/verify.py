@@ -23,22 +23,36 @@ if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveAsked
 
 
-_OUT: Final = f"The folder to make: of logs their run directory (by default a new one in {RUNS}/), else where the verdict goes."
+_OUT: Final = (
+    f"The folder to make: of logs their run directory (by default a new one in {RUNS}/), else where"
+    " the verdict goes."
+)
 
 
 class Judge(Protocol):
     """Judges run directories and says what came out; the exit code."""
 
-    def __call__(self, folders: Sequence[Path], *, out: Mapping[Path, Path] | None = ...) -> int: ...
+    def __call__(
+        self, folders: Sequence[Path], *, out: Mapping[Path, Path] | None = ...
+    ) -> int: ...
 
 
 @click.command()
 @click.argument(
-    "folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.run_directories
+    "folders",
+    metavar="[RUNDIR]...",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    shell_complete=completion.run_directories,
 )
 @copied_logs
 @click.option("--out", type=click.Path(path_type=Path), help=_OUT)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON document on stdout (a list when several directories are given).",
+)
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 @spark_options
 def verify(
@@ -52,19 +66,22 @@ def verify(
 ) -> int:
     """Judges run directories again, or logs that linkflap did not record.
 
-    RUNDIR: gives the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link 'A->B': Kafka log directories, or
-    folders of copied partition folders; they are only read, and checks that need a client history are not due. --bootstrap
-    A=HOST:PORT --bootstrap B=HOST:PORT --topics REGEX --link 'A->B': live clusters, read-only, with Fetch requests.
+    RUNDIR: gives the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link
+    'A->B': Kafka log directories, or folders of copied partition folders; they are only read, and
+    checks that need a client history are not due. --bootstrap A=HOST:PORT --bootstrap B=HOST:PORT
+    --topics REGEX --link 'A->B': live clusters, read-only, with Fetch requests.
     """
     if junit:
         check_junit(junit)
     asked, live = asked_logs(**copied), asked_live(**copied)
     if (asked is None and live is None) is (not folders):
         raise InputError(
-            "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or live clusters "
-            "(--bootstrap A=HOST:PORT), and not both"
+            "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or "
+            "live clusters (--bootstrap A=HOST:PORT), and not both"
         )
-    judged = partial(judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark)
+    judged = partial(
+        judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark
+    )
     if asked is None and live is None:
         return _judge_again(folders, out, judged)
     folder = out or new_folder("logs")
@@ -90,7 +107,8 @@ def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
 
 
 def _without_out(words: Sequence[str]) -> list[str]:
-    """A command without --out: the folder that it made is there, and the same command is to make another."""
+    """A command without --out: the folder that it made is there, and the same command is to make
+    another."""
     kept = [word for word in words if not word.startswith("--out=")]
     while "--out" in kept:
         at = kept.index("--out")
@@ -99,7 +117,8 @@ def _without_out(words: Sequence[str]) -> list[str]:
 
 
 def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
-    """Where each judgement is written: of one run into the folder itself, of several into one each in it."""
+    """Where each judgement is written: of one run into the folder itself, of several into one each
+    in it."""
     if out is None:
         return {}
     check_output(out, out, None)
@@ -107,7 +126,9 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
         return {folders[0]: out}
     names = Counter(folder.resolve().name for folder in folders)
     if twice := [name for name, count in names.items() if count > 1]:
-        raise InputError(f"--out {out}: two run directories are called {twice[0]}; judge them one by one")
+        raise InputError(
+            f"--out {out}: two run directories are called {twice[0]}; judge them one by one"
+        )
     return {folder: out / folder.resolve().name for folder in folders}
 
 

@@ -1,7 +1,8 @@
 """What the mirrors that linkflap knows promise, one file each; no sockets, no processes.
 
-`harness.mirrors` starts mirrors and asks them here. So do readers of what no run wrote down: run directories from before
-run.json had the guarantee, and logs that linkflap did not record (`verify --logs`, `verify --bootstrap`).
+`harness.mirrors` starts mirrors and asks them here. So do readers of what no run wrote down: run
+directories from before run.json had the guarantee, and logs that linkflap did not record (`verify
+--logs`, `verify --bootstrap`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,15 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "cluster-mirroring": cluster_mirroring.ALLOWED,
     **{f"any, after {fault}": lines for fault, lines in faults.LOSSES.items()},
 }
-"""What the declarations above allow, by the mirror and the options with which they do, and what lossy faults do: for the docs."""
+"""What the declarations above allow, by the mirror and the options with which they do, and what
+lossy faults do: for the docs."""
 
 
 def declared(spec: MirrorSpec) -> MirrorSpec:
-    """The mirror with the guarantee of its kind; unchanged where it has one. Raises KeyError for a kind that is not known."""
-    return spec if spec.declared is not None else replace(spec, declared=DECLARATIONS[spec.kind](spec.options))
+    """The mirror with the guarantee of its kind; unchanged where it has one. Raises KeyError for a
+    kind that is not known."""
+    return (
+        spec
+        if spec.declared is not None
+        else replace(spec, declared=DECLARATIONS[spec.kind](spec.options))
+    )

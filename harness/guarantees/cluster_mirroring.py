@@ -1,7 +1,9 @@
-"""What Cluster Mirroring promises (KIP-1279, code of its branch): the source's bytes, at the source's offsets.
+"""What Cluster Mirroring promises (KIP-1279, code of its branch): the source's bytes, at the
+source's offsets.
 
-Batches keep their leader epochs and producer ids. A stop ends every open transaction with an ABORT marker and forgets the
-source's producers with a reset record, in a leader epoch past all that was mirrored. The mirror can be reversed.
+Batches keep their leader epochs and producer ids. A stop ends every open transaction with an ABORT
+marker and forgets the source's producers with a reset record, in a leader epoch past all that was
+mirrored. The mirror can be reversed.
 """
 
 from __future__ import annotations
@@ -14,21 +16,34 @@ from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import Option
 
-_SYNC: Final = "KIP-1279, consumer group offset sync: at each metadata refresh, in no transaction with the mirrored records"
-_APART: Final = "KIP-1279, rejected alternatives and limits: partitions are mirrored independently; no atomicity across them"
+_SYNC: Final = (
+    "KIP-1279, consumer group offset sync: at each metadata refresh, in no transaction with the "
+    "mirrored records"
+)
+_APART: Final = (
+    "KIP-1279, rejected alternatives and limits: partitions are mirrored independently; no "
+    "atomicity across them"
+)
 ALLOWED: Final = (
     group_replay(
         _SYNC,
-        recent="what was committed in the last 5 s (offsets are synced every 2 s here), 100, and what the group was behind",
+        recent=(
+            "what was committed in the last 5 s (offsets are synced every 2 s here), 100, and what "
+            "the group was behind"
+        ),
     ),
     torn_by_failover(_APART),
-    outcome_split("KIP-1279, stop: what is open is aborted on the destination, even if the source commits it later"),
+    outcome_split(
+        "KIP-1279, stop: what is open is aborted on the destination, even if the source commits it "
+        "later"
+    ),
     *over_a_failover(_SYNC),
 )
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of a mirror with these options; what is not given has its default (`harness.mirrors.cluster_mirroring`)."""
+    """The promise of a mirror with these options; what is not given has its default
+    (`harness.mirrors.cluster_mirroring`)."""
     return Guarantee(
         equality="bytes",
         offsets_kept=True,

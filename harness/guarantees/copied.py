@@ -1,7 +1,9 @@
-"""What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify --logs`, `verify --bootstrap`).
+"""What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify
+--logs`, `verify --bootstrap`).
 
-No anomaly is allowed, because no record of faults exists. Leader epochs may be the source's or the destination's, unless an
-option says that the mirror keeps the source's: both generations of KIP-1279 exist.
+No anomaly is allowed, because no record of faults exists. Leader epochs may be the source's or the
+destination's, unless an option says that the mirror keeps the source's: both generations of
+KIP-1279 exist.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ PRESETS: Final[Mapping[str, Mapping[str, Option]]] = {
     "cluster-mirroring": {"leader_epochs": "keep"},
     "shadow": {"leader_epochs": "any"},
 }
-"""Mirrors by name, for who has their logs alone: `exact` is any that keeps offsets and bytes; `cluster-mirroring` is KIP-1279,
-which keeps leader epochs too; `shadow` has the destination's own epochs, unless it is said that it keeps them."""
+"""Mirrors by name, for who has their logs alone: `exact` is any that keeps offsets and bytes;
+`cluster-mirroring` is KIP-1279, which keeps leader epochs too; `shadow` has the destination's own
+epochs, unless it is said that it keeps them."""
 
 
 def no_mirror(_options: Mapping[str, Option]) -> Guarantee:
@@ -27,7 +30,8 @@ def no_mirror(_options: Mapping[str, Option]) -> Guarantee:
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """Bytes at the same offsets, modulo what `producer_ids` says that the mirror made of producer ids."""
+    """Bytes at the same offsets, modulo what `producer_ids` says that the mirror made of producer
+    ids."""
     given = str(options.get("producer_ids", "keep"))
     return Guarantee(
         equality="bytes",

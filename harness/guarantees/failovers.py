@@ -1,4 +1,5 @@
-"""What a failover may cost with every mirror that copies partitions and group offsets each on its own (KIP-382, KIP-1279)."""
+"""What a failover may cost with every mirror that copies partitions and group offsets each on its
+own (KIP-382, KIP-1279)."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from linkflap.harness.model.guarantee import Allowance
 
 
 def group_replay(citation: str, *, recent: str) -> Allowance:
-    """Groups read again what their synced offset did not cover; `recent`: what a punctual sync leaves of that."""
+    """Groups read again what their synced offset did not cover; `recent`: what a punctual sync
+    leaves of that."""
     return Allowance(
         kind="group-replay",
         rule="within-bound",
         window="a failover",
-        bound=f"{recent}; or, where syncs were late, what lies above the offset that the mirror had last committed for the group",
+        bound=(
+            f"{recent}; or, where syncs were late, what lies above the offset that the mirror had "
+            "last committed for the group"
+        ),
         citation=citation,
         because="the offset that was synced for the group was behind",
     )

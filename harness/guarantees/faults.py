@@ -1,4 +1,5 @@
-"""What a fault that is declared lossy takes away, whatever the mirror promises: allowed at the lost offsets, and nowhere else."""
+"""What a fault that is declared lossy takes away, whatever the mirror promises: allowed at the lost
+offsets, and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,10 +10,14 @@ from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.guarantee import Allowance, Rule
 
 _WINDOW: Final = "an unclean election, once it was measured"
-_BOUND: Final = "from where the elected replica's log ended up to what the dead leader had acknowledged, in each partition"
+_BOUND: Final = (
+    "from where the elected replica's log ended up to what the dead leader had acknowledged, in "
+    "each partition"
+)
 _CITATION: Final = (
-    "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even though that may lose data; "
-    "KIP-101: the log is truncated there, and the same offsets get other records"
+    "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even "
+    "though that may lose data; KIP-101: the log is truncated there, and the same offsets get "
+    "other records"
 )
 _BECAUSE: Final = "the elected replica did not have it"
 
@@ -30,10 +35,15 @@ _OF_OFFSETS: Final = (
 
 
 def _line(kind: str, rule: Rule) -> Allowance:
-    return Allowance(kind=kind, rule=rule, window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE)
+    return Allowance(
+        kind=kind, rule=rule, window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE
+    )
 
 
 LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
-    UNCLEAN: (*(_line(kind, "lost-offsets") for kind in _OF_OFFSETS), _line("torn-transaction", "lost-parts"))
+    UNCLEAN: (
+        *(_line(kind, "lost-offsets") for kind in _OF_OFFSETS),
+        _line("torn-transaction", "lost-parts"),
+    )
 }
 """By fault."""

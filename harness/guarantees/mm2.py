@@ -1,4 +1,5 @@
-"""What MirrorMaker 2 promises, by its options (KIP-382, KIP-545, KIP-618; Kafka documentation, Geo-Replication)."""
+"""What MirrorMaker 2 promises, by its options (KIP-382, KIP-545, KIP-618; Kafka documentation,
+Geo-Replication)."""
 
 from __future__ import annotations
 
@@ -11,41 +12,61 @@ from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import Option
 
 REPLAY_REACH: Final = 10.0
-"""Seconds before a fault whose records may be mirrored again: offset.flush.interval.ms (1 s here) and
-offset.flush.timeout.ms (5 s) between two commits of source offsets, and the spacing of the samples that date a record."""
+"""Seconds before a fault whose records may be mirrored again: offset.flush.interval.ms (1 s here)
+and offset.flush.timeout.ms (5 s) between two commits of source offsets, and the spacing of the
+samples that date a record."""
 RESTART_REACH: Final = 30.0
-"""Seconds after a fault within which its repeats are written: restart of the worker, rebalance, catching up."""
+"""Seconds after a fault within which its repeats are written: restart of the worker, rebalance,
+catching up."""
 REPEATS: Final = Allowance(
     kind="mirrored-duplicate",
     rule="once-per-fault",
-    window="faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal",
+    window=(
+        "faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal"
+    ),
     bound="one copy per such fault, of records first mirrored no earlier than 10 s before it",
-    citation="KIP-618, Motivation: source connectors other than exactly-once ones may write records again after a failure; "
-    "Kafka documentation, Geo-Replication: at-least-once unless exactly.once.source.support is enabled",
+    citation=(
+        "KIP-618, Motivation: source connectors other than exactly-once ones may write records "
+        "again after a failure; Kafka documentation, Geo-Replication: at-least-once unless "
+        "exactly.once.source.support is enabled"
+    ),
     because="at-least-once: mirrored again around",
     reach_before=REPLAY_REACH,
     reach_after=RESTART_REACH,
 )
-_CHECKPOINTS: Final = "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
+_CHECKPOINTS: Final = (
+    "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
+)
 ALLOWED: Final = (
     group_replay(
-        "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
-        recent="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind",
+        "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never "
+        "later",
+        recent=(
+            "what was committed in the last 5 s, offset.lag.max (100), and as much again as the "
+            "group was behind"
+        ),
     ),
-    torn_by_failover("KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously"),
+    torn_by_failover(
+        "KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously"
+    ),
     *over_a_failover(_CHECKPOINTS),
 )
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of one worker; what is not given has its default (`harness.mirrors.mm2_config`)."""
+    """The promise of one worker; what is not given has its default
+    (`harness.mirrors.mm2_config`)."""
     exactly_once = options.get("delivery") == "exactly-once"
     return Guarantee(
         equality="order",
         offsets_kept=False,
         producer_ids="replaced",
         delivery="exactly-once" if exactly_once else "at-least-once",
-        isolation="read_uncommitted" if options.get("isolation") == "read_uncommitted" else "read_committed",
+        isolation=(
+            "read_uncommitted"
+            if options.get("isolation") == "read_uncommitted"
+            else "read_committed"
+        ),
         group_offsets="translated" if options.get("groups", ".*") else "none",
         allowed=ALLOWED if exactly_once else (REPEATS, *ALLOWED),
     )

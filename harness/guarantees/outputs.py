@@ -1,6 +1,8 @@
-"""What a failover may cost those who make records of others: linkflap's relays, and programs of the user's that copy.
+"""What a failover may cost those who make records of others: linkflap's relays, and programs of the
+user's that copy.
 
-Inputs, outputs and the offsets of the group cross a link each on its own, so that no mirror promises more (KIP-382, KIP-1279).
+Inputs, outputs and the offsets of the group cross a link each on its own, so that no mirror
+promises more (KIP-382, KIP-1279).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from linkflap.harness.model.guarantee import Allowance
 
 
 def over_a_failover(citation: str) -> tuple[Allowance, ...]:
-    """Outputs that are made again, and outputs that did not arrive; `citation` says why the mirror promises no more."""
+    """Outputs that are made again, and outputs that did not arrive; `citation` says why the mirror
+    promises no more."""
     return tuple(
         line
         for what in ("output", "copy")
@@ -26,7 +29,10 @@ def over_a_failover(citation: str) -> tuple[Allowance, ...]:
                 kind=f"{what}-lost-by-failover",
                 rule="forced-failover",
                 window="a forced failover",
-                bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+                bound=(
+                    "outputs that had not arrived when the source was given up, of inputs that the "
+                    "group had passed there"
+                ),
                 citation=citation,
                 because="partitions and group offsets are mirrored apart",
             ),

@@ -10,24 +10,41 @@ from linkflap.harness.guarantees.outputs import over_a_failover
 from linkflap.harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
 from linkflap.harness.model.scenario import Option
 
-_SYNC: Final = "KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records"
+_SYNC: Final = (
+    "KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records"
+)
 ALLOWED: Final = (
     group_replay(
         "KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
-        recent="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind",
+        recent=(
+            "what was committed in the last 5 s (offsets are synced every second), 100, and what "
+            "the group was behind"
+        ),
     ),
-    torn_by_failover("KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously"),
+    torn_by_failover(
+        "KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously"
+    ),
     outcome_split(
-        "KIP-1279: what is open when a mirror stops is aborted on the destination, even if the source commits it later"
+        "KIP-1279: what is open when a mirror stops is aborted on the destination, even if the "
+        "source commits it later"
     ),
     *over_a_failover(_SYNC),
     Allowance(
         kind="skipped-by-truncation",
         rule="below-truncation",
-        window="a log is truncated under a reader: its cluster follows the one that took over, or a promotion truncates",
-        bound="from the truncation up to where the reader stood; no other cluster ever had what it got of the tail",
-        citation="KIP-1279, failback: what the other side never mirrored is truncated; KIP-320: a client learns of that only by "
-        "asking for the end of its epoch (OffsetForLeaderEpoch), which this mirror does not offer to clients",
+        window=(
+            "a log is truncated under a reader: its cluster follows the one that took over, or a "
+            "promotion truncates"
+        ),
+        bound=(
+            "from the truncation up to where the reader stood; no other cluster ever had what it "
+            "got of the tail"
+        ),
+        citation=(
+            "KIP-1279, failback: what the other side never mirrored is truncated; KIP-320: a client"
+            " learns of that only by asking for the end of its epoch (OffsetForLeaderEpoch), which "
+            "this mirror does not offer to clients"
+        ),
         because="a reader that does not learn of a truncation stays where it is",
     ),
 )
@@ -35,7 +52,8 @@ _TRUNCATE: Final = ("truncate-once", "truncate-stable")
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of a shadow with these options; what is not given has its default (`harness.mirrors.shadow.settings`)."""
+    """The promise of a shadow with these options; what is not given has its default
+    (`harness.mirrors.shadow.settings`)."""
     ids, ends = str(options.get("producer_ids", "jump")), options.get("open_transactions", "abort")
     appended: list[Appended] = []
     if ends == "abort":

@@ -1,1 +1,2 @@
-"""From finished run directories to verdicts and their reports: in this process, or through the one verifier of this machine."""
+"""From finished run directories to verdicts and their reports: in this process, or through the one
+verifier of this machine."""

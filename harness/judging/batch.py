@@ -1,4 +1,5 @@
-"""Run directories judged in batches, where no directory spoils another's verdict: what suites and the verifier service share."""
+"""Run directories judged in batches, where no directory spoils another's verdict: what suites and
+the verifier service share."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ class Outcome:
     error: LinkflapError | None = None
 
 
-def judged(folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify) -> list[Outcome]:
-    """The outcomes of a batch; where it cannot be judged as one, of each alone, so that no directory spoils another's."""
+def judged(
+    folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify
+) -> list[Outcome]:
+    """The outcomes of a batch; where it cannot be judged as one, of each alone, so that no
+    directory spoils another's."""
     try:
         return [Outcome(folder=each.folder, judgement=each) for each in verify(folders)]
     except LinkflapError as error:

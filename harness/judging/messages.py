@@ -1,4 +1,5 @@
-"""What a verifier service and its users say to each other: one JSON document per line, over a socket that only this user reaches.
+"""What a verifier service and its users say to each other: one JSON document per line, over a
+socket that only this user reaches.
 
 service: Hello                          it serves whoever has the same key
 user:    Judge(folder) | Bye            one at a time; a user that is gone without a Bye was killed
@@ -80,12 +81,22 @@ Reply = Hello | Busy | Judged | Failed
 
 
 def key() -> str:
-    """What must be the same for two processes to share a verifier: linkflap's sources, Python, and settings in the environment.
+    """What must be the same for two processes to share a verifier: linkflap's sources, Python, and
+    settings in the environment.
 
-    It names the sources as they are now: after a change of the sources a new verifier is started, and not an old one asked.
+    It names the sources as they are now: after a change of the sources a new verifier is started,
+    and not an old one asked.
     """
     settings = [os.environ.get(name) for name in _SETTINGS]
-    said = (VERSION, str(INSTALLED), sys.executable, sys.version, settings, os.getuid(), list(_sources()))
+    said = (
+        VERSION,
+        str(INSTALLED),
+        sys.executable,
+        sys.version,
+        settings,
+        os.getuid(),
+        list(_sources()),
+    )
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
@@ -112,7 +123,8 @@ def connect(path: Path) -> socket.socket:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket that listens at a new path. Raises OSError when there is something at the path already."""
+    """A socket that listens at a new path. Raises OSError when there is something at the path
+    already."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with _short(path) as name:
@@ -125,7 +137,8 @@ def listen(path: Path) -> socket.socket:
 
 
 class _short:
-    """A name for a path that a socket's address has room for: through an open folder, where the path itself is too long."""
+    """A name for a path that a socket's address has room for: through an open folder, where the
+    path itself is too long."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._folder = path, -1
@@ -142,7 +155,8 @@ class _short:
 
 
 class Lines:
-    """Both directions of a connection. Raises OSError where it is broken, and TimeoutError after `within` seconds of silence."""
+    """Both directions of a connection. Raises OSError where it is broken, and TimeoutError after
+    `within` seconds of silence."""
 
     def __init__(self, connection: socket.socket, within: float | None = None) -> None:
         connection.settimeout(within)

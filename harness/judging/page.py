@@ -1,4 +1,5 @@
-"""report.html of a judgement, beside its verdict.json: as the command and the pytest fixture leave it."""
+"""report.html of a judgement, beside its verdict.json: as the command and the pytest fixture leave
+it."""
 
 from __future__ import annotations
 
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 MOST_EXPLAINED: Final = 12
-"""Kinds of anomalies whose bytes the report shows; the command for the others stands beside them."""
+"""Kinds of anomalies whose bytes the report shows; the command for the others stands beside
+them."""
 MOST_HISTORY: Final = 64 << 20
-"""Bytes of a history that is held to explain several anomalies at once: of a longer one, the report has the logs' bytes alone."""
+"""Bytes of a history that is held to explain several anomalies at once: of a longer one, the report
+has the logs' bytes alone."""
 
 
 def write(judgement: Judgement) -> Sequence[str]:
-    """Writes the page; where it, or a part, cannot be drawn or written, it is left out, and the verdict stands.
+    """Writes the page; where it, or a part, cannot be drawn or written, it is left out, and the
+    verdict stands.
 
     Returns a sentence for each that is left out.
     """
@@ -45,9 +49,11 @@ def write(judgement: Judgement) -> Sequence[str]:
 
 
 def about(judgement: Judgement, left_out: list[str]) -> About:
-    """What the report shows beside the document, from the bytes again: the logs, and the first anomaly of each kind explained.
+    """What the report shows beside the document, from the bytes again: the logs, and the first
+    anomaly of each kind explained.
 
-    What cannot be made of what the run directory says is left out, and a sentence for each goes into `left_out`.
+    What cannot be made of what the run directory says is left out, and a sentence for each goes
+    into `left_out`.
     """
     from linkflap.harness.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
@@ -62,24 +68,41 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     firsts, history = _first_of_each_kind(shown), bytes_of_history(folder) <= MOST_HISTORY
     return About(
         drawing=_drawing(folder),
-        meanings={kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies},
+        meanings={
+            kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
+        },
         promises=promises,
         facts={check.name: facts(check) for check in REGISTRY.values()},
-        kinds={check.name: {kind.name: (kind.meaning, kind.smallest) for kind in check.anomalies} for check in REGISTRY.values()},
-        lanes=_if_drawn("the offsets", folder, left_out, lambda: lanes_around(folder, judgement.anomalies)),
-        explained=_if_drawn(
-            "the bytes beside anomalies", folder, left_out, lambda: explain_several(folder, shown, firsts, history=history)
+        kinds={
+            check.name: {kind.name: (kind.meaning, kind.smallest) for kind in check.anomalies}
+            for check in REGISTRY.values()
+        },
+        lanes=_if_drawn(
+            "the offsets", folder, left_out, lambda: lanes_around(folder, judgement.anomalies)
         ),
-        commits=next(iter(_if_drawn("acknowledged commits", folder, left_out, lambda: [commits(folder)])), None),
+        explained=_if_drawn(
+            "the bytes beside anomalies",
+            folder,
+            left_out,
+            lambda: explain_several(folder, shown, firsts, history=history),
+        ),
+        commits=next(
+            iter(_if_drawn("acknowledged commits", folder, left_out, lambda: [commits(folder)])),
+            None,
+        ),
     )
 
 
-def _if_drawn(what: str, folder: Path, left_out: list[str], make: Callable[[], Sequence[Part]]) -> Sequence[Part]:
+def _if_drawn(
+    what: str, folder: Path, left_out: list[str], make: Callable[[], Sequence[Part]]
+) -> Sequence[Part]:
     """A part of the report; none where it cannot be made of what the run directory says."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001  (as for the report as a whole)
-        left_out.append(f"the report of {folder} is without {what} ({type(error).__name__}: {error})")
+        left_out.append(
+            f"the report of {folder} is without {what} ({type(error).__name__}: {error})"
+        )
         return ()
 
 

@@ -1,10 +1,13 @@
-"""The verifier service: one Spark that judges for several processes of this user, whoever recorded what is judged.
+"""The verifier service: one Spark that judges for several processes of this user, whoever recorded
+what is judged.
 
-    python -m linkflap.harness.judging.service        started by the first who needs it (`harness.judging.shared`)
+    python -m linkflap.harness.judging.service        started by the first who needs it
+                                                      (`harness.judging.shared`)
 
-It stands in the ledger with a socket in a folder that only this user can enter. Whatever waits is judged as one batch. It
-ends half a minute after its last user, and at once when that one was killed: what was started for somebody dies with them.
-What goes wrong is written to a file beside the ledger.
+It stands in the ledger with a socket in a folder that only this user can enter. Whatever waits is
+judged as one batch. It ends half a minute after its last user, and at once when that one was
+killed: what was started for somebody dies with them. What goes wrong is written to a file beside
+the ledger.
 """
 
 from __future__ import annotations
@@ -27,7 +30,19 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.judging.messages import SOCKET, Busy, Bye, Failed, Hello, Judge, Judged, Lines, Request, key, listen
+from linkflap.harness.judging.messages import (
+    SOCKET,
+    Busy,
+    Bye,
+    Failed,
+    Hello,
+    Judge,
+    Judged,
+    Lines,
+    Request,
+    key,
+    listen,
+)
 from linkflap.harness.machine import cleanup, ledger
 
 FIRST_WITHIN: Final = 60.0
@@ -50,10 +65,18 @@ class _Task:
 
 
 class Service:
-    """Accepts users until it has had none for a while. Each has a thread; one more judges, batch after batch."""
+    """Accepts users until it has had none for a while. Each has a thread; one more judges, batch
+    after batch."""
 
-    def __init__(self, listener: socket.socket, hello: Hello, verdicts: Verdicts, *, lingers: float = LINGERS) -> None:
-        self._listener, self._hello, self._verdicts, self._lingers = listener, hello, verdicts, lingers
+    def __init__(
+        self, listener: socket.socket, hello: Hello, verdicts: Verdicts, *, lingers: float = LINGERS
+    ) -> None:
+        self._listener, self._hello, self._verdicts, self._lingers = (
+            listener,
+            hello,
+            verdicts,
+            lingers,
+        )
         self._waiting: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._users = 0
@@ -62,7 +85,8 @@ class Service:
         self._asked = ""
 
     def serve(self) -> str:
-        """Returns the reason when the service has ended. A client that connects too late is refused."""
+        """Returns the reason when the service has ended. A client that connects too late is
+        refused."""
         with self._listener:
             return self._serve()
 
@@ -73,7 +97,9 @@ class Service:
                 connection, _ = self._listener.accept()
                 with self._lock:
                     self._users += 1
-                threading.Thread(target=self._user, args=(connection,), name="user", daemon=True).start()
+                threading.Thread(
+                    target=self._user, args=(connection,), name="user", daemon=True
+                ).start()
         return over
 
     @property
@@ -91,7 +117,11 @@ class Service:
                 return self._asked
             if self._killed:
                 return "its last user was killed"
-            return f"nobody used it for {self._lingers:g} s" if time.monotonic() - self._left > self._lingers else ""
+            return (
+                f"nobody used it for {self._lingers:g} s"
+                if time.monotonic() - self._left > self._lingers
+                else ""
+            )
 
     def _user(self, connection: socket.socket) -> None:
         good = False
@@ -125,21 +155,28 @@ class Service:
             with suppress(queue.Empty):
                 while True:
                     batch.append(self._waiting.get_nowait())
-            # Two users may ask for the same folder; one verdict is written into it, and both get it.
+            # Two users may ask for the same folder; one verdict is written into it, and both get
+            # it.
             folders = list(dict.fromkeys(task.folder for task in batch))
             LOG.info("judging %s", ", ".join(map(str, folders)))
             try:
                 answers = dict(zip(folders, self._verdicts(folders), strict=True))
             except Exception as error:
                 LOG.exception("the batch could not be judged")
-                sentence = f"the verifier failed ({type(error).__name__}: {error}); its log is {self._hello.log}"
-                answers = dict.fromkeys(folders, Failed(kind="EnvironmentFailure", sentence=sentence))
+                sentence = (
+                    f"the verifier failed ({type(error).__name__}: {error}); its log is "
+                    f"{self._hello.log}"
+                )
+                answers = dict.fromkeys(
+                    folders, Failed(kind="EnvironmentFailure", sentence=sentence)
+                )
             for task in batch:
                 task.answer.set_result(answers[task.folder])
 
 
 def verdicts(folders: Sequence[Path]) -> list[Judged | Failed]:
-    """Judges through this process's Spark, and leaves verdict.json and report.html in the folders."""
+    """Judges through this process's Spark, and leaves verdict.json and report.html in the
+    folders."""
     from linkflap.harness.judging import page
     from linkflap.harness.judging.batch import judged
     from linkflap.harness.model.errors import SetupError
@@ -150,19 +187,25 @@ def verdicts(folders: Sequence[Path]) -> list[Judged | Failed]:
         if outcome.judgement is not None:
             left_out = tuple(page.write(outcome.judgement))
             answers[outcome.folder] = Judged(
-                document=outcome.judgement.judged, anomalies=tuple(outcome.judgement.anomalies), left_out=left_out
+                document=outcome.judgement.judged,
+                anomalies=tuple(outcome.judgement.anomalies),
+                left_out=left_out,
             )
             continue
         if isinstance(outcome.error, SetupError):
             session.close()  # a Spark that did not start is started anew for the next
-        answers[outcome.folder] = Failed(kind=type(outcome.error).__name__, sentence=str(outcome.error))
+        answers[outcome.folder] = Failed(
+            kind=type(outcome.error).__name__, sentence=str(outcome.error)
+        )
     return [answers[folder] for folder in folders]
 
 
 def main() -> None:
     """Serves until it is over. Standard output and error are its log."""
     os.chdir("/")
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s: %(message)s"
+    )
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     mine = key()
     with cleanup.temporary_folder("linkflap-verifier-") as folder:

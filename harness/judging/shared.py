@@ -1,4 +1,5 @@
-"""A user of the verifier service: finds the one of this machine or starts it, and has run directories judged there."""
+"""A user of the verifier service: finds the one of this machine or starts it, and has run
+directories judged there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from linkflap.harness.version import INSTALLED
 _STARTS_WITHIN: Final = 120.0
 _GREETS_WITHIN: Final = 60.0
 _SILENT: Final = 300.0
-"""Seconds without any sign after which a service is taken to hang: it gives one every few seconds."""
+"""Seconds without any sign after which a service is taken to hang: it gives one every few
+seconds."""
 _ATTEMPTS: Final = 3
 _KEPT: Final = 7 * 86400.0
 """Seconds for which the log of a service is kept that is not started any more."""
@@ -33,11 +35,13 @@ _ERRORS: Final = {each.__name__: each for each in (InputError, SetupError)}
 
 
 class ServiceFailure(EnvironmentFailure):
-    """There is no verifier service, or it ended before it answered: the sentence says which, and where its log is."""
+    """There is no verifier service, or it ended before it answered: the sentence says which, and
+    where its log is."""
 
 
 class User:
-    """One process's connection to the service. It is held until `close`: the service stays as long."""
+    """One process's connection to the service. It is held until `close`: the service stays as
+    long."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +54,8 @@ class User:
             return self._connected()[1]
 
     def judge(self, folder: Path) -> Judged:
-        """The verdict on a run directory. Raises what `spark_verify.verify` raises, and ServiceFailure."""
+        """The verdict on a run directory. Raises what `spark_verify.verify` raises, and
+        ServiceFailure."""
         with self._lock:
             lines, hello = self._connected()
             try:
@@ -61,7 +66,9 @@ class User:
             except (OSError, EOFError, msgspec.DecodeError) as error:
                 self._drop()
                 why = "hangs" if isinstance(error, TimeoutError) else "ended"
-                raise ServiceFailure(f"the verifier service (process {hello.pid}) {why}; its log is {hello.log}") from None
+                raise ServiceFailure(
+                    f"the verifier service (process {hello.pid}) {why}; its log is {hello.log}"
+                ) from None
         if isinstance(reply, Failed):
             raise _ERRORS.get(reply.kind, ServiceFailure)(reply.sentence)
         assert isinstance(reply, Judged)
@@ -135,7 +142,9 @@ def _started(key: str) -> Path:
                 what="the verifier service to listen",
             )
     except (Timeout, EnvironmentFailure, OSError) as error:
-        raise ServiceFailure(f"the verifier service did not start ({error}); its log is {log}") from None
+        raise ServiceFailure(
+            f"the verifier service did not start ({error}); its log is {log}"
+        ) from None
     if not isinstance(path, Path):
         raise ServiceFailure(f"the verifier service ended at its start; its log is {log}")
     return path
@@ -149,8 +158,12 @@ def _forget_old_logs() -> None:
 
 
 def _spawn(log: Path) -> Identity:
-    """Not a child that dies with us: others use it when we are gone. It sees by its users when it must end."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))}
+    """Not a child that dies with us: others use it when we are gone. It sees by its users when it
+    must end."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH")))),
+    }
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

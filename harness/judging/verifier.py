@@ -1,7 +1,9 @@
-"""Who judges for a program: a Spark of this process, or the machine's verifier service, which several processes share.
+"""Who judges for a program: a Spark of this process, or the machine's verifier service, which
+several processes share.
 
-It is this process's own, unless `share` was called (by the pytest fixtures), or $LINKFLAP_VERIFIER says own or shared. Where the
-service fails, this process judges by itself: a run never loses its verdict.
+It is this process's own, unless `share` was called (by the pytest fixtures), or $LINKFLAP_VERIFIER
+says own or shared. Where the service fails, this process judges by itself: a run never loses its
+verdict.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Judgement:
 
 
 def share() -> None:
-    """From now on this process judges through the service, unless the environment says otherwise."""
+    """From now on this process judges through the service, unless the environment says
+    otherwise."""
     global _default
     _default = SHARED
 
@@ -75,7 +78,8 @@ def _connect() -> None:
 
 
 def judge(folder: Path) -> Judgement:
-    """Judges a run directory, and leaves verdict.json and report.html in it, where it can be written.
+    """Judges a run directory, and leaves verdict.json and report.html in it, where it can be
+    written.
 
     Raises InputError where it is none, SetupError where Spark does not start.
     """

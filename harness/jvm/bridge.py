@@ -1,7 +1,9 @@
-"""A bridge to a JVM, by py4j (which Spark brings): its gateway listens on loopback and answers only who has its token.
+"""A bridge to a JVM, by py4j (which Spark brings): its gateway listens on loopback and answers only
+who has its token.
 
-The JVM dies with this process. A call is about a millisecond; each thread that calls has a connection, and a thread in the
-JVM, of its own. What the JVM prints goes to a log; the token, which it prints first, is taken out of that log at once.
+The JVM dies with this process. A call is about a millisecond; each thread that calls has a
+connection, and a thread in the JVM, of its own. What the JVM prints goes to a log; the token, which
+it prints first, is taken out of that log at once.
 """
 
 from __future__ import annotations
@@ -35,9 +37,16 @@ class Bridge:
     """A JVM with a class path. `java` is py4j's view of its packages."""
 
     def __init__(
-        self, java: Java, classpath: str, folder: Path, *, name: str = "java-clients", options: tuple[str, ...] = ()
+        self,
+        java: Java,
+        classpath: str,
+        folder: Path,
+        *,
+        name: str = "java-clients",
+        options: tuple[str, ...] = (),
     ) -> None:
-        """`name` is of the JVM, and of its log in `folder`; `options` are given to the JVM. Raises SetupError."""
+        """`name` is of the JVM, and of its log in `folder`; `options` are given to the JVM. Raises
+        SetupError."""
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
         output = folder / f"{name}.log"
@@ -49,12 +58,17 @@ class Bridge:
 
         def announced() -> list[str] | None:
             if not self.child.alive:
-                raise SetupError(f"{name}: the JVM ended as it began ({output.read_text(errors='replace')[-300:]}); see {output}")
+                raise SetupError(
+                    f"{name}: the JVM ended as it began "
+                    f"({output.read_text(errors='replace')[-300:]}); see {output}"
+                )
             lines = output.read_text(errors="replace").split("\n")
             return lines[:2] if len(lines) > 2 and lines[0].isdigit() else None
 
         try:
-            port, token = until(announced, within=ANNOUNCED_WITHIN, what=f"{name}: the JVM to answer", every=0.02)
+            port, token = until(
+                announced, within=ANNOUNCED_WITHIN, what=f"{name}: the JVM to answer", every=0.02
+            )
         except BaseException:
             self.child.kill()
             raise
@@ -95,5 +109,7 @@ def py4j_jar() -> Path:
         else []
     )
     if not jars:
-        raise SetupError("pyspark has no py4j jar, by which Java clients are driven; install pyspark again")
+        raise SetupError(
+            "pyspark has no py4j jar, by which Java clients are driven; install pyspark again"
+        )
     return jars[0]

@@ -1,8 +1,10 @@
-"""Method handles (java.lang.invoke), put together from Python: one call then does in Java what would be thousands of calls.
+"""Method handles (java.lang.invoke), put together from Python: one call then does in Java what
+would be thousands of calls.
 
-A handle is a function in the JVM with a type; those of a class are found by name and descriptor (JVMS 4.3), and combined as
-`java.lang.invoke.MethodHandles` combines them. As an object of an interface it can be given to Java's own code, so that Java
-calls no Python, and there is no Java of ours.
+A handle is a function in the JVM with a type; those of a class are found by name and descriptor
+(JVMS 4.3), and combined as `java.lang.invoke.MethodHandles` combines them. As an object of an
+interface it can be given to Java's own code, so that Java calls no Python, and there is no Java of
+ours.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ class Handles:
         self._bridge = bridge
         java = bridge.java.java
         invoke = java.lang.invoke
-        # Each dot of a path is a question to the JVM: what is used again and again is looked up once.
+        # Each dot of a path is a question to the JVM: what is used again and again is looked up
+        # once.
         self._class_for, self._all = java.lang.Class.forName, invoke.MethodHandles
-        self._type_of, self._proxies = invoke.MethodType.fromMethodDescriptorString, invoke.MethodHandleProxies
+        self._type_of, self._proxies = (
+            invoke.MethodType.fromMethodDescriptorString,
+            invoke.MethodHandleProxies,
+        )
         self._handle_class, self._object_class = invoke.MethodHandle, java.lang.Object
         self._lookup = self._all.publicLookup()
         self._classes: dict[str, Handle] = {}
@@ -63,17 +69,21 @@ class Handles:
         return self._all.insertArguments(handle, position, self._array(self._object_class, values))
 
     def fed(self, handle: Handle, position: int, *sources: Handle) -> Handle:
-        """The handle with its arguments, from a position on, filtered through these unary handles (filterArguments)."""
+        """The handle with its arguments, from a position on, filtered through these unary handles
+        (filterArguments)."""
         return self._all.filterArguments(handle, position, self._array(self._handle_class, sources))
 
     def of_one(self, handle: Handle, descriptor: str, arguments: int) -> Handle:
-        """The handle whose arguments, all of one type, are all the same one; `descriptor` has one argument."""
+        """The handle whose arguments, all of one type, are all the same one; `descriptor` has one
+        argument."""
         numbers = self._bridge.gateway.new_array(self._bridge.java.int, arguments)
         return self._all.permuteArguments(handle, self.typed(descriptor), numbers)
 
     def ignoring(self, handle: Handle, position: int, *classes: str) -> Handle:
         """The handle with more arguments, which it does not look at."""
-        ignored = self._array(self._bridge.java.java.lang.Class, [self.named(name) for name in classes])
+        ignored = self._array(
+            self._bridge.java.java.lang.Class, [self.named(name) for name in classes]
+        )
         return self._all.dropArguments(handle, position, ignored)
 
     def constant(self, kind: str, value: object) -> Handle:
@@ -85,7 +95,8 @@ class Handles:
         return self._all.guardWithTest(test, yes, no)
 
     def caught(self, handle: Handle, exception: str, instead: Handle) -> Handle:
-        """The handle, and what stands in for it when it throws; that has the exception as its first argument."""
+        """The handle, and what stands in for it when it throws; that has the exception as its first
+        argument."""
         return self._all.catchException(handle, self.named(exception), instead)
 
     def first(self, before: Handle, handle: Handle) -> Handle:
@@ -93,7 +104,8 @@ class Handles:
         return self._all.foldArguments(handle, before)
 
     def item(self, array: str, number: int) -> Handle:
-        """A handle that takes an array (its class as Class.forName names it, such as `[[B`) and returns one element."""
+        """A handle that takes an array (its class as Class.forName names it, such as `[[B`) and
+        returns one element."""
         return self.given(self._all.arrayElementGetter(self.named(array)), 1, number)
 
     def as_a(self, interface: str, handle: Handle) -> Handle:
@@ -101,7 +113,8 @@ class Handles:
         return self._proxies.asInterfaceInstance(self.named(interface), handle)
 
     def joined(self, *texts: Handle, descriptor: str, between: str) -> Handle:
-        """Joins handles from one argument to a string: one handle that returns all strings with a separator."""
+        """Joins handles from one argument to a string: one handle that returns all strings with a
+        separator."""
         concat = self.method("java.lang.String", "concat", "(Ljava/lang/String;)Ljava/lang/String;")
         whole = texts[0]
         for text in texts[1:]:
@@ -117,15 +130,23 @@ class Handles:
     def each_iterated(self, to_text: Handle, *, between: str) -> Handle:
         """From an Iterable to the texts of its elements, as one text."""
         split = self.method("java.lang.Iterable", "spliterator", "()Ljava/util/Spliterator;")
-        stream = self.static("java.util.stream.StreamSupport", "stream", "(Ljava/util/Spliterator;Z)Ljava/util/stream/Stream;")
+        stream = self.static(
+            "java.util.stream.StreamSupport",
+            "stream",
+            "(Ljava/util/Spliterator;Z)Ljava/util/stream/Stream;",
+        )
         return self.then(split, self.given(stream, 1, False), *self._texts(to_text, between))
 
     def _texts(self, to_text: Handle, between: str) -> tuple[Handle, Handle]:
         stream = "java.util.stream.Stream"
-        mapped = self.method(stream, "map", "(Ljava/util/function/Function;)Ljava/util/stream/Stream;")
+        mapped = self.method(
+            stream, "map", "(Ljava/util/function/Function;)Ljava/util/stream/Stream;"
+        )
         mapped = self.given(mapped, 1, self.as_a("java.util.function.Function", to_text))
         collect = self.method(stream, "collect", "(Ljava/util/stream/Collector;)Ljava/lang/Object;")
-        collect = self.given(collect, 1, self._bridge.java.java.util.stream.Collectors.joining(between))
+        collect = self.given(
+            collect, 1, self._bridge.java.java.util.stream.Collectors.joining(between)
+        )
         return mapped, self.cast(collect, "(Ljava/util/stream/Stream;)Ljava/lang/String;")
 
     def _array(self, kind: Handle, values: Sequence[object]) -> Handle:

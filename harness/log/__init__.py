@@ -9,5 +9,6 @@
     codecs      none, gzip, snappy, lz4, zstd
     reference   the slow and obvious decoder of everything, which the fast ones are tested against
 
-Nothing here raises on bytes: whatever cannot be read becomes a `Damage` that names file and position.
+Nothing here raises on bytes: whatever cannot be read becomes a `Damage` that names file and
+position.
 """

@@ -1,8 +1,10 @@
-"""Batch headers of a whole log as numpy columns, one element per batch in file order, with the CRC-32C recomputed.
+"""Batch headers of a whole log as numpy columns, one element per batch in file order, with the
+CRC-32C recomputed.
 
-A batch whose CRC is wrong is kept (its header is evidence) with `crc_ok` False, and nothing below its header is believed.
-The CRC covers attributes to end: not the base offset, the length, nor the leader epoch. A batch whose offsets no log can have is
-left out: what would be reckoned with them would not be numbers. Any other header that no broker writes is kept and reported.
+A batch whose CRC is wrong is kept (its header is evidence) with `crc_ok` False, and nothing below
+its header is believed. The CRC covers attributes to end: not the base offset, the length, nor the
+leader epoch. A batch whose offsets no log can have is left out: what would be reckoned with them
+would not be numbers. Any other header that no broker writes is kept and reported.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ from linkflap.harness.log.segments import Damage, Run, Segment, map_segments, ru
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
-"""Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the type."""
+"""Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the
+type."""
 _USUAL_KEY: Final = 5
-"""Where a control record's key begins behind the header when its length, deltas and key length are one byte each."""
+"""Where a control record's key begins behind the header when its length, deltas and key length are
+one byte each."""
 _USUAL_VALUE: Final = 9
-"""Where the length of its value is then, if the key has 4 bytes; a coordinator epoch is at 3 to 6 behind that."""
+"""Where the length of its value is then, if the key has 4 bytes; a coordinator epoch is at 3 to 6
+behind that."""
 _HEAD: Final = _USUAL_VALUE + 7
 """Bytes behind the header up to the end of that epoch."""
 _MARKER_VALUE: Final = 12
@@ -37,11 +42,13 @@ _MARKER_VALUE: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """One element per batch. `length` is bytes of the whole batch; `last_offset` and `last_sequence` are inclusive.
+    """One element per batch. `length` is bytes of the whole batch; `last_offset` and
+    `last_sequence` are inclusive.
 
-    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT, EMPTIED or
-    OTHER_CONTROL; `coordinator_epoch` is what a marker says of the coordinator that wrote it, -1 of any other batch.
-    Timestamps are milliseconds. `segment` is an index into Log.segments, `position` the batch's first byte in it.
+    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT,
+    EMPTIED or OTHER_CONTROL; `coordinator_epoch` is what a marker says of the coordinator that
+    wrote it, -1 of any other batch. Timestamps are milliseconds. `segment` is an index into
+    Log.segments, `position` the batch's first byte in it.
     """
 
     base_offset: Ints
@@ -80,18 +87,23 @@ class Log:
 
     def where(self, batch: int) -> tuple[str, int]:
         """File and position of a batch."""
-        return self.segments[int(self.headers.segment[batch])].name, int(self.headers.position[batch])
+        return self.segments[int(self.headers.segment[batch])].name, int(
+            self.headers.position[batch]
+        )
 
 
 Look = Callable[[Run, NDArray[np.void], Ints], None]
-"""Is shown the batches of a log as they are read: their bytes, their headers, and their CRCs as recomputed."""
+"""Is shown the batches of a log as they are read: their bytes, their headers, and their CRCs as
+recomputed."""
 
 
 def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) -> Log:
-    """Reads the headers of one replica's segment files, given in offset order. Damage is listed in the order of the bytes.
+    """Reads the headers of one replica's segment files, given in offset order. Damage is listed in
+    the order of the bytes.
 
-    Without `sums` only those of control batches are recomputed, which takes half the time; `is_sound` asks for any other. What
-    needs more than headers `look`s at the bytes while they are at hand.
+    Without `sums` only those of control batches are recomputed, which takes half the time;
+    `is_sound` asks for any other. What needs more than headers `look`s at the bytes while they are
+    at hand.
     """
     segments, damage = map_segments(paths)
     parts: list[tuple[NDArray[np.void], Ints, NDArray[np.uint8], Ints, Ints]] = []
@@ -103,8 +115,15 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
                 look(run, rows, found)
             located = np.full(len(rows), index, np.int64), run.begins + run.positions
             parts.append((rows, found, _control_heads(run, rows), *located))
-    nothing = np.zeros(0, header_rows.HEADER), np.zeros(0, np.int64), np.zeros((0, _HEAD), np.uint8), *[np.zeros(0, np.int64)] * 2
-    every, computed, heads, files, there = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
+    nothing = (
+        np.zeros(0, header_rows.HEADER),
+        np.zeros(0, np.int64),
+        np.zeros((0, _HEAD), np.uint8),
+        *[np.zeros(0, np.int64)] * 2,
+    )
+    every, computed, heads, files, there = (
+        np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)
+    )
     possible = header_rows.possible_offsets(every)
     damage.extend(_outside(segments, every[~possible], files[~possible], there[~possible]))
     headers = _columns(every[possible], computed[possible], files[possible], there[possible])
@@ -129,15 +148,23 @@ def log_end(log: Log) -> int:
 
 
 def _fields(run: Run) -> NDArray[np.void]:
-    """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a structure."""
+    """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a
+    structure."""
     raw = run.data[run.positions[:, None] + np.arange(layout.HEADER_SIZE)]
     return np.ascontiguousarray(raw).view(header_rows.HEADER)[:, 0]
 
 
 def _checksums(run: Run, rows: NDArray[np.void], *, only_control: bool) -> Ints:
     data, sums = run.data.data, np.asarray(rows["crc"], np.int64)
-    wanted = np.flatnonzero(rows["attributes"] & layout.CONTROL) if only_control else np.arange(len(rows))
-    starts, ends = run.positions[wanted], run.positions[wanted] + layout.LENGTH_ENDS + rows["length"][wanted]
+    wanted = (
+        np.flatnonzero(rows["attributes"] & layout.CONTROL)
+        if only_control
+        else np.arange(len(rows))
+    )
+    starts, ends = (
+        run.positions[wanted],
+        run.positions[wanted] + layout.LENGTH_ENDS + rows["length"][wanted],
+    )
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     sums[wanted] = [crc32c(data[start + layout.CRC_FROM : end]) for start, end in spans]
     return sums
@@ -145,7 +172,10 @@ def _checksums(run: Run, rows: NDArray[np.void], *, only_control: bool) -> Ints:
 
 def is_sound(log: Log, batch: int) -> bool:
     """Whether the CRC of one batch, recomputed now, is right."""
-    begin, end = int(log.headers.position[batch]), int(log.headers.position[batch] + log.headers.length[batch])
+    begin, end = (
+        int(log.headers.position[batch]),
+        int(log.headers.position[batch] + log.headers.length[batch]),
+    )
     data = log.segments[int(log.headers.segment[batch])].data
     return bool(crc32c(data[begin + layout.CRC_FROM : end].data) == log.headers.crc[batch])
 
@@ -155,7 +185,11 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
         return np.asarray(rows[name], np.int64)
 
     attributes = column("attributes")
-    base_offset, delta, base_sequence = column("base_offset"), column("last_offset_delta"), column("base_sequence")
+    base_offset, delta, base_sequence = (
+        column("base_offset"),
+        column("last_offset_delta"),
+        column("base_sequence"),
+    )
     control = (attributes & layout.CONTROL) != 0
     return Headers(
         base_offset=base_offset,
@@ -168,9 +202,13 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
         producer_id=column("producer_id"),
         producer_epoch=column("producer_epoch"),
         base_sequence=base_sequence,
-        last_sequence=np.where(base_sequence < 0, np.int64(-1), (base_sequence + delta) & 0x7FFFFFFF),
+        last_sequence=np.where(
+            base_sequence < 0, np.int64(-1), (base_sequence + delta) & 0x7FFFFFFF
+        ),
         transactional=(attributes & layout.TRANSACTIONAL) != 0,
-        control=np.select([~control, column("count") == 0], [layout.DATA, layout.EMPTIED], layout.OTHER_CONTROL).astype(np.int64),
+        control=np.select(
+            [~control, column("count") == 0], [layout.DATA, layout.EMPTIED], layout.OTHER_CONTROL
+        ).astype(np.int64),
         coordinator_epoch=np.full(len(rows), -1, np.int64),
         attributes=attributes,
         codec=attributes & layout.CODEC_MASK,
@@ -182,33 +220,51 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
     )
 
 
-def _outside(segments: Sequence[Segment], rows: NDArray[np.void], segment: Ints, position: Ints) -> list[Damage]:
+def _outside(
+    segments: Sequence[Segment], rows: NDArray[np.void], segment: Ints, position: Ints
+) -> list[Damage]:
     return [
-        Damage(kind="impossible-offset", file=segments[index].name, position=at, detail=f"no batch begins at offset {offset}")
-        for offset, index, at in zip(rows["base_offset"].tolist(), segment.tolist(), position.tolist(), strict=True)
+        Damage(
+            kind="impossible-offset",
+            file=segments[index].name,
+            position=at,
+            detail=f"no batch begins at offset {offset}",
+        )
+        for offset, index, at in zip(
+            rows["base_offset"].tolist(), segment.tolist(), position.tolist(), strict=True
+        )
     ]
 
 
 def _unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
     """Headers under a CRC that holds which no broker writes, whatever became of the records.
 
-    Compaction takes records away and leaves the offsets: fewer records than offsets, and none at all, are as they should be. Ids
-    below -1 are what some mirrors make of others' ids.
+    Compaction takes records away and leaves the offsets: fewer records than offsets, and none at
+    all, are as they should be. Ids below -1 are what some mirrors make of others' ids.
     """
     offsets = headers.last_offset - headers.base_offset + 1
-    data, marker = headers.control == layout.DATA, np.isin(headers.control, (layout.ABORT, layout.COMMIT))
+    data, marker = (
+        headers.control == layout.DATA,
+        np.isin(headers.control, (layout.ABORT, layout.COMMIT)),
+    )
     rules = (
         (headers.count < 0, "its header tells of {count} records"),
         ((headers.count > offsets) & (offsets > 0), "its header tells of {count} records"),
         (marker & ~headers.transactional, "the marker of a transaction that is not transactional"),
-        (data & headers.transactional & (headers.producer_id == -1), "transactional, and of no producer"),
+        (
+            data & headers.transactional & (headers.producer_id == -1),
+            "transactional, and of no producer",
+        ),
     )
     return [
         Damage(
             kind="impossible-header",
             file=segments[int(headers.segment[i])].name,
             position=int(headers.position[i]),
-            detail=f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: {words.format(count=headers.count[i])}",
+            detail=(
+                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: "
+                f"{words.format(count=headers.count[i])}"
+            ),
         )
         for broken, words in rules
         for i in np.flatnonzero(broken & headers.crc_ok)
@@ -221,14 +277,18 @@ def _corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
             kind="corrupt-batch",
             file=segments[int(headers.segment[i])].name,
             position=int(headers.position[i]),
-            detail=f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: the CRC-32C is not {headers.crc[i]:#010x}",
+            detail=(
+                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: the CRC-32C is not "
+                f"{headers.crc[i]:#010x}"
+            ),
         )
         for i in np.flatnonzero(~headers.crc_ok)
     ]
 
 
 def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
-    """The bytes behind the header in which a usual marker says all that it says; zeros of any other batch."""
+    """The bytes behind the header in which a usual marker says all that it says; zeros of any other
+    batch."""
     heads = np.zeros((len(rows), _HEAD), np.uint8)
     long = rows["length"] >= layout.HEADER_SIZE + _HEAD - layout.LENGTH_ENDS
     control = np.flatnonzero(((rows["attributes"] & layout.CONTROL) != 0) & long)
@@ -236,26 +296,42 @@ def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
     return heads
 
 
-def _read_control_types(segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]) -> list[Damage]:
-    """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is damage.
+def _read_control_types(
+    segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]
+) -> list[Damage]:
+    """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is
+    damage.
 
-    Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at once, any other by itself.
+    Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at
+    once, any other by itself.
     """
     wanted = np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok)
-    usual = wanted[(headers.codec[wanted] == NONE) & (headers.length[wanted] >= layout.HEADER_SIZE + _HEAD)]
+    usual = wanted[
+        (headers.codec[wanted] == NONE) & (headers.length[wanted] >= layout.HEADER_SIZE + _HEAD)
+    ]
     head = heads[usual]
-    plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
+    plain = (
+        (head[:, 0] < 0x80)
+        & (head[:, 2:8] == _MARKER_BYTES).all(axis=1)
+        & (head[:, 8] <= layout.COMMIT)
+    )
     plain &= head[:, _USUAL_VALUE] == _MARKER_VALUE
     headers.control[usual[plain]] = head[plain, 8]
     epochs = np.ascontiguousarray(head[plain, _USUAL_VALUE + 3 :]).view(">i4")[:, 0]
     headers.coordinator_epoch[usual[plain]] = epochs
     others = np.setdiff1d(wanted, usual[plain]).tolist()
-    return [wrong for i in others for wrong in _read_control_type(segments[int(headers.segment[i])], headers, i)]
+    return [
+        wrong
+        for i in others
+        for wrong in _read_control_type(segments[int(headers.segment[i])], headers, i)
+    ]
 
 
 def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damage]:
     position = int(headers.position[i])
-    records = segment.data[position + layout.HEADER_SIZE : position + int(headers.length[i])].tobytes()
+    records = segment.data[
+        position + layout.HEADER_SIZE : position + int(headers.length[i])
+    ].tobytes()
     kind, reason = control_type(int(headers.codec[i]), records)
     headers.control[i] = kind
     if kind in (layout.ABORT, layout.COMMIT):
@@ -267,23 +343,39 @@ def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damag
 
 
 def _disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
-    """Batches that do not begin after everything before them, and segments whose name is not below their offsets."""
+    """Batches that do not begin after everything before them, and segments whose name is not below
+    their offsets."""
     damage: list[Damage] = []
     if len(headers):
         reached = np.maximum.accumulate(headers.last_offset)
         early = np.flatnonzero(headers.base_offset[1:] <= reached[:-1]) + 1
         for i in early:
-            detail = f"begins at offset {headers.base_offset[i]}, the log before it reaches {reached[i - 1]}"
+            detail = (
+                f"begins at offset {headers.base_offset[i]}, the log before it reaches "
+                f"{reached[i - 1]}"
+            )
             file, position = segments[int(headers.segment[i])].name, int(headers.position[i])
             damage.append(Damage(kind="overlap", file=file, position=position, detail=detail))
         damage.extend(
-            Damage(kind="overlap", file=segments[int(headers.segment[i])].name, position=int(headers.position[i]), detail=detail)
+            Damage(
+                kind="overlap",
+                file=segments[int(headers.segment[i])].name,
+                position=int(headers.position[i]),
+                detail=detail,
+            )
             for i in np.flatnonzero(headers.last_offset < headers.base_offset)
-            if (detail := f"ends at offset {headers.last_offset[i]}, before its first offset {headers.base_offset[i]}")
+            if (
+                detail := f"ends at offset {headers.last_offset[i]}, "
+                f"before its first offset {headers.base_offset[i]}"
+            )
         )
     for index, segment in enumerate(segments):
         first = headers.base_offset[headers.segment == index][:1]
         if len(first) and first[0] < segment.base_offset:
-            detail = f"the first batch begins at offset {first[0]}, below the offset in the file's name"
-            damage.append(Damage(kind="misplaced-segment", file=segment.name, position=0, detail=detail))
+            detail = (
+                f"the first batch begins at offset {first[0]}, below the offset in the file's name"
+            )
+            damage.append(
+                Damage(kind="misplaced-segment", file=segment.name, position=0, detail=detail)
+            )
     return damage

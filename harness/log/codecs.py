@@ -1,7 +1,8 @@
 """Inflating the records of a batch, with every codec and framing that Kafka clients write.
 
-Snappy has two framings: Java writes xerial blocks (magic 82 53 4e 41 50 50 59 00, two versions, then length-prefixed raw
-blocks), librdkafka writes one raw block. LZ4 is the frame format; zstd frames need not say their size.
+Snappy has two framings: Java writes xerial blocks (magic 82 53 4e 41 50 50 59 00, two versions,
+then length-prefixed raw blocks), librdkafka writes one raw block. LZ4 is the frame format; zstd
+frames need not say their size.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ import cramjam
 import zstandard
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-NAMES: Final[Mapping[int, str]] = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+NAMES: Final[Mapping[int, str]] = {
+    NONE: "none",
+    GZIP: "gzip",
+    SNAPPY: "snappy",
+    LZ4: "lz4",
+    ZSTD: "zstd",
+}
 XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
 _GZIP_WINDOW: Final = 31
@@ -49,7 +56,9 @@ def _snappy(data: bytes) -> bytes:
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if length < 0 or position + length > len(data):
-            raise CannotInflate(f"snappy: a block of {length} bytes where {len(data) - position} are left")
+            raise CannotInflate(
+                f"snappy: a block of {length} bytes where {len(data) - position} are left"
+            )
         blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + length])))
         position += length
     return b"".join(blocks)

@@ -1,17 +1,22 @@
-"""What coordinators write down: records of `__transaction_state` (KIP-98, KIP-890) and `__consumer_offsets`, from their bytes.
+"""What coordinators write down: records of `__transaction_state` (KIP-98, KIP-890) and
+`__consumer_offsets`, from their bytes.
 
     TransactionLogKey 0      i16 version, string transactional id
-    TransactionLogValue 0    i64 producer id, i16 epoch, i32 timeout, i8 state, [string topic, [i32 partition]], i64, i64
-                        1    the same, flexible (KIP-482): compact strings and arrays, tagged fields behind each structure
+    TransactionLogValue 0    i64 producer id, i16 epoch, i32 timeout, i8 state, [string topic, [i32
+                             partition]], i64, i64
+                        1    the same, flexible (KIP-482): compact strings and arrays, tagged fields
+                             behind each structure
     OffsetCommitKey 0, 1     i16 version, string group, string topic, i32 partition
     OffsetCommitValue 0-4    i64 offset first, whatever follows; a null value takes the commit back
     GroupMetadataKey 2       i16 version, string group: a classic group
-    GroupMetadataValue 0-4   string protocol type, i32 generation, nullable string protocol and leader, from 2 on i64, [members];
-                             4 is flexible
-    ConsumerGroupMemberMetadataKey 5   string group, string member (KIP-848); a null value: it has left
+    GroupMetadataValue 0-4   string protocol type, i32 generation, nullable string protocol and
+                             leader, from 2 on i64, [members]; 4 is flexible
+    ConsumerGroupMemberMetadataKey 5   string group, string member (KIP-848); a null value: it has
+                                       left
 
-Whatever else is in these topics (assignments, share groups) is left out. The state of a transaction that is complete has no
-partitions any more: those are in the record before it, which prepared the end.
+Whatever else is in these topics (assignments, share groups) is left out. The state of a transaction
+that is complete has no partitions any more: those are in the record before it, which prepared the
+end.
 """
 
 from __future__ import annotations
@@ -37,7 +42,8 @@ _FLEXIBLE_CLASSIC: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
-    """What a transaction coordinator wrote of one transactional id, at `offset`. State -1: it forgot the id."""
+    """What a transaction coordinator wrote of one transactional id, at `offset`. State -1: it
+    forgot the id."""
 
     offset: int
     transactional_id: str
@@ -49,7 +55,8 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit:
-    """What a group coordinator wrote of one group and partition, at `offset`. -1 is committed where the commit was taken back."""
+    """What a group coordinator wrote of one group and partition, at `offset`. -1 is committed where
+    the commit was taken back."""
 
     offset: int
     group: str
@@ -60,9 +67,11 @@ class GroupCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
-    """What a group coordinator wrote, at `offset`, of who is in a group: `member` is in it, or not any more.
+    """What a group coordinator wrote, at `offset`, of who is in a group: `member` is in it, or not
+    any more.
 
-    Of a classic group all members are written at once: `member` is empty, and `present` says whether there are any.
+    Of a classic group all members are written at once: `member` is empty, and `present` says
+    whether there are any.
     """
 
     offset: int
@@ -79,7 +88,8 @@ class Undecodable(ValueError):
 
 
 class _Reader:
-    """Kafka's primitive types, one after the other. Raises struct.error and IndexError beyond the end."""
+    """Kafka's primitive types, one after the other. Raises struct.error and IndexError beyond the
+    end."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -124,7 +134,8 @@ class _Reader:
 
 
 def transaction_state(record: reference.Record) -> TransactionState | None:
-    """One record of `__transaction_state`; None of what is no transactional id's. Raises Undecodable."""
+    """One record of `__transaction_state`; None of what is no transactional id's. Raises
+    Undecodable."""
     try:
         key = _Reader(record.key or b"")
         if key.number(">h") != 0:
@@ -138,7 +149,8 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
             raise Undecodable(f"a state of version {version}")
         pid, epoch, _, state = (value.number(form) for form in (">q", ">h", ">i", ">b"))
         return TransactionState(
-            offset=record.offset, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=state,
+            offset=record.offset, transactional_id=name, producer_id=pid, producer_epoch=epoch,
+            state=state,
             partitions=tuple(_partitions(value, flexible=version == 1)),
         )  # fmt: skip
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -154,16 +166,27 @@ def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:
 
 
 def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
-    """One record of `__consumer_offsets`; None of what is neither a commit nor says who is in a group. Raises Undecodable."""
+    """One record of `__consumer_offsets`; None of what is neither a commit nor says who is in a
+    group. Raises Undecodable."""
     try:
         key = _Reader(record.key or b"")
         kind = key.number(">h")
         if 0 <= kind <= _NEWEST_COMMIT_KEY:
             return _commit(record, key)
         if kind == _CLASSIC_KEY:
-            return GroupMembers(offset=record.offset, group=key.text(), member="", present=_any_members(record.value))
+            return GroupMembers(
+                offset=record.offset,
+                group=key.text(),
+                member="",
+                present=_any_members(record.value),
+            )
         if kind == _MEMBER_KEY:
-            return GroupMembers(offset=record.offset, group=key.text(), member=key.text(), present=record.value is not None)
+            return GroupMembers(
+                offset=record.offset,
+                group=key.text(),
+                member=key.text(),
+                present=record.value is not None,
+            )
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Undecodable(str(error)) from error
     return None
@@ -177,7 +200,9 @@ def _commit(record: reference.Record, key: _Reader) -> GroupCommit:
         if (version := value.number(">h")) not in _OFFSET_VALUES:
             raise Undecodable(f"a commit of version {version}")
         committed = value.number(">q")
-    return GroupCommit(offset=record.offset, group=group, topic=topic, partition=partition, committed=committed)
+    return GroupCommit(
+        offset=record.offset, group=group, topic=topic, partition=partition, committed=committed
+    )
 
 
 def _any_members(data: bytes | None) -> bool:
@@ -198,7 +223,8 @@ def _any_members(data: bytes | None) -> bool:
 
 
 def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
-    """What the batches of one of these topics say that can be read, in the log's order, and why the first that cannot cannot."""
+    """What the batches of one of these topics say that can be read, in the log's order, and why the
+    first that cannot cannot."""
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
     found: list[CoordinatorEntry] = []
     wrong = ""
@@ -208,7 +234,9 @@ def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
         except (Undecodable, reference.Malformed, CannotInflate) as error:
-            wrong = wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
+            wrong = (
+                wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
+            )
     return found, wrong
 
 
@@ -217,5 +245,9 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
     if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
         return []
     begin = int(log.headers.position[row])
-    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    data = (
+        log.segments[int(log.headers.segment[row])]
+        .data[begin : begin + int(log.headers.length[row])]
+        .tobytes()
+    )
     return [record for batch in reference.batches(data) for record in reference.records(batch)]

@@ -29,5 +29,8 @@ HEADER: Final = np.dtype(
 
 
 def possible_offsets(headers: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether the base offset of each header (of HEADER), which no CRC covers, is one that a log can have."""
-    return np.asarray((headers["base_offset"] >= 0) & (headers["base_offset"] <= LARGEST_OFFSET), np.bool_)
+    """Whether the base offset of each header (of HEADER), which no CRC covers, is one that a log
+    can have."""
+    return np.asarray(
+        (headers["base_offset"] >= 0) & (headers["base_offset"] <= LARGEST_OFFSET), np.bool_
+    )

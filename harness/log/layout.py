@@ -1,4 +1,5 @@
-"""The v2 record batch (KIP-98, KIP-32, KIP-35; Kafka's DefaultRecordBatch), the only format since Kafka 0.11.
+"""The v2 record batch (KIP-98, KIP-32, KIP-35; Kafka's DefaultRecordBatch), the only format since
+Kafka 0.11.
 
     offset  size  field
     0       8     base offset               not covered by the CRC
@@ -6,7 +7,8 @@
     12      4     partition leader epoch    not covered
     16      1     magic = 2                 not covered
     17      4     CRC-32C of everything from attributes on
-    21      2     attributes: 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+    21      2     attributes: 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete
+            horizon
     23      4     last offset delta
     27      8     base timestamp
     35      8     max timestamp
@@ -16,9 +18,9 @@
     57      4     record count
     61            records, compressed as one where there is a codec
 
-A record is: varint length | attributes i8 | varlong timestamp delta | varint offset delta | varint key length, key |
-varint value length, value | varint header count | (varint key length, key, varint value length, value)*; varints are zigzag,
-length -1 is null.
+A record is: varint length | attributes i8 | varlong timestamp delta | varint offset delta | varint
+key length, key | varint value length, value | varint header count | (varint key length, key, varint
+value length, value)*; varints are zigzag, length -1 is null.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_ENDS
 SMALLEST_OLD_LENGTH: Final = 14
 """Of a v0 message: CRC, magic, attributes, key length, value length."""
 LARGEST_LENGTH: Final = 1 << 30
-"""Kafka's largest segment.bytes is 2 GiB, and a batch is bounded by message.max.bytes: more than this is no length."""
+"""Kafka's largest segment.bytes is 2 GiB, and a batch is bounded by message.max.bytes: more than
+this is no length."""
 SMALLEST_RECORD: Final = 7
 LARGEST_OFFSET: Final = 1 << 62
-"""No log gets there: at a billion records a second it takes a century. What is reckoned with any two below it fits 64 bits."""
+"""No log gets there: at a billion records a second it takes a century. What is reckoned with any
+two below it fits 64 bits."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -55,6 +59,7 @@ ABORT: Final = 0
 COMMIT: Final = 1
 OTHER_CONTROL: Final = 2
 EMPTIED: Final = 3
-"""A control batch without a record: compaction took the marker away, and kept the batch for the producer's last sequence."""
+"""A control batch without a record: compaction took the marker away, and kept the batch for the
+producer's last sequence."""
 KNOWN_CONTROL_TYPES: Final = range(8)
 """0 ABORT, 1 COMMIT, 2-6 KRaft's own (never in a data partition), 7 MIRROR_PID_RESET (KIP-1279)."""

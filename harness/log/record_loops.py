@@ -31,14 +31,25 @@ def any_ours(data: Bytes, starts: Ints, ends: Ints) -> bool:
 @compiled
 def decode_batches(
     data: Bytes, starts: Ints, ends: Ints, counts: Ints, firsts: Ints, bases: Ints, lasts: Ints,
-    base_timestamps: Ints, max_timestamps: Ints, fixed: NDArray[np.bool_], out: Ints, readable: NDArray[np.bool_],
+    base_timestamps: Ints, max_timestamps: Ints, fixed: NDArray[np.bool_], out: Ints,
+    readable: NDArray[np.bool_],
 ) -> None:  # fmt: skip
     for i in range(len(starts)):
         position = starts[i]
         previous = -1
         whole = counts[i] >= 0
         for row in range(firsts[i], firsts[i] + max(counts[i], 0)):
-            position = _record(data, position, ends[i], bases[i], base_timestamps[i], max_timestamps[i], fixed[i], out, row)
+            position = _record(
+                data,
+                position,
+                ends[i],
+                bases[i],
+                base_timestamps[i],
+                max_timestamps[i],
+                fixed[i],
+                out,
+                row,
+            )
             delta = out[0, row] - bases[i]
             if position < 0 or not previous < delta <= lasts[i] - bases[i]:
                 whole = False
@@ -49,7 +60,15 @@ def decode_batches(
 
 @compiled
 def _record(
-    data: Bytes, position: int, limit: int, base: int, base_timestamp: int, max_timestamp: int, fixed: bool, out: Ints, row: int
+    data: Bytes,
+    position: int,
+    limit: int,
+    base: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    fixed: bool,
+    out: Ints,
+    row: int,
 ) -> int:
     """Decodes one record into column `row` of `out`; the position after it, or -1."""
     size, position = _varint(data, position, limit, 32)
@@ -74,7 +93,9 @@ def _record(
 
 
 @compiled
-def _headers(data: Bytes, position: int, end: int, state: np.uint64, out: Ints, row: int) -> tuple[np.uint64, int]:
+def _headers(
+    data: Bytes, position: int, end: int, state: np.uint64, out: Ints, row: int
+) -> tuple[np.uint64, int]:
     """Folds the headers into the digest and finds our own."""
     out[1, row] = _FOREIGN
     out[2, row] = _FOREIGN
@@ -127,7 +148,8 @@ def _number(state: np.uint64, value: int, size: int) -> np.uint64:
 
 @compiled
 def _bytes(data: Bytes, position: int, end: int, state: np.uint64) -> tuple[np.uint64, int]:
-    """Folds a length-prefixed byte string into the digest; the position after it, or -1 (also when called with -1)."""
+    """Folds a length-prefixed byte string into the digest; the position after it, or -1 (also when
+    called with -1)."""
     if position < 0:
         return state, -1
     size, position = _varint(data, position, end, 32)

@@ -1,9 +1,12 @@
-"""Data records of a whole log as numpy columns, decoded in place by compiled loops; no Python object per record.
+"""Data records of a whole log as numpy columns, decoded in place by compiled loops; no Python
+object per record.
 
-Compressed batches are inflated into parcels of some MiB and decoded the same way. Records of a batch whose CRC is wrong are
-not read; a batch that cannot be inflated or parsed yields no record at all, and a Damage.
+Compressed batches are inflated into parcels of some MiB and decoded the same way. Records of a
+batch whose CRC is wrong are not read; a batch that cannot be inflated or parsed yields no record at
+all, and a Damage.
 
-The loops are imported where they are called: the process that only plans a verdict must not import numba for them.
+The loops are imported where they are called: the process that only plans a verdict must not import
+numba for them.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ _ASKED_EACH: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """One element per data record in file order. `batch` is an index into the log's headers; timestamps are milliseconds.
+    """One element per data record in file order. `batch` is an index into the log's headers;
+    timestamps are milliseconds.
 
-    `digest` is `harness.log.reference.digest`; `uid` and `operation` are payload.FOREIGN for records that are not ours.
+    `digest` is `harness.log.reference.digest`; `uid` and `operation` are payload.FOREIGN for
+    records that are not ours.
     """
 
     offset: Ints
@@ -56,7 +61,8 @@ class _Parcel:
 
 
 def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns, list[Damage]]:
-    """Every data record of a log, or of its batches [first, after). Damage is listed in the order of the bytes."""
+    """Every data record of a log, or of its batches [first, after). Damage is listed in the order
+    of the bytes."""
     damage: list[Damage] = []
     chosen = np.zeros(len(log.headers), np.bool_)
     chosen[first:after] = True
@@ -67,23 +73,29 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
     # Parcels hold plain batches first: back to the order of the file.
     table = table[:, np.argsort(table[5], kind="stable")]
     offset, uid, operation, digest, timestamp, batch = table
-    columns = Columns(offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch)
+    columns = Columns(
+        offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch
+    )
     order = {segment.name: index for index, segment in enumerate(log.segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
     return columns, damage
 
 
 def spans(log: Log) -> Iterator[tuple[int, int]]:
-    """All batches, [first, after) each, so many at a time as take a bounded number of bytes: what to decode at once."""
+    """All batches, [first, after) each, so many at a time as take a bounded number of bytes: what
+    to decode at once."""
     window = np.cumsum(log.headers.length) // WINDOW
     edges = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(log.headers)]
     yield from ((first, after) for first, after in pairwise(edges) if after > first)
 
 
 def unknown_codecs(log: Log) -> list[Damage]:
-    """Batches of unknown codecs, found by their headers: the damage that `decode` would report of them."""
+    """Batches of unknown codecs, found by their headers: the damage that `decode` would report of
+    them."""
     headers = log.headers
-    wanted = (headers.control == layout.DATA) & headers.crc_ok & ~np.isin(headers.codec, list(NAMES))
+    wanted = (
+        (headers.control == layout.DATA) & headers.crc_ok & ~np.isin(headers.codec, list(NAMES))
+    )
     return [
         _damage(log, i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
         for i in np.flatnonzero(wanted).tolist()
@@ -94,7 +106,8 @@ def _let_go(log: Log, batches: Ints) -> None:
     for index in np.unique(log.headers.segment[batches]).tolist():
         mine = batches[log.headers.segment[batches] == index]
         log.segments[index].let_go(
-            int(log.headers.position[mine[0]]), int(log.headers.position[mine[-1]] + log.headers.length[mine[-1]])
+            int(log.headers.position[mine[0]]),
+            int(log.headers.position[mine[-1]] + log.headers.length[mine[-1]]),
         )
 
 
@@ -112,22 +125,34 @@ class FirstRecords:
         plain = (rows["attributes"] & (layout.CONTROL | layout.CODEC_MASK)) == NONE
         wanted = plain & (rows["crc"] == sums) & (rows["count"] > 0) & possible_offsets(rows)
         starts = run.positions[wanted]
-        self.ours = any_ours(run.data, starts + layout.HEADER_SIZE, starts + layout.LENGTH_ENDS + rows["length"][wanted])
+        self.ours = any_ours(
+            run.data,
+            starts + layout.HEADER_SIZE,
+            starts + layout.LENGTH_ENDS + rows["length"][wanted],
+        )
 
 
 def holds_ours(log: Log, first: FirstRecords) -> bool:
     """Whether any record of a log is ours, of which `first` was looked at as it was scanned.
 
-    A batch is one producer's, so that its first record speaks for all. Of compressed batches, which must be inflated for it, the
-    first 16 of each segment and every 64th are asked: by segment, so that a log says the same read whole or in pieces.
+    A batch is one producer's, so that its first record speaks for all. Of compressed batches, which
+    must be inflated for it, the first 16 of each segment and every 64th are asked: by segment, so
+    that a log says the same read whole or in pieces.
     """
     from linkflap.harness.log.record_loops import any_ours
 
     if first.ours:
         return True
     headers = log.headers
-    packed = np.flatnonzero((headers.control == layout.DATA) & headers.crc_ok & (headers.count > 0) & (headers.codec != NONE))
-    position = np.arange(len(packed)) - np.searchsorted(headers.segment[packed], headers.segment[packed])
+    packed = np.flatnonzero(
+        (headers.control == layout.DATA)
+        & headers.crc_ok
+        & (headers.count > 0)
+        & (headers.codec != NONE)
+    )
+    position = np.arange(len(packed)) - np.searchsorted(
+        headers.segment[packed], headers.segment[packed]
+    )
     asked = packed[(position < _ASKED_FIRST) | (position % _ASKED_EACH == 0)]
     return any(any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
 
@@ -152,7 +177,10 @@ def _inflated(log: Log, packed: Ints, damage: list[Damage]) -> Iterator[_Parcel]
         begin = int(headers.position[i])
         data = log.segments[int(headers.segment[i])].data
         try:
-            body = inflate(int(headers.codec[i]), data[begin + layout.HEADER_SIZE : begin + int(headers.length[i])].tobytes())
+            body = inflate(
+                int(headers.codec[i]),
+                data[begin + layout.HEADER_SIZE : begin + int(headers.length[i])].tobytes(),
+            )
         except CannotInflate as error:
             kind: Kind = "unreadable-records" if int(headers.codec[i]) in NAMES else "unknown-codec"
             damage.append(_damage(log, i, kind, str(error)))
@@ -170,13 +198,20 @@ def _inflated(log: Log, packed: Ints, damage: list[Damage]) -> Iterator[_Parcel]
 def _parcel(bodies: Sequence[bytes], held: Sequence[int]) -> _Parcel:
     ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    return _Parcel(data=np.frombuffer(b"".join(bodies), np.uint8), batches=np.array(held, np.int64), starts=starts, ends=ends)
+    return _Parcel(
+        data=np.frombuffer(b"".join(bodies), np.uint8),
+        batches=np.array(held, np.int64),
+        starts=starts,
+        ends=ends,
+    )
 
 
 def _damage(log: Log, batch: int, kind: Kind, reason: str) -> Damage:
     file, position = log.where(batch)
     first, last = log.headers.base_offset[batch], log.headers.last_offset[batch]
-    return Damage(kind=kind, file=file, position=position, detail=f"offsets {first} to {last}: {reason}")
+    return Damage(
+        kind=kind, file=file, position=position, detail=f"offsets {first} to {last}: {reason}"
+    )
 
 
 def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
@@ -192,10 +227,18 @@ def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
     readable = np.zeros(len(b), np.bool_)
     base_timestamp, fixed = headers.base_timestamp[b], headers.log_append_time[b]
     decode_batches(
-        parcel.data, parcel.starts, parcel.ends, counts, firsts, headers.base_offset[b], headers.last_offset[b],
+        parcel.data, parcel.starts, parcel.ends, counts, firsts, headers.base_offset[b],
+        headers.last_offset[b],
         base_timestamp, headers.max_timestamp[b], fixed, out, readable,
     )  # fmt: skip
     out[5] = np.repeat(b, np.maximum(counts, 0))
     for i in np.flatnonzero(~readable):
-        damage.append(_damage(log, int(b[i]), "unreadable-records", f"not the {headers.count[b[i]]} records its header tells of"))
+        damage.append(
+            _damage(
+                log,
+                int(b[i]),
+                "unreadable-records",
+                f"not the {headers.count[b[i]]} records its header tells of",
+            )
+        )
     return out if readable.all() else out[:, np.repeat(readable, np.maximum(counts, 0))]

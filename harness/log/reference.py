@@ -1,7 +1,8 @@
-"""The slow and obvious decoder: one Python object per batch and record, straight from the format's description.
+"""The slow and obvious decoder: one Python object per batch and record, straight from the format's
+description.
 
-It is what the columnar decoders (`batches`, `records`) are tested against, and what shows a person a batch. It shares with them
-only the layout's numbers and the codecs.
+It is what the columnar decoders (`batches`, `records`) are tested against, and what shows a person
+a batch. It shares with them only the layout's numbers and the codecs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _64_BITS: Final = (1 << 64) - 1
 
 
 class Malformed(ValueError):
-    """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own functions."""
+    """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own
+    functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,11 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        return -1 if self.base_sequence < 0 else (self.base_sequence + self.last_offset_delta) % (1 << 31)
+        return (
+            -1
+            if self.base_sequence < 0
+            else (self.base_sequence + self.last_offset_delta) % (1 << 31)
+        )
 
 
 def crc32c(data: bytes) -> int:
@@ -89,18 +95,38 @@ def crc32c(data: bytes) -> int:
 
 
 def batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a segment's bytes. Raises Malformed where a complete v2 batch should be and is not."""
+    """The batches of a segment's bytes. Raises Malformed where a complete v2 batch should be and is
+    not."""
     position = 0
     while position < len(data):
         if len(data) - position < layout.HEADER_SIZE:
-            raise Malformed(f"{len(data) - position} bytes at byte {position} are less than a batch header")
+            raise Malformed(
+                f"{len(data) - position} bytes at byte {position} are less than a batch header"
+            )
         fields = struct.unpack_from(">qiibIhiqqqhii", data, position)
-        base_offset, length, leader_epoch, magic, crc, attributes, delta, first, latest, pid, epoch, sequence, count = fields
+        (
+            base_offset,
+            length,
+            leader_epoch,
+            magic,
+            crc,
+            attributes,
+            delta,
+            first,
+            latest,
+            pid,
+            epoch,
+            sequence,
+            count,
+        ) = fields
         if magic != layout.MAGIC:
             raise Malformed(f"magic {magic} at byte {position}")
         end = position + layout.LENGTH_ENDS + length
         if length < layout.SMALLEST_LENGTH or end > len(data):
-            raise Malformed(f"a batch at byte {position} of length {length} where {len(data) - position} bytes are left")
+            raise Malformed(
+                f"a batch at byte {position} of length {length} where {len(data) - position} bytes "
+                "are left"
+            )
         yield Batch(
             base_offset=base_offset,
             length=layout.LENGTH_ENDS + length,
@@ -158,7 +184,8 @@ class _Cursor:
 
 
 def records(batch: Batch) -> list[Record]:
-    """The records of a batch, data or control. Raises Malformed, and CannotInflate for its codec."""
+    """The records of a batch, data or control. Raises Malformed, and CannotInflate for its
+    codec."""
     cursor = _Cursor(inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
@@ -169,7 +196,10 @@ def records(batch: Batch) -> list[Record]:
         if not inner.at_end():
             raise Malformed(f"a record of {size} bytes ends after {inner.position}")
         if not previous < delta <= batch.last_offset_delta:
-            raise Malformed(f"offset delta {delta} after {previous} in a batch that ends at {batch.last_offset_delta}")
+            raise Malformed(
+                f"offset delta {delta} after {previous} in a batch that ends at "
+                f"{batch.last_offset_delta}"
+            )
         previous = delta
         found.append(record)
     if not cursor.at_end():
@@ -193,7 +223,9 @@ def _record(cursor: _Cursor, batch: Batch) -> tuple[int, Record]:
         if name is None:
             raise Malformed("a header without a key")
         headers.append((name, cursor.nullable()))
-    return delta, Record(offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers)
+    return delta, Record(
+        offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers
+    )
 
 
 def _wrapped(value: int) -> int:
@@ -214,8 +246,9 @@ def identity(record: Record) -> tuple[int, int]:
 def digest(record: Record) -> int:
     """64 bits, signed, over everything a record is except its offset.
 
-    FNV-1a-64 (Fowler, Noll, Vo) over: timestamp i64 | key | value | header count i32 | (key, value) of each header, in order;
-    a byte string is its length i32 and its bytes, null is length -1 alone; integers are big-endian.
+    FNV-1a-64 (Fowler, Noll, Vo) over: timestamp i64 | key | value | header count i32 | (key, value)
+    of each header, in order; a byte string is its length i32 and its bytes, null is length -1
+    alone; integers are big-endian.
     """
     parts = [struct.pack(">q", record.timestamp), *_sized(record.key), *_sized(record.value)]
     parts.append(struct.pack(">i", len(record.headers)))
@@ -232,7 +265,8 @@ def _sized(data: bytes | None) -> tuple[bytes, ...]:
 
 
 def control_type(codec: int, body: bytes) -> tuple[int, str]:
-    """What the first record of a control batch says: ABORT, COMMIT or OTHER_CONTROL, and what is wrong with it or "".
+    """What the first record of a control batch says: ABORT, COMMIT or OTHER_CONTROL, and what is
+    wrong with it or "".
 
     KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.
     """
@@ -253,7 +287,8 @@ def control_type(codec: int, body: bytes) -> tuple[int, str]:
 def coordinator_epoch(codec: int, body: bytes) -> int:
     """The epoch of the coordinator that wrote a marker; -1 where it cannot be read, or has none.
 
-    KIP-98, EndTxnMarker: the value is version i16 | coordinator epoch i32; later versions may add fields behind.
+    KIP-98, EndTxnMarker: the value is version i16 | coordinator epoch i32; later versions may add
+    fields behind.
     """
     try:
         _, value = _control_record(codec, body)

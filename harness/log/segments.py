@@ -1,10 +1,12 @@
-"""Segment files, memory-mapped, and the walk from batch to batch; what is wrong with the bytes is a value.
+"""Segment files, memory-mapped, and the walk from batch to batch; what is wrong with the bytes is a
+value.
 
-The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the next length cannot be one:
-there is no way to find the next batch but to guess, and a verifier does not guess.
+The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the
+next length cannot be one: there is no way to find the next batch but to guess, and a verifier does
+not guess.
 
-Files are read through once, in parts; what is looked at again is mapped, and let go afterwards: pages of a mapped file count as
-memory of who touched them.
+Files are read through once, in parts; what is looked at again is mapped, and let go afterwards:
+pages of a mapped file count as memory of who touched them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ from linkflap.harness.log import header_rows, layout
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
-_LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_ENDS, layout.MAGIC_AT, layout.MAGIC
+_LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = (
+    layout.LENGTH_AT,
+    layout.LENGTH_ENDS,
+    layout.MAGIC_AT,
+    layout.MAGIC,
+)
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
 WINDOW: Final = 16 << 20
 """Bytes of a file that are held in memory at a time."""
@@ -55,7 +62,8 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in bytes of `file`."""
+    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in
+    bytes of `file`."""
 
     kind: Kind
     file: str
@@ -80,7 +88,8 @@ class Segment:
         return f"{self.path.parent.name}/{self.path.name}"
 
     def let_go(self, start: int, end: int) -> None:
-        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them read from the file."""
+        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them
+        read from the file."""
         pages = getattr(self.data.base, "_mmap", None)
         start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
         if pages is not None and end > start:
@@ -105,7 +114,14 @@ def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
     except OSError as error:
         data = np.zeros(0, np.uint8)
         reason = error.strerror or str(error)
-        damage.append(Damage(kind="unreadable-file", file=f"{path.parent.name}/{path.name}", position=0, detail=reason))
+        damage.append(
+            Damage(
+                kind="unreadable-file",
+                file=f"{path.parent.name}/{path.name}",
+                position=0,
+                detail=reason,
+            )
+        )
     return Segment(path=path, data=data, base_offset=base_offset), damage
 
 
@@ -122,7 +138,8 @@ def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Complete v2 batches of a segment that follow each other, and their bytes, which stay until the next run is asked for.
+    """Complete v2 batches of a segment that follow each other, and their bytes, which stay until
+    the next run is asked for.
 
     `positions` are in `data`, which begins at byte `begins` of the file.
     """
@@ -135,14 +152,21 @@ class Run:
 def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
     """Positions of the complete v2 batches of a segment, in file order."""
     damage: list[Damage] = []
-    return np.concatenate([np.zeros(0, np.int64), *(run.begins + run.positions for run in runs(segment, damage))]), damage
+    return (
+        np.concatenate(
+            [np.zeros(0, np.int64), *(run.begins + run.positions for run in runs(segment, damage))]
+        ),
+        damage,
+    )
 
 
 def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
-    """The complete v2 batches of a segment in file order, as many at a time as are read at once; what is wrong goes to `damage`.
+    """The complete v2 batches of a segment in file order, as many at a time as are read at once;
+    what is wrong goes to `damage`.
 
-    They are read into one buffer: to map a file page by page costs more than to copy it. A zero-filled tail is no damage but
-    preallocation; a torn batch of which only the zeros of its offset were written, at most seven bytes, looks the same.
+    They are read into one buffer: to map a file page by page costs more than to copy it. A
+    zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its
+    offset were written, at most seven bytes, looks the same.
     """
     data = segment.data.data
     size = len(data)
@@ -178,17 +202,23 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
 
 
 def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
-    """The offset after the last complete batch of segment files given in offset order, 0 without any; and what is wrong with the
-    file that shows it. A batch with impossible offsets does not count.
+    """The offset after the last complete batch of segment files given in offset order, 0 without
+    any; and what is wrong with the file that shows it. A batch with impossible offsets does not
+    count.
     """
     for path in reversed(paths):
         segment, damage = map_segment(path)
         positions, wrong = walk(segment)
         damage += wrong
         for position in positions[::-1].tolist():
-            header = np.frombuffer(segment.data[position : position + layout.HEADER_SIZE].tobytes(), header_rows.HEADER)
+            header = np.frombuffer(
+                segment.data[position : position + layout.HEADER_SIZE].tobytes(), header_rows.HEADER
+            )
             if header_rows.possible_offsets(header)[0]:
-                return int(header["base_offset"][0]) + int(header["last_offset_delta"][0]) + 1, damage
+                return (
+                    int(header["base_offset"][0]) + int(header["last_offset_delta"][0]) + 1,
+                    damage,
+                )
         if segment.base_offset > 0:
             return segment.base_offset, damage
     return 0, []
@@ -196,21 +226,29 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
 
 @cache
 def _compiled_sound() -> Callable[[Bytes, int, int], tuple[Ints, int]]:
-    """`_sound` as machine code. numba takes longer to import than all else that a recording process imports."""
+    """`_sound` as machine code. numba takes longer to import than all else that a recording process
+    imports."""
     from linkflap.harness.machine.compiled import compiled
 
     return compiled(_sound)
 
 
 def _sound(data: Bytes, position: int, until: int) -> tuple[Ints, int]:
-    """Positions of the neighbouring complete v2 batches that begin in [position, until), and the position after them."""
+    """Positions of the neighbouring complete v2 batches that begin in [position, until), and the
+    position after them."""
     found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)
     count = 0
-    while position < until and len(data) - position >= _SMALLEST_BATCH and data[position + _MAGIC_AT] == _MAGIC:
+    while (
+        position < until
+        and len(data) - position >= _SMALLEST_BATCH
+        and data[position + _MAGIC_AT] == _MAGIC
+    ):
         length: Any = np.int64(0)
         for i in range(_LENGTH_AT, _LENGTH_ENDS):
             length = (length << 8) | np.int64(data[position + i])
-        if length < _SMALLEST_BATCH - _LENGTH_ENDS or length > min(_LARGEST, len(data) - position - _LENGTH_ENDS):
+        if length < _SMALLEST_BATCH - _LENGTH_ENDS or length > min(
+            _LARGEST, len(data) - position - _LENGTH_ENDS
+        ):
             break
         found[count] = position
         count += 1
@@ -220,7 +258,8 @@ def _sound(data: Bytes, position: int, until: int) -> tuple[Ints, int]:
 
 @dataclass(slots=True)
 class _OldFormat:
-    """Neighbouring batches of one unknown magic, reported as one damage: an old log would otherwise have one per message."""
+    """Neighbouring batches of one unknown magic, reported as one damage: an old log would otherwise
+    have one per message."""
 
     position: int = -1
     magic: int = -1
@@ -236,7 +275,11 @@ class _OldFormat:
     def end(self, segment: Segment, damage: list[Damage]) -> None:
         if self.count:
             detail = f"{self.count} batches or messages of magic {self.magic}; only magic 2 is read"
-            damage.append(Damage(kind="unknown-magic", file=segment.name, position=self.position, detail=detail))
+            damage.append(
+                Damage(
+                    kind="unknown-magic", file=segment.name, position=self.position, detail=detail
+                )
+            )
         self.count = 0
 
 
@@ -248,14 +291,26 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
         nonzero = segment.data[position:].nonzero()[0]
         if not len(nonzero):
             return 0
-        detail = f"zeros, and {left - int(nonzero[0])} bytes from byte {position + int(nonzero[0])} on that no batch leads to"
+        detail = (
+            f"zeros, and {left - int(nonzero[0])} bytes from byte {position + int(nonzero[0])} on "
+            "that no batch leads to"
+        )
         return Damage(kind="bytes-after-zeros", file=segment.name, position=position, detail=detail)
     if left <= layout.MAGIC_AT:
-        return Damage(kind="torn-tail", file=segment.name, position=position, detail=f"{left} bytes, less than a batch header")
+        return Damage(
+            kind="torn-tail",
+            file=segment.name,
+            position=position,
+            detail=f"{left} bytes, less than a batch header",
+        )
     (length,) = struct.unpack_from(">i", head, layout.LENGTH_AT)
-    smallest = layout.SMALLEST_OLD_LENGTH if head[layout.MAGIC_AT] in (0, 1) else layout.SMALLEST_LENGTH
+    smallest = (
+        layout.SMALLEST_OLD_LENGTH if head[layout.MAGIC_AT] in (0, 1) else layout.SMALLEST_LENGTH
+    )
     if not smallest <= length <= layout.LARGEST_LENGTH:
-        detail = f"a batch cannot have length {length}; the last {left} bytes of the file are not read"
+        detail = (
+            f"a batch cannot have length {length}; the last {left} bytes of the file are not read"
+        )
         return Damage(kind="impossible-length", file=segment.name, position=position, detail=detail)
     if layout.LENGTH_ENDS + length > left:
         detail = f"{left} bytes of a batch of {layout.LENGTH_ENDS + length}"

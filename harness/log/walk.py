@@ -1,6 +1,8 @@
-"""The walk over the batches of a buffer by the standard library alone, for processes that load no numpy.
+"""The walk over the batches of a buffer by the standard library alone, for processes that load no
+numpy.
 
-Only what is needed to forward, truncate or copy batches is read. Nothing below the header is believed or looked at.
+Only what is needed to forward, truncate or copy batches is read. Nothing below the header is
+believed or looked at.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ SMALLEST_BATCH: Final = layout.LENGTH_ENDS + layout.SMALLEST_OLD_LENGTH
 class Batch:
     """Where one complete batch is in a buffer: bytes [start, stop); offsets [base, last].
 
-    Of a message of format 0 or 1 `base` and `last` are its last offset; leader epoch and producer id are -1.
+    Of a message of format 0 or 1 `base` and `last` are its last offset; leader epoch and producer
+    id are -1.
     """
 
     start: int
@@ -36,7 +39,8 @@ class Batch:
 
 
 def walk(buffer: Buffer) -> Iterator[Batch]:
-    """The complete batches that a buffer begins with; a partial one at the end is left out, as followers do.
+    """The complete batches that a buffer begins with; a partial one at the end is left out, as
+    followers do.
 
     Raises ValueError where a length cannot be one.
     """

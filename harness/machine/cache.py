@@ -1,8 +1,9 @@
 """What is fetched or made once per user and shared by all runs: complete or not there at all.
 
-The folder is $LINKFLAP_CACHE, else the user's cache directory, else, where that cannot be written (a container's user without a
-home), one of the user's own in the temporary directory. First use takes from seconds to minutes, so what is being made is
-reported to the logger `linkflap`, which the command line shows.
+The folder is $LINKFLAP_CACHE, else the user's cache directory, else, where that cannot be written
+(a container's user without a home), one of the user's own in the temporary directory. First use
+takes from seconds to minutes, so what is being made is reported to the logger `linkflap`, which the
+command line shows.
 """
 
 from __future__ import annotations
@@ -63,20 +64,28 @@ def _made(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"the cache folder {path} cannot be made ({error.strerror}); set LINKFLAP_CACHE to a folder that can be written"
+            f"the cache folder {path} cannot be made ({error.strerror}); set LINKFLAP_CACHE to a "
+            "folder that can be written"
         ) from error
     return path
 
 
 def _made_in_temporary() -> Path:
-    """One of this user's own, in a directory where anybody may make things: nobody else can have put anything into it."""
+    """One of this user's own, in a directory where anybody may make things: nobody else can have
+    put anything into it."""
     path = _temporary()
     with contextlib.suppress(FileExistsError, FileNotFoundError, PermissionError):
         path.mkdir(mode=0o700)
     seen = path.lstat() if os.path.lexists(path) else None
-    if seen is None or not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
+    if (
+        seen is None
+        or not stat.S_ISDIR(seen.st_mode)
+        or seen.st_uid != os.getuid()
+        or seen.st_mode & 0o022
+    ):
         raise SetupError(
-            f"neither {usual()} nor a folder {path} of this user's own can be written; set LINKFLAP_CACHE to a folder that can"
+            f"neither {usual()} nor a folder {path} of this user's own can be written; set "
+            "LINKFLAP_CACHE to a folder that can"
         )
     return path
 
@@ -90,8 +99,9 @@ def kept(name: str) -> Path | None:
 def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
     """The folder `name` of the cache, filled by `make` if it is not there yet.
 
-    `make` fills a folder beside it, which is renamed when it is complete; other processes wait. Whatever `make` raises
-    leaves nothing behind; what the file system refuses is a SetupError. `doing` says what `make` does, for whoever waits.
+    `make` fills a folder beside it, which is renamed when it is complete; other processes wait.
+    Whatever `make` raises leaves nothing behind; what the file system refuses is a SetupError.
+    `doing` says what `make` does, for whoever waits.
     """
     final = folder() / name
     if final.is_dir():
@@ -104,8 +114,8 @@ def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
                 _fill(final, make, doing)
     except OSError as error:
         raise SetupError(
-            f"{doing} failed in the cache folder {folder()} ({error.strerror or error}); make room there, make it writable, or "
-            "set LINKFLAP_CACHE to another folder"
+            f"{doing} failed in the cache folder {folder()} ({error.strerror or error}); make room "
+            "there, make it writable, or set LINKFLAP_CACHE to another folder"
         ) from error
     return final
 

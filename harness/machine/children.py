@@ -1,8 +1,8 @@
 """Child processes that cannot outlive the harness.
 
-Each child asks the kernel to be killed when its parent dies (PR_SET_PDEATHSIG, prctl(2)), which also ends a stopped one,
-and stands in the ledger for the watchdog. Each leads a session of its own, so that Ctrl-C reaches the harness alone and
-the harness ends its children in order.
+Each child asks the kernel to be killed when its parent dies (PR_SET_PDEATHSIG, prctl(2)), which
+also ends a stopped one, and stands in the ledger for the watchdog. Each leads a session of its own,
+so that Ctrl-C reaches the harness alone and the harness ends its children in order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.version import INSTALLED
 
-# Runs in the child, between fork and the real program: a fresh interpreter, because code between fork and exec in a process
-# with threads can deadlock. The second look at the parent closes the race with a parent that died before prctl took effect.
+# Runs in the child, between fork and the real program: a fresh interpreter, because code between
+# fork and exec in a process with threads can deadlock. The second look at the parent closes the
+# race with a parent that died before prctl took effect.
 _LAUNCH = """
 import ctypes, os, sys
 if sys.platform == "linux":
@@ -36,8 +37,9 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
-# The same for a program of the user's, which may start others: it stays the parent of the program, in whose process group all of
-# them are, and kills the group when the harness dies. Other signals go to the whole group (killpg); it ignores them.
+# The same for a program of the user's, which may start others: it stays the parent of the program,
+# in whose process group all of them are, and kills the group when the harness dies. Other signals
+# go to the whole group (killpg); it ignores them.
 _SUPERVISE = """
 import ctypes, os, signal, sys
 signal.signal(signal.SIGHUP, lambda *_: os.killpg(0, signal.SIGKILL))
@@ -48,7 +50,8 @@ if sys.platform == "linux":
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 every = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-status = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, setsigdef=every), 0)[1])
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, setsigdef=every)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 if status < 0 and -status not in (signal.SIGKILL, signal.SIGSTOP):
     signal.signal(-status, signal.SIG_DFL)
 if status < 0:
@@ -62,13 +65,17 @@ _spawners_lock = threading.Lock()
 
 
 def _spawner() -> ThreadPoolExecutor:
-    """The one thread that forks: the death signal fires when the *thread* that forked ends, so it must live as long as we."""
+    """The one thread that forks: the death signal fires when the *thread* that forked ends, so it
+    must live as long as we."""
     with _spawners_lock:
-        return _spawners.setdefault(os.getpid(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="linkflap-spawner"))
+        return _spawners.setdefault(
+            os.getpid(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="linkflap-spawner")
+        )
 
 
 class Process(Protocol):
-    """What a child is made of: what `subprocess.Popen` has of it. Until `poll` has returned a status, the pid is its own."""
+    """What a child is made of: what `subprocess.Popen` has of it. Until `poll` has returned a
+    status, the pid is its own."""
 
     @property
     def pid(self) -> int: ...
@@ -115,7 +122,9 @@ class Child:
         """Whether it, or some process that it started, is stopped (SIGSTOP), whoever did that."""
         try:
             own = psutil.Process(self.pid)
-            return self.alive and any(_stopped(each) for each in (own, *own.children(recursive=True)))
+            return self.alive and any(
+                _stopped(each) for each in (own, *own.children(recursive=True))
+            )
         except psutil.NoSuchProcess:
             return False
 
@@ -140,18 +149,22 @@ class Child:
         self._gone(within=30, what="die")
 
     def stop(self, *, within: float) -> None:
-        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within`
+        seconds, and it runs on."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         self._gone(within=within, what="end after SIGTERM")
 
     def end_group(self) -> int | None:
-        """As `poll`; of a child that has ended, what it started and left in its process group is killed too.
+        """As `poll`; of a child that has ended, what it started and left in its process group is
+        killed too.
 
         The dead child is not reaped before: until then no other process group can have its number.
         """
         with self._lock, contextlib.suppress(ChildProcessError, ProcessLookupError):
-            if self._process.returncode is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if self._process.returncode is None and os.waitid(
+                os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+            ):
                 os.killpg(self.pid, signal.SIGKILL)
         return self.poll()
 
@@ -160,7 +173,12 @@ class Child:
         return frozenset(pid for pid in psutil.pids() if _group_of(pid) == self.pid)
 
     def _gone(self, *, within: float, what: str) -> None:
-        until(lambda: not self.alive, within=within, what=f"{self.name} (pid {self.pid}) to {what}", every=0.01)
+        until(
+            lambda: not self.alive,
+            within=within,
+            what=f"{self.name} (pid {self.pid}) to {what}",
+            every=0.01,
+        )
 
 
 def _stopped(process: psutil.Process) -> bool:
@@ -187,16 +205,25 @@ def spawn(
     handles: Sequence[int] = (),
     supervised: bool = False,
 ) -> Child:
-    """Starts `command` (its first word an absolute path) in `folder`; what it prints is appended to the file `output`.
+    """Starts `command` (its first word an absolute path) in `folder`; what it prints is appended to
+    the file `output`.
 
-    `environment` is added to this process' own; `handles` are open files that it inherits, under the same numbers. `supervised`:
-    it may start others, which must not outlive this process either. Raises SetupError when it cannot be started.
+    `environment` is added to this process' own; `handles` are open files that it inherits, under
+    the same numbers. `supervised`: it may start others, which must not outlive this process either.
+    Raises SetupError when it cannot be started.
     """
     if not os.access(command[0], os.X_OK):
-        raise SetupError(f"cannot start {name}: {command[0]} is not an executable file; give its full path, or install it again")
+        raise SetupError(
+            f"cannot start {name}: {command[0]} is not an executable file; give its full path, or "
+            "install it again"
+        )
     cleanup.watch_over_me()
     launch = _SUPERVISE if supervised else _LAUNCH
-    return _spawner().submit(_start, command, name, folder, output, environment, handles, launch).result()
+    return (
+        _spawner()
+        .submit(_start, command, name, folder, output, environment, handles, launch)
+        .result()
+    )
 
 
 def run(
@@ -208,10 +235,18 @@ def run(
     within: float,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs a child to its end and returns its exit status. Arguments as of `spawn`; DeadlineExceeded after `within` seconds."""
+    """Runs a child to its end and returns its exit status. Arguments as of `spawn`;
+    DeadlineExceeded after `within` seconds."""
     child = spawn(command, name=name, folder=folder, output=output, environment=environment)
     try:
-        return until(lambda: (child.poll(),) if not child.alive else None, within=within, what=f"{name} to end")[0] or 0
+        return (
+            until(
+                lambda: (child.poll(),) if not child.alive else None,
+                within=within,
+                what=f"{name} to end",
+            )[0]
+            or 0
+        )
     finally:
         child.kill()
 
@@ -240,14 +275,19 @@ def _start(
 
 
 def adopt(process: Process, name: str) -> Child:
-    """A process that was just started and leads a process group of its own; it stands in the ledger from now on."""
-    # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to record.
-    identity = process_identity.identify(process.pid) or process_identity.Identity(pid=process.pid, born="ended")
+    """A process that was just started and leads a process group of its own; it stands in the ledger
+    from now on."""
+    # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to
+    # record.
+    identity = process_identity.identify(process.pid) or process_identity.Identity(
+        pid=process.pid, born="ended"
+    )
     ledger.add_child(identity)
     return Child(process, identity, name)
 
 
 def module(name: str, *arguments: str) -> tuple[Sequence[str], Mapping[str, str]]:
-    """The command that runs a module of linkflap's own in a fresh interpreter, and the environment in which it is found."""
+    """The command that runs a module of linkflap's own in a fresh interpreter, and the environment
+    in which it is found."""
     path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     return [sys.executable, "-m", name, *arguments], {"PYTHONPATH": path}

@@ -1,7 +1,9 @@
-"""Class archives, which save a JVM loading and verifying the classes of its class path: options to write one and to use it.
+"""Class archives, which save a JVM loading and verifying the classes of its class path: options to
+write one and to use it.
 
-A dynamic CDS archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. It belongs to one Java and one class path,
-and is written by a JVM that ends in good order. A JVM that cannot use one starts without it.
+A dynamic CDS archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. It belongs to
+one Java and one class path, and is written by a JVM that ends in good order. A JVM that cannot use
+one starts without it.
 """
 
 from __future__ import annotations

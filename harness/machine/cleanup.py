@@ -1,8 +1,9 @@
-"""Nothing survives the harness: a watchdog that outlives it, and `clean` for when the watchdog died too.
+"""Nothing survives the harness: a watchdog that outlives it, and `clean` for when the watchdog died
+too.
 
-Children die with the harness by themselves (`harness.machine.children`), so what the watchdog finds is what that could
-not reach, and folders and leases. It acts within a second of the harness' death. Both touch only what stands in the entry
-of an owner that is dead (`harness.machine.ledger`).
+Children die with the harness by themselves (`harness.machine.children`), so what the watchdog finds
+is what that could not reach, and folders and leases. It acts within a second of the harness' death.
+Both touch only what stands in the entry of an owner that is dead (`harness.machine.ledger`).
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """One line for each thing that was removed, and a sentence for each that could not be and is still there."""
+    """One line for each thing that was removed, and a sentence for each that could not be and is
+    still there."""
 
     removed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
 def clean() -> Cleaned:
-    """Ends and removes what dead owners left. What could not be removed keeps its entry, and is tried again the next time."""
+    """Ends and removes what dead owners left. What could not be removed keeps its entry, and is
+    tried again the next time."""
     cleaned = Cleaned()
     with ledger.machine_lock():
         for entry in ledger.entries():
@@ -58,7 +61,8 @@ def temporary_folder(prefix: str = "linkflap-") -> Iterator[Path]:
 
 
 def private_folder(prefix: str = "linkflap-") -> Path:
-    """A folder that only this user can read; removed by `ledger.remove_folder`, or after this process' death."""
+    """A folder that only this user can read; removed by `ledger.remove_folder`, or after this
+    process' death."""
     watch_over_me()
     path = Path(tempfile.mkdtemp(prefix=prefix))
     ledger.add_folder(path)
@@ -66,17 +70,28 @@ def private_folder(prefix: str = "linkflap-") -> Path:
 
 
 def watch_over_me() -> None:
-    """Starts the watchdog of this process, once. It has a session of its own, so no signal of a terminal reaches it."""
+    """Starts the watchdog of this process, once. It has a session of its own, so no signal of a
+    terminal reaches it."""
     global _watched
     with _lock:
         if _watched == os.getpid():
             return
         mine = ledger.own().owner
         root = str(INSTALLED)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
-        command = [sys.executable, "-m", "linkflap.harness.machine.cleanup", str(mine.pid), mine.born]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "linkflap.harness.machine.cleanup",
+            str(mine.pid),
+            mine.born,
+        ]
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
-        # Not subprocess: this child is meant to outlive us, and a Popen that is never waited for warns about just that.
+        # Not subprocess: this child is meant to outlive us, and a Popen that is never waited for
+        # warns about just that.
         os.posix_spawn(sys.executable, command, environment, file_actions=null, setsid=True)
         _watched = os.getpid()
 

@@ -1,7 +1,8 @@
 """Functions compiled by numba, kept in linkflap's cache folder: the only module that imports numba.
 
-numba itself would keep them beside the sources or in the user's home, and refuse to compile where neither can be written: for
-every user of a container whose site-packages are root's. Where nothing can be written at all, each process compiles them anew.
+numba itself would keep them beside the sources or in the user's home, and refuse to compile where
+neither can be written: for every user of a container whose site-packages are root's. Where nothing
+can be written at all, each process compiles them anew.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _VARIABLE: Final = "NUMBA_CACHE_DIR"
 
 
 def _kept() -> bool:
-    """Whether there is a folder for them, which numba reads from the environment when it is imported."""
+    """Whether there is a folder for them, which numba reads from the environment when it is
+    imported."""
     if _VARIABLE not in os.environ:
         try:
             os.environ[_VARIABLE] = str(cache.folder() / cache.COMPILED)

@@ -1,4 +1,5 @@
-"""When and why a run directory can no longer be written: a write failed, or the disk is nearly full."""
+"""When and why a run directory can no longer be written: a write failed, or the disk is nearly
+full."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Breakage:
-    """Why a run directory can no longer be written: the first write that failed. Safe from several threads."""
+    """Why a run directory can no longer be written: the first write that failed. Safe from several
+    threads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -43,15 +45,18 @@ def unwritable(root: Path, error: OSError) -> EnvironmentFailure:
     """The sentence for a run directory that cannot be written to."""
     if is_full(error):
         return EnvironmentFailure(
-            f"no space left for the run directory {root}; free some on its disk, or name a folder on another disk with --out"
+            f"no space left for the run directory {root}; free some on its disk, or name a folder "
+            "on another disk with --out"
         )
     return EnvironmentFailure(
-        f"the run directory {root} can no longer be written ({error.strerror}); check its disk, or name another with --out"
+        f"the run directory {root} can no longer be written ({error.strerror}); check its disk, or "
+        "name another with --out"
     )
 
 
 def room(folder: Path) -> float:
-    """Bytes that may yet be written to a folder's disk; infinity where the file system does not say."""
+    """Bytes that may yet be written to a folder's disk; infinity where the file system does not
+    say."""
     try:
         disk = os.statvfs(folder)
     except OSError:

@@ -1,7 +1,8 @@
-"""The packages of the docker runtime, which only `linkflap[docker]` installs: whether they are there, and how to import them.
+"""The packages of the docker runtime, which only `linkflap[docker]` installs: whether they are
+there, and how to import them.
 
-A project may have a folder `docker` of its own, which its tests import. Within `importable` the name means the installed package,
-and after it what it meant before.
+A project may have a folder `docker` of its own, which its tests import. Within `importable` the
+name means the installed package, and after it what it meant before.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def check() -> None:
     """Raises SetupError when one is not installed."""
     if name := lacking():
         raise SetupError(
-            f"the docker runtime needs the package {name}, which is not installed: {FIX}; --runtime process needs none"
+            f"the docker runtime needs the package {name}, which is not installed: {FIX}; --runtime"
+            " process needs none"
         )
 
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """In the block, `import docker` gives the installed package. Functions that import it themselves do so in such a block.
+    """In the block, `import docker` gives the installed package. Functions that import it
+    themselves do so in such a block.
 
     The lock keeps two threads from taking each other's modules for the project's.
     """
@@ -73,11 +76,14 @@ def _is_installed(name: str) -> bool:
 
 
 def _hidden() -> str:
-    """The folder with the installed packages, where something else with the name of one is imported in its stead; or empty."""
+    """The folder with the installed packages, where something else with the name of one is imported
+    in its stead; or empty."""
     for name in _PACKAGES:
         if _is_installed(name):
             folder = Path(str(distribution(name).locate_file("")))
-            if (folder / name / "__init__.py").exists() and _imported_from(name) != (folder / name).resolve():
+            if (folder / name / "__init__.py").exists() and _imported_from(name) != (
+                folder / name
+            ).resolve():
                 return str(folder)
     return ""
 
@@ -92,4 +98,8 @@ def _imported_from(name: str) -> Path | None:
 
 def _take() -> dict[str, ModuleType]:
     """Takes every module of these packages' names out of `sys.modules`."""
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in _PACKAGES}
+    return {
+        name: sys.modules.pop(name)
+        for name in list(sys.modules)
+        if name.partition(".")[0] in _PACKAGES
+    }

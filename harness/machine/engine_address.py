@@ -1,6 +1,8 @@
-"""The way to the Docker engine: where its door is, whether that is on this machine, and what it says, in few words.
+"""The way to the Docker engine: where its door is, whether that is on this machine, and what it
+says, in few words.
 
-Imports nothing slow: who only asks whether docker is to be had, or cleans up, need not load all of it.
+Imports nothing slow: who only asks whether docker is to be had, or cleans up, need not load all of
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def host() -> str:
 
 
 def not_near(host: str) -> str | None:
-    """None for an engine of this machine; else why there is none, as the first half of a sentence."""
+    """None for an engine of this machine; else why there is none, as the first half of a
+    sentence."""
     try:
         address, _ = urlsplit(host), urlsplit(host).port
     except ValueError:
@@ -37,7 +40,8 @@ def not_near(host: str) -> str | None:
 
 
 def knock(host: str) -> None:
-    """Raises OSError when no engine listens on its Unix socket: the docker package would then leave a socket of its own open."""
+    """Raises OSError when no engine listens on its Unix socket: the docker package would then leave
+    a socket of its own open."""
     if host.startswith(UNIX):
         with socket.socket(socket.AF_UNIX) as tried:
             tried.connect(host.removeprefix(UNIX))
@@ -53,6 +57,7 @@ def reason(error: BaseException) -> str:
 
 
 def seconds(time: str) -> float:
-    """A time as the engine writes them (RFC 3339 with nanoseconds), in seconds since 1970; 0 for one that it has not got."""
+    """A time as the engine writes them (RFC 3339 with nanoseconds), in seconds since 1970; 0 for
+    one that it has not got."""
     whole = re.sub(r"\.(\d{1,6})\d*", r".\1", time).replace("Z", "+00:00")
     return datetime.datetime.fromisoformat(whole).timestamp() if whole else 0.0

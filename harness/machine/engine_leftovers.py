@@ -1,4 +1,5 @@
-"""Removes what a harness made in a Docker engine. Imports the docker package only when there is something to look for.
+"""Removes what a harness made in a Docker engine. Imports the docker package only when there is
+something to look for.
 
 What cannot be removed is reported by name, with how to fix it; everything else is still removed.
 """
@@ -51,8 +52,9 @@ class Swept:
 def remove(engine: str, owner: Identity) -> Iterator[str]:
     """Removes all containers, networks and volumes of a dead owner, and says which.
 
-    Raises StillThere, after removing the rest, when something cannot be removed or no engine answers. A request that was under
-    way when the owner died may still make something: so it is looked for until nothing has come up for two seconds.
+    Raises StillThere, after removing the rest, when something cannot be removed or no engine
+    answers. A request that was under way when the owner died may still make something: so it is
+    looked for until nothing has come up for two seconds.
     """
     if docker_package.lacking():
         raise StillThere([f"nobody can ask the Docker engine here ({docker_package.FIX}); {FIX}"])
@@ -63,7 +65,11 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
 
     label = f"{OWNER}={owner_label(owner)}"
     try:
-        client = docker.DockerClient(base_url=engine, timeout=60) if engine else docker.from_env(timeout=60)
+        client = (
+            docker.DockerClient(base_url=engine, timeout=60)
+            if engine
+            else docker.from_env(timeout=60)
+        )
         try:
             swept = sweep(client, label)
             while swept.removed:
@@ -78,10 +84,11 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
 
 
 def unclaimed() -> Swept:
-    """Removes, by label, owner and age, what no ledger here lists: the ledger was lost with /tmp, or was another.
+    """Removes, by label, owner and age, what no ledger here lists: the ledger was lost with /tmp,
+    or was another.
 
-    Of dead owners everything; of one that cannot be judged from here (another pid namespace) what is older than a day. Where no
-    engine of this machine answers there is nothing to do.
+    Of dead owners everything; of one that cannot be judged from here (another pid namespace) what
+    is older than a day. Where no engine of this machine answers there is nothing to do.
     """
     if not_near(host()) or docker_package.lacking():
         return Swept()
@@ -112,7 +119,10 @@ def _stale(client: docker.DockerClient) -> set[str]:
     mine = {"label": OWNER}
     containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
     made = [(it.labels[OWNER], it.attrs["Created"]) for it in containers]
-    made += [(it.attrs["Labels"][OWNER], it.attrs["Created"]) for it in client.networks.list(filters=mine)]
+    made += [
+        (it.attrs["Labels"][OWNER], it.attrs["Created"])
+        for it in client.networks.list(filters=mine)
+    ]
     return {label for label, created in made if _is_stale(label, time.time() - seconds(created))}
 
 
@@ -139,20 +149,31 @@ def _sweep_late(client: docker.DockerClient, label: str) -> Swept:
 
 
 def sweep(client: docker.DockerClient, label: str) -> Swept:
-    """Removes the containers and networks that have this label now. Raises what the docker package does when it cannot look."""
+    """Removes the containers and networks that have this label now. Raises what the docker package
+    does when it cannot look."""
     mine, swept = {"label": label}, Swept()
     containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
-    side_by_side(_removal(swept, f"container {it.name}", _by_force(it), lambda: "") for it in containers)
+    side_by_side(
+        _removal(swept, f"container {it.name}", _by_force(it), lambda: "") for it in containers
+    )
     for network in client.networks.list(filters=mine):
-        _removal(swept, f"network {network.name}", network.remove, _guests(network, {it.id for it in containers}))()
+        _removal(
+            swept,
+            f"network {network.name}",
+            network.remove,
+            _guests(network, {it.id for it in containers}),
+        )()
     return swept
 
 
-def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docker package has no types
+# The docker package has no types.
+def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401
     return lambda: container.remove(force=True, v=True)
 
 
-def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]) -> Callable[[], None]:
+def _removal(
+    swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]
+) -> Callable[[], None]:
     """`why`: what the engine's error means, where it is known."""
     with docker_package.importable():
         from docker.errors import APIError, NotFound
@@ -164,8 +185,8 @@ def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callabl
         except NotFound:
             return
         except APIError as error:
-            known = why()
-            swept.left.append(f"{name} {known or f'could not be removed ({reason(error)}); see to it, then: linkflap clean'}")
+            failed = f"could not be removed ({reason(error)}); see to it, then: linkflap clean"
+            swept.left.append(f"{name} {why() or failed}")
 
     return removal
 
@@ -180,7 +201,14 @@ def _guests(network: Any, ours: set[str]) -> Callable[[], str]:  # noqa: ANN401 
         except APIError:
             return ""
         there = network.attrs.get("Containers") or {}
-        guests = ", ".join(sorted(about.get("Name", id) for id, about in there.items() if id not in ours))
-        return f"still has container {guests}, which is not linkflap's; disconnect it, then: linkflap clean" if guests else ""
+        guests = ", ".join(
+            sorted(about.get("Name", id) for id, about in there.items() if id not in ours)
+        )
+        return (
+            f"still has container {guests}, which is not linkflap's; disconnect it, then: linkflap "
+            "clean"
+            if guests
+            else ""
+        )
 
     return why

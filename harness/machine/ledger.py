@@ -1,8 +1,10 @@
-"""Who holds what on this machine: one small file per harness process, readable by every other process of the same user.
+"""Who holds what on this machine: one small file per harness process, readable by every other
+process of the same user.
 
-An entry says which ports, memory, child processes and temporary folders its owner holds. The owner is named by pid and by
-when that pid was started, so that a reused pid is never taken for it. What a dead owner left is nobody's: `end` ends its
-children and removes its folders and its entry. Children in an entry are named in the same way, for the same reason.
+An entry says which ports, memory, child processes and temporary folders its owner holds. The owner
+is named by pid and by when that pid was started, so that a reused pid is never taken for it. What a
+dead owner left is nobody's: `end` ends its children and removes its folders and its entry. Children
+in an entry are named in the same way, for the same reason.
 
 The folder is one of the user's in the temporary directory, or $LINKFLAP_RUNTIME_DIR.
 """
@@ -33,10 +35,11 @@ from linkflap.harness.model.wait import until
 class Entry:
     """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
 
-    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
-    for each deployment. `contained` are processes in containers, whose memory is the owner's and which the engine ends.
-    `mounts` are folders on which something is mounted. `serves` are sockets where it answers other processes of this user, by
-    what they must agree on with it.
+    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with
+    this owner's label may be, one for each deployment. `contained` are processes in containers,
+    whose memory is the owner's and which the engine ends. `mounts` are folders on which something
+    is mounted. `serves` are sockets where it answers other processes of this user, by what they
+    must agree on with it.
     """
 
     owner: Identity
@@ -62,11 +65,14 @@ class _Own:
 def folder() -> Path:
     """Where the entries are; made when missing, readable by this user only."""
     override = os.environ.get("LINKFLAP_RUNTIME_DIR")
-    # Not XDG_RUNTIME_DIR: a login shell has one and cron or CI has not, and both must see each other's leases.
+    # Not XDG_RUNTIME_DIR: a login shell has one and cron or CI has not, and both must see each
+    # other's leases.
     path = Path(override) if override else Path(tempfile.gettempdir()) / f"linkflap-{os.getuid()}"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.stat().st_uid != os.getuid():
-        raise SetupError(f"{path} belongs to another user; set LINKFLAP_RUNTIME_DIR to a folder of your own")
+        raise SetupError(
+            f"{path} belongs to another user; set LINKFLAP_RUNTIME_DIR to a folder of your own"
+        )
     return path
 
 
@@ -83,7 +89,8 @@ def entries() -> list[Entry]:
     """The entries of all owners, living and dead."""
     found = []
     for path in sorted(folder().glob("*.json")):
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # its owner let go of everything while we looked
+        # its owner let go of everything while we looked
+        with contextlib.suppress(OSError, msgspec.DecodeError):
             found.append(msgspec.json.decode(path.read_bytes(), type=Entry))
     return found
 
@@ -104,7 +111,8 @@ def _mine() -> _Own:
 
 
 def change(edit: Callable[[Entry], Entry]) -> None:
-    """Changes this process' entry, in memory and on disk; an entry that holds nothing has no file."""
+    """Changes this process' entry, in memory and on disk; an entry that holds nothing has no
+    file."""
     mine = _mine()
     with mine.lock:
         mine.entry = edit(mine.entry)
@@ -136,11 +144,14 @@ def add_contained(process: Identity) -> None:
 
 
 def remove_contained(process: Identity) -> None:
-    change(lambda entry: replace(entry, contained=tuple(c for c in entry.contained if c != process)))
+    change(
+        lambda entry: replace(entry, contained=tuple(c for c in entry.contained if c != process))
+    )
 
 
 def add_engine(engine: str) -> None:
-    """Where things with this owner's label are going to be: noted before the first of them is made."""
+    """Where things with this owner's label are going to be: noted before the first of them is
+    made."""
     change(lambda entry: replace(entry, engines=(*entry.engines, engine)))
 
 
@@ -173,12 +184,19 @@ def add_service(key: str, path: Path) -> None:
 
 def remove_service(key: str) -> None:
     """It is not found any more."""
-    change(lambda entry: replace(entry, serves={name: path for name, path in entry.serves.items() if name != key}))
+    change(
+        lambda entry: replace(
+            entry, serves={name: path for name, path in entry.serves.items() if name != key}
+        )
+    )
 
 
 def service(key: str) -> Path | None:
     """The socket of a process that lives and serves this key."""
-    return next((Path(each.serves[key]) for each in entries() if key in each.serves and alive(each.owner)), None)
+    return next(
+        (Path(each.serves[key]) for each in entries() if key in each.serves and alive(each.owner)),
+        None,
+    )
 
 
 def add_folder(path: Path) -> None:
@@ -193,16 +211,22 @@ def remove_folder(path: Path) -> None:
 
 
 def end(entry: Entry) -> Iterator[str]:
-    """Ends and removes what a dead owner left, and says what that was. The caller has made sure that the owner is dead.
+    """Ends and removes what a dead owner left, and says what that was. The caller has made sure
+    that the owner is dead.
 
-    Raises StillThere at the end when something in a Docker engine could not be removed; the entry stays then, for the next time.
+    Raises StillThere at the end when something in a Docker engine could not be removed; the entry
+    stays then, for the next time.
     """
     left = [child for child in entry.children if alive(child)]
     for child in left:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         yield f"process {child.pid} of dead harness {entry.owner.pid}"
-    until(lambda: not any(alive(child) for child in left), within=20, what="the processes of a dead harness to end")
+    until(
+        lambda: not any(alive(child) for child in left),
+        within=20,
+        what="the processes of a dead harness to end",
+    )
     for path in entry.mounts:
         if mounts.unmount(Path(path)):
             yield f"mount on {path} of dead harness {entry.owner.pid}"
@@ -220,4 +244,7 @@ def end(entry: Entry) -> Iterator[str]:
         raise StillThere(still_there)
     _path(entry.owner).unlink(missing_ok=True)
     if entry.ports or entry.memory:
-        yield f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, {entry.memory >> 20} MB)"
+        yield (
+            f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, "
+            f"{entry.memory >> 20} MB)"
+        )

@@ -19,7 +19,8 @@ def mount(folder: Path, *, size: int) -> None:
 
 
 def unmount(folder: Path) -> bool:
-    """Whether something was mounted there; it is gone then, at the latest when the last file in it is closed."""
+    """Whether something was mounted there; it is gone then, at the latest when the last file in it
+    is closed."""
     if not os.path.ismount(folder):
         return False
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,5 @@
-"""Which process a pid means: a pid that is used again is never taken for the process that had it before."""
+"""Which process a pid means: a pid that is used again is never taken for the process that had it
+before."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import psutil
 class Identity:
     """One process, never mistaken for a later one with the same pid.
 
-    `born` is boot id, pid namespace and start time in clock ticks since boot (proc(5)): it does not move with the wall clock.
+    `born` is boot id, pid namespace and start time in clock ticks since boot (proc(5)): it does not
+    move with the wall clock.
     """
 
     pid: int
@@ -43,20 +45,26 @@ def identify(pid: int) -> Identity | None:
 def _identify_without_proc(pid: int) -> Identity | None:
     try:
         process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else Identity(pid=pid, born=f"host/{process.create_time()}")
+        return (
+            None
+            if process.status() == psutil.STATUS_ZOMBIE
+            else Identity(pid=pid, born=f"host/{process.create_time()}")
+        )
     except psutil.NoSuchProcess:
         return None
 
 
 def alive(process: Identity) -> bool:
-    """Whether exactly this process lives. A process of another pid namespace cannot be judged from here: it counts as alive."""
+    """Whether exactly this process lives. A process of another pid namespace cannot be judged from
+    here: it counts as alive."""
     if process.born.partition("/")[0] != _host().partition("/")[0]:
         return False
     return elsewhere(process) or identify(process.pid) == process
 
 
 def elsewhere(process: Identity) -> bool:
-    """Whether it is in another pid namespace of this boot, such as a container's: whether it runs cannot be seen from here."""
+    """Whether it is in another pid namespace of this boot, such as a container's: whether it runs
+    cannot be seen from here."""
     boot, _, namespace = _host().partition("/")
     its_boot, _, rest = process.born.partition("/")
     return its_boot == boot and bool(namespace) and rest.rpartition("/")[0] != namespace

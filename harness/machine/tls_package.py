@@ -1,4 +1,5 @@
-"""The package that makes certificates, which only `pip install 'linkflap[tls]'` installs: whether it is there."""
+"""The package that makes certificates, which only `pip install 'linkflap[tls]'` installs: whether
+it is there."""
 
 from __future__ import annotations
 
@@ -14,4 +15,7 @@ _PACKAGE: Final = "cryptography"
 def check() -> None:
     """Raises InputError when it is not installed."""
     if find_spec(_PACKAGE) is None:
-        raise InputError(f"secured clusters need the package {_PACKAGE} for their certificates: {FIX}, or leave the braces out")
+        raise InputError(
+            f"secured clusters need the package {_PACKAGE} for their certificates: {FIX}, or leave "
+            "the braces out"
+        )

@@ -1,7 +1,7 @@
 """Mirrors: what replicates over a link. A kind is one module, and one entry of `MIRRORS`.
 
-A factory takes `(spec, link, deployment, recorder)` and starts nothing; it raises InputError for options that its mirror does
-not have.
+A factory takes `(spec, link, deployment, recorder)` and starts nothing; it raises InputError for
+options that its mirror does not have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class MirrorFactory(Protocol):
-    def __call__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror: ...
+    def __call__(
+        self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+    ) -> Mirror: ...
 
 
 def _plays_all(_scenario: Scenario) -> str | None:
@@ -38,11 +40,13 @@ def _plays_all(_scenario: Scenario) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of mirror is made of. `module` has its factory, and is imported when a mirror is made: a shadow's own process
-    is below this package and needs none of them. `options` reads its options, and raises InputError for one that it does not
-    have; `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
-    generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a scenario, None where it can; `without`
-    are faults that have no object with it, and why; `not_in` runtimes that it cannot be played in, and why.
+    """What a kind of mirror is made of. `module` has its factory, and is imported when a mirror is
+    made: a shadow's own process is below this package and needs none of them. `options` reads its
+    options, and raises InputError for one that it does not have; `about` lists them for people.
+    `sound` are options and those of their values with which runs are meant to be valid: what
+    generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a
+    scenario, None where it can; `without` are faults that have no object with it, and why; `not_in`
+    runtimes that it cannot be played in, and why.
     """
 
     module: str
@@ -53,7 +57,8 @@ class Kind:
     without: Mapping[str, str] = field(default_factory=dict)
     not_in: Mapping[str, str] = field(default_factory=dict)
     asks_source: bool = False
-    """Whether a failover may be refused while the source is dead: half of the generated ones stall it instead."""
+    """Whether a failover may be refused while the source is dead: half of the generated ones stall
+    it instead."""
 
     @property
     def make(self) -> MirrorFactory:
@@ -61,7 +66,9 @@ class Kind:
 
 
 _A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
-    OF_BROKERS_MIRRORS, "it is a process, not brokers that take verbs and keep its states; use --mirror cluster-mirroring"
+    OF_BROKERS_MIRRORS,
+    "it is a process, not brokers that take verbs and keep its states; use --mirror "
+    "cluster-mirroring",
 )
 MIRRORS: Final[Mapping[str, Kind]] = {
     cluster_mirroring_settings.KIND: Kind(
@@ -73,8 +80,16 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         not_in=cluster_mirroring_settings.NOT_IN,
         asks_source=True,
     ),
-    "command": Kind(module="command.mirror", options=manifest.options, about=manifest.ABOUT, without=_A_PROCESS),
-    "mm2": Kind(module="mm2", options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND, without=_A_PROCESS),
+    "command": Kind(
+        module="command.mirror", options=manifest.options, about=manifest.ABOUT, without=_A_PROCESS
+    ),
+    "mm2": Kind(
+        module="mm2",
+        options=mm2_config.options,
+        about=mm2_config.ABOUT,
+        sound=mm2_config.SOUND,
+        without=_A_PROCESS,
+    ),
     "shadow": Kind(
         module="shadow.mirror",
         options=shadow_settings.options,
@@ -90,42 +105,66 @@ BY_COMMAND: Final = "command"
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:
-    """The mirror with all its options and its guarantee. Raises InputError for an unknown kind, option or value."""
+    """The mirror with all its options and its guarantee. Raises InputError for an unknown kind,
+    option or value."""
     if spec.kind not in MIRRORS:
-        raise InputError(f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is {', '.join(MIRRORS)}")
+        raise InputError(
+            f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is "
+            f"{', '.join(MIRRORS)}"
+        )
     resolved = replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options)))
-    return declared(replace(resolved, declared=manifest.guarantee(spec.options)) if spec.kind == BY_COMMAND else resolved)
+    return declared(
+        replace(resolved, declared=manifest.guarantee(spec.options))
+        if spec.kind == BY_COMMAND
+        else resolved
+    )
 
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
-    """Raises InputError for an unknown kind, option or value, and for a kind that cannot be reversed where that is needed."""
+    """Raises InputError for an unknown kind, option or value, and for a kind that cannot be
+    reversed where that is needed."""
     if not resolve(spec).guarantee.reversible and reversible:
         known = [declared(MirrorSpec(kind=kind)) for kind in MIRRORS if kind in DECLARATIONS]
         able = ", ".join(other.kind for other in known if other.guarantee.reversible)
         raise InputError(
-            f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}, "
-            "or a command whose manifest has commands.failback"
+            f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is"
+            f" {able}, or a command whose manifest has commands.failback"
         )
 
 
 def check_played(scenario: Scenario, runtime: str = "process") -> None:
-    """Raises InputError where the mirror of a scenario cannot play it: in this runtime, on these clusters, with these faults."""
+    """Raises InputError where the mirror of a scenario cannot play it: in this runtime, on these
+    clusters, with these faults."""
     kind = scenario.mirror.kind
     if runtime in MIRRORS[kind].not_in:
-        raise InputError(f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: {MIRRORS[kind].not_in[runtime]}")
+        raise InputError(
+            f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: "
+            f"{MIRRORS[kind].not_in[runtime]}"
+        )
     if reason := MIRRORS[scenario.mirror.kind].refusal(scenario):
         raise InputError(reason)
     for fault in scenario.schedule:
         if reason := MIRRORS[kind].without.get(fault.fault):
-            raise InputError(f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror {kind}: {reason}")
+            raise InputError(
+                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror "
+                f"{kind}: {reason}"
+            )
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:
-    """Name -> words of the user's own commands that a mirror runs; nothing of other kinds. Raises InputError."""
-    return manifest.read(manifest.path_of(spec.options)).every_command if spec.kind == BY_COMMAND else {}
+    """Name -> words of the user's own commands that a mirror runs; nothing of other kinds. Raises
+    InputError."""
+    return (
+        manifest.read(manifest.path_of(spec.options)).every_command
+        if spec.kind == BY_COMMAND
+        else {}
+    )
 
 
-def make_mirror(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:
-    """The mirror of `spec.kind` on `link`, not started. Raises InputError for an unknown kind, option or value."""
+def make_mirror(
+    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+) -> Mirror:
+    """The mirror of `spec.kind` on `link`, not started. Raises InputError for an unknown kind,
+    option or value."""
     check(spec)
     return MIRRORS[spec.kind].make(spec, link, deployment, recorder)

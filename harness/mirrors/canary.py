@@ -1,4 +1,5 @@
-"""One record that proves a mirror's whole path: written to the source directly, awaited on the destination directly."""
+"""One record that proves a mirror's whole path: written to the source directly, awaited on the
+destination directly."""
 
 from __future__ import annotations
 
@@ -13,28 +14,39 @@ from linkflap.harness.wire.offsets import quiet
 
 
 class Canary:
-    """Written when made; once it has arrived, `arrived` stays true. The topic has one partition and exists on both sides."""
+    """Written when made; once it has arrived, `arrived` stays true. The topic has one partition and
+    exists on both sides."""
 
     def __init__(self, source: str, destination: str, topic: str) -> None:
         self._token = uuid.uuid4().bytes
         self._arrived = False
         self._reader = reader(destination, "read_committed")
-        # From the beginning: canaries are few, and asking a broker for the end of a topic this new may fail.
+        # From the beginning: canaries are few, and asking a broker for the end of a topic this new
+        # may fail.
         self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         self._write(source, topic)
 
     def _write(self, source: str, topic: str) -> None:
-        # Not idempotent: the canary draws no producer id on a cluster whose producer ids are checked.
-        producer = Producer(quiet(source) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0})
+        # Not idempotent: the canary draws no producer id on a cluster whose producer ids are
+        # checked.
+        producer = Producer(
+            quiet(source) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
+        )
         producer.produce(topic, self._token, partition=0)
         try:
-            until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
+            until(
+                lambda: producer.flush(0.1) == 0,
+                within=20,
+                what=f"the canary to be written to {topic}",
+            )
         except DeadlineExceeded:
             producer.purge()
             raise
 
     def arrived(self) -> bool:
-        self._arrived = self._arrived or any(m.value() == self._token for m in self._reader.consume(100, timeout=0))
+        self._arrived = self._arrived or any(
+            m.value() == self._token for m in self._reader.consume(100, timeout=0)
+        )
         return self._arrived
 
     def close(self) -> None:

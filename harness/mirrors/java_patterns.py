@@ -1,7 +1,9 @@
-"""Whether Java takes a regular expression (java.util.regex.Pattern), known without a Java: before a run starts anything.
+"""Whether Java takes a regular expression (java.util.regex.Pattern), known without a Java: before a
+run starts anything.
 
-Patterns without backslashes, which no option here may have. What this refuses, Java refuses, but for three things that are
-refused although Java knows them: the flag x, a look-behind with `*`, `+` or `{n,}` in it, and `{n}` where nothing is repeated.
+Patterns without backslashes, which no option here may have. What this refuses, Java refuses, but
+for three things that are refused although Java knows them: the flag x, a look-behind with `*`, `+`
+or `{n,}` in it, and `{n}` where nothing is repeated.
 """
 
 from __future__ import annotations
@@ -135,7 +137,8 @@ def _named(reader: _Reader) -> None:
 
 
 def _class(reader: _Reader) -> None:
-    """After its `[`: a `]` at its beginning is one of its characters, and there may be classes in it."""
+    """After its `[`: a `]` at its beginning is one of its characters, and there may be classes in
+    it."""
     reader.takes("^")
     empty = True
     while reader.peek():

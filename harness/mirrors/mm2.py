@@ -1,8 +1,9 @@
-"""MirrorMaker 2 in dedicated mode on one link: one worker, its source behind the link's proxies, its destination direct.
+"""MirrorMaker 2 in dedicated mode on one link: one worker, its source behind the link's proxies,
+its destination direct.
 
-`start` and `restart` return when Connect says that a task of the source connector runs and a canary record written to the
-source has arrived on the destination. MirrorMaker keeps the order of records, not offsets: markers, repeats and left-out aborted
-records all shift them.
+`start` and `restart` return when Connect says that a task of the source connector runs and a canary
+record written to the source has arrived on the destination. MirrorMaker keeps the order of records,
+not offsets: markers, repeats and left-out aborted records all shift them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from linkflap.harness.mirrors.mm2_progress import Gap, Progress
 from linkflap.harness.mirrors.topics import copy_topics, data_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
-from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, Service, is_running
+from linkflap.harness.model.protocols import (
+    Deployment,
+    FailoverKind,
+    Mirror,
+    Recorder,
+    Service,
+    is_running,
+)
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
@@ -37,7 +45,9 @@ _ASK_SECONDS: Final = 2.0
 _FILE: Final = "mm2.properties"
 
 
-def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> MirrorMaker:
+def make(
+    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+) -> MirrorMaker:
     """The factory; InputError for an unknown option or value. Nothing is started."""
     return MirrorMaker(spec, link, deployment, recorder)
 
@@ -45,13 +55,21 @@ def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Rec
 class MirrorMaker:
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
-    def __init__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> None:
+    def __init__(
+        self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+    ) -> None:
         self.spec, self.link = spec, link
         self._options = mm2_config.options(spec.options)
         self._recorder = recorder
-        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
+        self._source, self._destination = (
+            deployment.clusters[link.source],
+            deployment.clusters[link.destination],
+        )
         self._homes = deployment.topology.homes_over(link)
-        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        self._here, self._there = (
+            AdminClient(quiet(self._destination.bootstrap)),
+            AdminClient(quiet(self._source.bootstrap)),
+        )
         self._service = self._prepare(deployment)
         self._progress = Progress(link, self._destination.bootstrap)
         self._gap = Gap(self._source.bootstrap, self._options.isolation)
@@ -61,8 +79,9 @@ class MirrorMaker:
     def _prepare(self, deployment: Deployment) -> Service:
         if brokers_alone(self._destination.kafka):
             raise InputError(
-                f"the jars of Kafka {self._destination.kafka} are a broker's alone, without MirrorMaker; give cluster "
-                f"{self.link.destination} another release, or name a directory with all jars"
+                f"the jars of Kafka {self._destination.kafka} are a broker's alone, without "
+                f"MirrorMaker; give cluster {self.link.destination} another release, or name a "
+                "directory with all jars"
             )
         values = mm2_config.properties(
             self._options,
@@ -89,7 +108,8 @@ class MirrorMaker:
     def start(self) -> None:
         """Makes the topics, starts the worker and waits until a record went through.
 
-        Raises SetupError when the worker ends, DeadlineExceeded when nothing goes through, with the last lines of its log.
+        Raises SetupError when the worker ends, DeadlineExceeded when nothing goes through, with the
+        last lines of its log.
         """
         copy_topics(self._source, self._destination, self._homes)
         self._run()
@@ -104,29 +124,48 @@ class MirrorMaker:
         # Connect makes no more tasks than there are partitions; one more is the canary's.
         tasks = min(self._options.tasks, 1 + sum(data_topics(self._there, self._homes).values()))
         self._service.start()
-        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        canary = Canary(
+            self._source.bootstrap,
+            self._destination.bootstrap,
+            topic_name(self.link.source, CANARY),
+        )
         try:
             what = f"{tasks} tasks and a record to cross {self.link.name}"
-            until(lambda: self._through(canary, tasks), within=START_SECONDS, what=what, state=self._state)
+            until(
+                lambda: self._through(canary, tasks),
+                within=START_SECONDS,
+                what=what,
+                state=self._state,
+            )
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
-                f"mirror mm2 on {self.link.name} did not start: {error}; its log ends:\n{self._log_tail()}"
+                f"mirror mm2 on {self.link.name} did not start: {error}; its log "
+                f"ends:\n{self._log_tail()}"
             ) from error
         finally:
             canary.close()
-        options = {name: getattr(self._options, name) for name in ("delivery", "isolation", "groups", "tasks")}
-        self._recorder.write(MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began)))
+        options = {
+            name: getattr(self._options, name)
+            for name in ("delivery", "isolation", "groups", "tasks")
+        }
+        self._recorder.write(
+            MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began))
+        )
 
     def _through(self, canary: Canary, tasks: int) -> bool:
         if not self._service.alive:
-            raise SetupError(f"mirror mm2 on {self.link.name} ended while it started; its log ends:\n{self._log_tail()}")
+            raise SetupError(
+                f"mirror mm2 on {self.link.name} ended while it started; its log "
+                f"ends:\n{self._log_tail()}"
+            )
         with self._asking:
             running = len(self._progress.running_tasks()) if self._refresh() else 0
         return canary.arrived() and running >= tasks
 
     def _refresh(self) -> bool:
-        """Takes in what Connect wrote, and writes down what has changed its state. Nothing is started again: a connector or task
-        that has failed stays so, as it would elsewhere until somebody comes."""
+        """Takes in what Connect wrote, and writes down what has changed its state. Nothing is
+        started again: a connector or task that has failed stays so, as it would elsewhere until
+        somebody comes."""
         known = self._progress.refresh()
         for change in self._progress.changes():
             self._recorder.write(
@@ -141,7 +180,10 @@ class MirrorMaker:
         return known
 
     def _state(self) -> str:
-        return f"worker {'alive' if self._service.alive else 'dead'}, Connect says {self._progress.states or 'nothing'}"
+        return (
+            f"worker {'alive' if self._service.alive else 'dead'}, Connect says "
+            f"{self._progress.states or 'nothing'}"
+        )
 
     def _log_tail(self) -> str:
         return _tail(self._service.log)
@@ -153,10 +195,11 @@ class MirrorMaker:
     def stop(self) -> None:
         """Ends the worker, and whatever it left open on the destination. Safe to call twice.
 
-        A worker that ends gracefully commits its last transaction. One that was killed, or that could not end in time, leaves
-        one open, and the coordinator would append an abort marker at any moment until the transaction's timeout: so its
-        transactional ids are taken over here, which aborts now what is open. Raises DeadlineExceeded when the destination has
-        brokers but does not settle.
+        A worker that ends gracefully commits its last transaction. One that was killed, or that
+        could not end in time, leaves one open, and the coordinator would append an abort marker at
+        any moment until the transaction's timeout: so its transactional ids are taken over here,
+        which aborts now what is open. Raises DeadlineExceeded when the destination has brokers but
+        does not settle.
         """
         drained = self._service.alive and self.lag() == 0
         self._look_at_states()
@@ -169,7 +212,8 @@ class MirrorMaker:
         self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def _look_at_states(self) -> None:
-        """Before the worker is stopped, which ends all of them; and which connectors never had a state. Not of a dead worker."""
+        """Before the worker is stopped, which ends all of them; and which connectors never had a
+        state. Not of a dead worker."""
         if not self._service.alive or not is_running(self._destination):
             return
         with self._asking, contextlib.suppress(KafkaException, DeadlineExceeded):
@@ -177,7 +221,13 @@ class MirrorMaker:
             for connector in mm2_config.connectors(self._options):
                 if f"connector {connector}" not in self._progress.states:
                     self._recorder.write(
-                        MirrorState(link=self.link.name, connector=connector, task=-1, state="NONE", trace=self._log_tail())
+                        MirrorState(
+                            link=self.link.name,
+                            connector=connector,
+                            task=-1,
+                            state="NONE",
+                            trace=self._log_tail(),
+                        )
                     )
 
     def _settle(self) -> None:
@@ -200,21 +250,28 @@ class MirrorMaker:
         until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
 
     def _take_over(self, transactional_id: str) -> None:
-        taker = Producer(quiet(self._destination.bootstrap) | {"transactional.id": transactional_id})
+        taker = Producer(
+            quiet(self._destination.bootstrap) | {"transactional.id": transactional_id}
+        )
         try:
             taker.init_transactions(SETTLE_SECONDS)
         except KafkaException as error:
             raise DeadlineExceeded(
-                f"transactional id {transactional_id} of {self.link.name} could not be taken over ({error.args[0].str()}); "
-                f"is {self.link.destination} whole?"
+                f"transactional id {transactional_id} of {self.link.name} could not be taken over "
+                f"({error.args[0].str()}); is {self.link.destination} whole?"
             ) from error
 
     def _open(self) -> list[str] | None:
-        """Mirrored partitions of the destination that have an open transaction; None while it does not answer."""
+        """Mirrored partitions of the destination that have an open transaction; None while it does
+        not answer."""
         stable, high = self._ends("stable"), self._ends("high")
         if stable is None or high is None:
             return None
-        return [f"{topic}-{partition}" for (topic, partition), end in high.items() if stable.get((topic, partition), end) < end]
+        return [
+            f"{topic}-{partition}"
+            for (topic, partition), end in high.items()
+            if stable.get((topic, partition), end) < end
+        ]
 
     def _ends(self, which: Literal["stable", "high"] = "high") -> dict[Partition, int] | None:
         """Of the mirrored partitions on the destination; None while it does not answer."""
@@ -238,16 +295,23 @@ class MirrorMaker:
         return answers[0]
 
     def reversed(self) -> Mirror:
-        raise InputError("MirrorMaker 2 keeps no offsets, so it cannot take topics over for a failback; use --mirror shadow")
+        raise InputError(
+            "MirrorMaker 2 keeps no offsets, so it cannot take topics over for a failback; use "
+            "--mirror shadow"
+        )
 
     def lag(self) -> int | None:
-        """Records of the source that are not known to be on the destination; None while the source does not answer.
+        """Records of the source that are not known to be on the destination; None while the source
+        does not answer.
 
-        An upper bound by offsets while anything moves; exact, by reading the tail, once source and mirror stand still.
+        An upper bound by offsets while anything moves; exact, by reading the tail, once source and
+        mirror stand still.
         """
         if not is_running(self._source):
             return None
-        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
+        which: Literal["stable", "high"] = (
+            "stable" if self._options.isolation == "read_committed" else "high"
+        )
         with self._asking:
             ends = ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
             if ends is None or not self._refresh():

@@ -1,7 +1,9 @@
-"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure: no sockets, no processes.
+"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure: no
+sockets, no processes.
 
-The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and KIP-382, KIP-545 (group offset sync), KIP-618
-(exactly-once source connectors), KIP-710 (internal REST in dedicated mode) and KIP-716 (offset syncs on the target).
+The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and KIP-382, KIP-545
+(group offset sync), KIP-618 (exactly-once source connectors), KIP-710 (internal REST in dedicated
+mode) and KIP-716 (offset syncs on the target).
 """
 
 from __future__ import annotations
@@ -34,20 +36,29 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 _MOST_TASKS: Final = 64
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "delivery": OptionAbout(
-        choices=_CHOICES["delivery"], default="at-least-once", about="exactly-once: the worker writes in transactions (KIP-618)"
+        choices=_CHOICES["delivery"],
+        default="at-least-once",
+        about="exactly-once: the worker writes in transactions (KIP-618)",
     ),
     "isolation": OptionAbout(
-        choices=_CHOICES["isolation"], default="read_committed", about="what its consumer reads of the source"
+        choices=_CHOICES["isolation"],
+        default="read_committed",
+        about="what its consumer reads of the source",
     ),
     "groups": OptionAbout(
         takes="a regular expression of Java's, without backslashes; empty: none",
         default=".*",
         about="consumer groups whose offsets are synced every second (KIP-545)",
     ),
-    "tasks": OptionAbout(takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"),
+    "tasks": OptionAbout(
+        takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"
+    ),
 }
 """Its options, as they are listed."""
-SOUND: Final[Mapping[str, tuple[Option, ...]]] = {"delivery": _CHOICES["delivery"], "tasks": (1, 2, 4)}
+SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
+    "delivery": _CHOICES["delivery"],
+    "tasks": (1, 2, 4),
+}
 """Options and values with which runs are meant to be valid."""
 
 
@@ -55,8 +66,9 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {"delivery": _CHOICES["delivery
 class Options:
     """What a scenario may say of MirrorMaker 2.
 
-    `groups` is a Java regular expression of the consumer groups whose offsets are synced (every second); empty: none, and the
-    checkpoint connector does not run. MirrorMaker's own default isolation is read_uncommitted, ours is not.
+    `groups` is a Java regular expression of the consumer groups whose offsets are synced (every
+    second); empty: none, and the checkpoint connector does not run. MirrorMaker's own default
+    isolation is read_uncommitted, ours is not.
     """
 
     delivery: Delivery = "at-least-once"
@@ -66,13 +78,19 @@ class Options:
 
 
 def options(given: Mapping[str, Option]) -> Options:
-    """The options of a MirrorSpec; InputError that names an unknown option or value and what is allowed."""
+    """The options of a MirrorSpec; InputError that names an unknown option or value and what is
+    allowed."""
     for name in given:
         if name not in ABOUT:
-            raise InputError(f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
+            raise InputError(
+                f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has "
+                f"{', '.join(ABOUT)}"
+            )
     for name, choices in _CHOICES.items():
         if name in given and given[name] not in choices:
-            raise InputError(f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}")
+            raise InputError(
+                f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}"
+            )
     return Options(
         delivery=cast(Delivery, given.get("delivery", "at-least-once")),
         isolation=cast(IsolationLevel, given.get("isolation", "read_committed")),
@@ -84,26 +102,30 @@ def options(given: Mapping[str, Option]) -> Options:
 def _groups(value: Option) -> str:
     if not isinstance(value, str) or any(character in value for character in "\r\n\\"):
         raise InputError(
-            f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group names on one line without "
-            "backslashes, or empty for no group offset sync"
+            f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group "
+            "names on one line without backslashes, or empty for no group offset sync"
         )
     # MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
     if reason := reason_against("|".join(part.strip() for part in value.split(","))):
         raise InputError(
-            f"option groups of mirror mm2 is {value!r}, no regular expression in Java ({reason}); write one, or more with commas "
-            "between them"
+            f"option groups of mirror mm2 is {value!r}, no regular expression in Java ({reason}); "
+            "write one, or more with commas between them"
         )
     return value
 
 
 def _tasks(value: Option) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TASKS:
-        raise InputError(f"option tasks of mirror mm2 is {value!r}; it must be a whole number from 1 to {_MOST_TASKS}")
+        raise InputError(
+            f"option tasks of mirror mm2 is {value!r}; it must be a whole number from 1 to "
+            f"{_MOST_TASKS}"
+        )
     return value
 
 
 def offsets_topic(link: LinkSpec) -> str:
-    """Connect's source offsets on the destination: what was read of the source and is acknowledged by the destination."""
+    """Connect's source offsets on the destination: what was read of the source and is acknowledged
+    by the destination."""
     return f"mm2-offsets.{link.source}.internal"
 
 
@@ -121,17 +143,26 @@ _LOGIN: Final = "sasl.jaas.config"
 
 
 def transactional_ids(link: LinkSpec, tasks: int) -> list[str]:
-    """The transactional ids of the source connector's tasks in exactly-once mode (KIP-618, ExactlyOnceWorkerSourceTask)."""
+    """The transactional ids of the source connector's tasks in exactly-once mode (KIP-618,
+    ExactlyOnceWorkerSourceTask)."""
     return [f"{link.source}-mm2-{SOURCE_CONNECTOR}-{task}" for task in range(tasks)]
 
 
 def properties(
-    chosen: Options, link: LinkSpec, *, source: str, destination: str, topics: str, replicas: int, port: int
+    chosen: Options,
+    link: LinkSpec,
+    *,
+    source: str,
+    destination: str,
+    topics: str,
+    replicas: int,
+    port: int,
 ) -> dict[str, str]:
-    """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` a Java regular expression.
+    """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` a
+    Java regular expression.
 
-    `replicas` is the replication factor of what MirrorMaker creates on the destination, `port` its internal REST listener's
-    (exactly-once only).
+    `replicas` is the replication factor of what MirrorMaker creates on the destination, `port` its
+    internal REST listener's (exactly-once only).
     """
     a, b = link.source, link.destination
     flow = f"{a}->{b}"
@@ -142,7 +173,8 @@ def properties(
         f"{flow}.enabled": "true",
         f"{b}->{a}.enabled": "false",
         f"{flow}.topics": topics,
-        # Everything MirrorMaker writes goes to the destination: a dead source then holds up neither its stop nor its start.
+        # Everything MirrorMaker writes goes to the destination: a dead source then holds up neither
+        # its stop nor its start.
         f"{flow}.offset-syncs.topic.location": "target",
         f"{flow}.emit.heartbeats.enabled": "false",
         f"{b}->{a}.emit.heartbeats.enabled": "false",
@@ -168,26 +200,32 @@ def properties(
 
 
 def _entered(cluster: str, address: str) -> dict[str, str]:
-    """How the worker enters a secured cluster. A password stays in the file where it is (KIP-297, FileConfigProvider)."""
+    """How the worker enters a secured cluster. A password stays in the file where it is (KIP-297,
+    FileConfigProvider)."""
     security = security_of(address)
     values = security.java()
     if _LOGIN in values:
         values[_LOGIN] = f"${{file:{security.file}:{_LOGIN}}}"
     found = {f"{cluster}.{name}": value for name, value in values.items()}
-    return found | ({"config.providers": "file", "config.providers.file.class": FILE_PROVIDER} if found else {})
+    return found | (
+        {"config.providers": "file", "config.providers.file.class": FILE_PROVIDER} if found else {}
+    )
 
 
 def _worker(destination: str) -> dict[str, str]:
-    """Settings of the Connect worker itself: MirrorMakerConfig hands it these only with the destination's prefix."""
+    """Settings of the Connect worker itself: MirrorMakerConfig hands it these only with the
+    destination's prefix."""
     settings = {
         "plugin.discovery": "service_load",
         "offset.flush.interval.ms": "1000",
-        # A killed worker stays a member of Connect's group for the session timeout, and its successor waits for that. 6 s is the
-        # least that brokers allow by default (group.min.session.timeout.ms). There is no other worker to wait for after that.
+        # A killed worker stays a member of Connect's group for the session timeout, and its
+        # successor waits for that. 6 s is the least that brokers allow by default
+        # (group.min.session.timeout.ms). There is no other worker to wait for after that.
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "500",
         "scheduled.rebalance.max.delay.ms": "0",
-        # With a dead source the checkpoint task does not stop by itself, and a forced failover waits for it (default 5 s).
+        # With a dead source the checkpoint task does not stop by itself, and a forced failover
+        # waits for it (default 5 s).
         "task.shutdown.graceful.timeout.ms": "2000",
     }
     return {f"{destination}.{name}": value for name, value in settings.items()}
@@ -195,7 +233,10 @@ def _worker(destination: str) -> dict[str, str]:
 
 def _groups_synced(chosen: Options, flow: str) -> dict[str, str]:
     if not chosen.groups:
-        return {f"{flow}.emit.checkpoints.enabled": "false", f"{flow}.sync.group.offsets.enabled": "false"}
+        return {
+            f"{flow}.emit.checkpoints.enabled": "false",
+            f"{flow}.sync.group.offsets.enabled": "false",
+        }
     return {
         f"{flow}.groups": chosen.groups,
         "emit.checkpoints.interval.seconds": "1",
@@ -215,7 +256,10 @@ def _internal_topics(replicas: int) -> dict[str, str]:
         "offset.storage.replication.factor",
         "status.storage.replication.factor",
     )
-    return dict.fromkeys(factors, str(replicas)) | {"offset.storage.partitions": "1", "status.storage.partitions": "1"}
+    return dict.fromkeys(factors, str(replicas)) | {
+        "offset.storage.partitions": "1",
+        "status.storage.partitions": "1",
+    }
 
 
 def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
@@ -230,7 +274,8 @@ def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
         f"{a}.consumer.max.poll.records": "2000",
         f"{b}.producer.batch.size": str(256 << 10),
         f"{b}.producer.linger.ms": "5",
-        # Whatever the source has taken is to be written: what a batch may have is the destination's topic's affair.
+        # Whatever the source has taken is to be written: what a batch may have is the destination's
+        # topic's affair.
         f"{b}.producer.max.request.size": str(LARGEST_REQUEST),
     }
 
@@ -245,7 +290,8 @@ def _exactly_once(chosen: Options, link: LinkSpec, port: int) -> dict[str, str]:
         "listeners": f"http://127.0.0.1:{port}",
         f"{link.name}.transaction.boundary": "interval",
         f"{link.name}.transaction.boundary.interval.ms": "500",
-        # What a killed worker left open is aborted by its successor, or after this time by the coordinator.
+        # What a killed worker left open is aborted by its successor, or after this time by the
+        # coordinator.
         f"{link.destination}.producer.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
     }
 

@@ -1,7 +1,8 @@
 """How far a MirrorMaker 2 worker is, read from what Connect itself keeps on the destination.
 
-Connect writes a source offset only after the destination acknowledged every record up to it, so a position read here is never
-ahead of the truth; it trails by up to `offset.flush.interval.ms` (at-least-once) or by one transaction (exactly-once).
+Connect writes a source offset only after the destination acknowledged every record up to it, so a
+position read here is never ahead of the truth; it trails by up to `offset.flush.interval.ms`
+(at-least-once) or by one transaction (exactly-once).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """A connector (`task` is -1), or one of its tasks, is in another state; `trace` says why it failed."""
+    """A connector (`task` is -1), or one of its tasks, is in another state; `trace` says why it
+    failed."""
 
     connector: str
     task: int
@@ -53,7 +55,8 @@ class StateChange:
 
 
 class Progress:
-    """The tables that Connect keeps in its compacted internal topics of one link. Not safe for use by several threads."""
+    """The tables that Connect keeps in its compacted internal topics of one link. Not safe for use
+    by several threads."""
 
     def __init__(self, link: LinkSpec, bootstrap: str) -> None:
         self._link = link
@@ -64,7 +67,8 @@ class Progress:
         self.positions: dict[Partition, int] = {}
         """Per source partition, the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
-        """Connector and task states as Connect wrote them, for example task MirrorSourceConnector-0 -> RUNNING."""
+        """Connector and task states as Connect wrote them, for example task MirrorSourceConnector-0
+        -> RUNNING."""
         self._changes: list[StateChange] = []
 
     def close(self) -> None:
@@ -80,14 +84,19 @@ class Progress:
         return True
 
     def changes(self) -> list[StateChange]:
-        """What has changed its state since this was asked last, in the order in which Connect wrote it."""
+        """What has changed its state since this was asked last, in the order in which Connect wrote
+        it."""
         changes, self._changes = self._changes, []
         return changes
 
     def running_tasks(self) -> list[str]:
         """The source connector's tasks that Connect says are running."""
         prefix = f"task {mm2_config.SOURCE_CONNECTOR}-"
-        return [name for name, state in self.states.items() if name.startswith(prefix) and state == "RUNNING"]
+        return [
+            name
+            for name, state in self.states.items()
+            if name.startswith(prefix) and state == "RUNNING"
+        ]
 
     def forget_states(self) -> None:
         """Called before a restart: forgets what Connect reported of the worker that died."""
@@ -111,7 +120,12 @@ class Progress:
                     self._take(message)
             return len(ended) == len(self._topics)
 
-        until(read_through, within=20, what=f"Connect's internal topics of {self._link.name}", state=lambda: sorted(ended))
+        until(
+            read_through,
+            within=20,
+            what=f"Connect's internal topics of {self._link.name}",
+            state=lambda: sorted(ended),
+        )
         return True
 
     def _take(self, message: Message) -> None:
@@ -139,11 +153,18 @@ class Progress:
         kind, _, name = rest.partition("-")
         if key.startswith("status-") and kind in ("connector", "task"):
             row = value if isinstance(value, dict) else {"state": "REMOVED"}
-            before, self.states[f"{kind} {name}"] = self.states.get(f"{kind} {name}"), str(row["state"])
+            before, self.states[f"{kind} {name}"] = (
+                self.states.get(f"{kind} {name}"),
+                str(row["state"]),
+            )
             if before != row["state"]:
                 connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
                 trace = str(row.get("trace") or "")[:_TRACE]
-                self._changes.append(StateChange(connector=connector, task=int(number), state=str(row["state"]), trace=trace))
+                self._changes.append(
+                    StateChange(
+                        connector=connector, task=int(number), state=str(row["state"]), trace=trace
+                    )
+                )
 
 
 def _text(key: str | bytes) -> str:
@@ -156,10 +177,12 @@ def _at_end(message: Message) -> bool:
 
 
 class Gap:
-    """Counts the records of the source between a position and an end that a consumer of the mirror's isolation is given.
+    """Counts the records of the source between a position and an end that a consumer of the
+    mirror's isolation is given.
 
-    An offset difference says little: control records and aborted transactions take offsets and are never mirrored. Counts are
-    kept, so that a gap that stays as it is is read once. Not safe for use by several threads.
+    An offset difference says little: control records and aborted transactions take offsets and are
+    never mirrored. Counts are kept, so that a gap that stays as it is is read once. Not safe for
+    use by several threads.
     """
 
     def __init__(self, bootstrap: str, isolation: str) -> None:
@@ -181,7 +204,9 @@ class Gap:
         self._counts[partition] = (start, end, counted)
         return counted
 
-    def _records(self, partition: Partition, start: int, end: int, within: float) -> Iterator[Message]:
+    def _records(
+        self, partition: Partition, start: int, end: int, within: float
+    ) -> Iterator[Message]:
         self._reader.assign([TopicPartition(*partition, start)])
         taken: list[Message] = []
 
@@ -195,7 +220,12 @@ class Gap:
             return False
 
         try:
-            until(read_through, within=within, what=f"the tail of {partition[0]}-{partition[1]}", every=0.0)
+            until(
+                read_through,
+                within=within,
+                what=f"the tail of {partition[0]}-{partition[1]}",
+                every=0.0,
+            )
         finally:
             self._reader.unassign()
         yield from taken

@@ -1,8 +1,9 @@
 """The topics that cross a link, made on the destination before anything is mirrored.
 
-With the identity policy MirrorMaker 2 would make them itself, seconds after it starts; readers on the destination would have to
-wait for it, and a topic made late is mirrored late. Made here they have the source's partition counts, and of its topic configs
-those that MirrorMaker 2 copies itself: so that it changes nothing of them later.
+With the identity policy MirrorMaker 2 would make them itself, seconds after it starts; readers on
+the destination would have to wait for it, and a topic made late is mirrored late. Made here they
+have the source's partition counts, and of its topic configs those that MirrorMaker 2 copies itself:
+so that it changes nothing of them later.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from linkflap.harness.wire.offsets import Partition, bounds, quiet
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0
 NO_TIME: Final = frozenset(
-    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER}
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+    }
 )
 """Answers that say nothing of a request but that there was no time for it."""
 NOT_COPIED: Final = frozenset(
@@ -37,20 +43,30 @@ NOT_COPIED: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""What MirrorMaker 2 leaves out by default (config.properties.exclude of its DefaultConfigPropertyFilter). A destination that
-stamped records when they are appended would lose the source's timestamps."""
+"""What MirrorMaker 2 leaves out by default (config.properties.exclude of its
+DefaultConfigPropertyFilter). A destination that stamped records when they are appended would lose
+the source's timestamps."""
 
 
-def data_topics(admin: AdminClient, homes: tuple[str, ...], *, within: float = _SECONDS) -> dict[str, int]:
-    """Topic -> partition count of the data topics of these homes on a cluster. Raises KafkaException when it does not answer."""
+def data_topics(
+    admin: AdminClient, homes: tuple[str, ...], *, within: float = _SECONDS
+) -> dict[str, int]:
+    """Topic -> partition count of the data topics of these homes on a cluster. Raises
+    KafkaException when it does not answer."""
     found = admin.list_topics(timeout=within).topics
-    return {name: len(topic.partitions) for name, topic in found.items() if is_data_topic(name, homes)}
+    return {
+        name: len(topic.partitions) for name, topic in found.items() if is_data_topic(name, homes)
+    }
 
 
-def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...], *, canary: str = "") -> dict[str, int]:
-    """Makes the data topics of `source` on `destination` where they are missing; safe to call again. Returns topic -> partitions.
+def copy_topics(
+    source: Cluster, destination: Cluster, homes: tuple[str, ...], *, canary: str = ""
+) -> dict[str, int]:
+    """Makes the data topics of `source` on `destination` where they are missing; safe to call
+    again. Returns topic -> partitions.
 
-    The mirrors' canary topic (by default that of the source) is made on both. Raises SetupError when a cluster refuses.
+    The mirrors' canary topic (by default that of the source) is made on both. Raises SetupError
+    when a cluster refuses.
     """
     there, here = AdminClient(quiet(source.bootstrap)), AdminClient(quiet(destination.bootstrap))
     canary = canary or topic_name(source.name, CANARY)
@@ -59,11 +75,14 @@ def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...], *
         create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
         replicas = min(3, len(destination.brokers))
         configs = _configs(there, list(wanted))
-        new = [NewTopic(name, count, replicas, config=configs[name]) for name, count in wanted.items()]
+        new = [
+            NewTopic(name, count, replicas, config=configs[name]) for name, count in wanted.items()
+        ]
         create(here, [*new, NewTopic(canary, 1, replicas)])
     except KafkaException as error:
         raise SetupError(
-            f"the topics of {source.name} could not be made on {destination.name} ({error.args[0]}); see the brokers' logs"
+            f"the topics of {source.name} could not be made on {destination.name} "
+            f"({error.args[0]}); see the brokers' logs"
         ) from error
     return wanted
 
@@ -72,7 +91,10 @@ def _configs(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]
     """Per topic, the configs that were set on the topic itself and that MirrorMaker 2 copies."""
     if not topics:
         return {}
-    asked = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=_SECONDS)
+    asked = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics],
+        request_timeout=_SECONDS,
+    )
     return {
         resource.name: {
             entry.name: entry.value
@@ -90,14 +112,19 @@ def _of_topic(source: object) -> bool:
 def create(admin: AdminClient, topics: list[NewTopic]) -> None:
     """Makes what is missing of these topics, and returns when every partition of all has a leader.
 
-    Asks again while a cluster only has no time, as one on a busy machine, whose clients have to come in by TLS and SCRAM first.
-    Raises KafkaException where it refuses, or has had no time for a minute; DeadlineExceeded where nobody leads.
+    Asks again while a cluster only has no time, as one on a busy machine, whose clients have to
+    come in by TLS and SCRAM first. Raises KafkaException where it refuses, or has had no time for a
+    minute; DeadlineExceeded where nobody leads.
     """
     deadline = time.monotonic() + PATIENCE
     missing = {topic.topic: topic for topic in topics}
     while missing:
-        asked = admin.create_topics(list(missing.values()), request_timeout=_SECONDS, operation_timeout=_SECONDS)
-        late = {name: error for name, future in asked.items() if (error := _refused(future)) is not None}
+        asked = admin.create_topics(
+            list(missing.values()), request_timeout=_SECONDS, operation_timeout=_SECONDS
+        )
+        late = {
+            name: error for name, future in asked.items() if (error := _refused(future)) is not None
+        }
         for error in late.values():
             if error.args[0].code() not in NO_TIME or time.monotonic() >= deadline:
                 raise error
@@ -116,14 +143,18 @@ def _refused(future: Future[None]) -> KafkaException | None:
 
 
 def _led(admin: AdminClient, names: list[str]) -> bool:
-    """Whether every partition of these topics has a leader: a topic is created before brokers know of it."""
+    """Whether every partition of these topics has a leader: a topic is created before brokers know
+    of it."""
     try:
         found = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
         if error.args[0].code() in NO_TIME:
             return False
         raise
-    return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in names)
+    return all(
+        name in found and all(p.leader >= 0 for p in found[name].partitions.values())
+        for name in names
+    )
 
 
 def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
@@ -134,7 +165,8 @@ def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
 def ends_on(
     admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
 ) -> dict[Partition, int] | None:
-    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not answer."""
+    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not
+    answer."""
     try:
         topics = data_topics(admin, homes, within=within)
         partitions = partitions_of(topics)

@@ -1,4 +1,5 @@
-"""Whose clients a workload has, as a user writes it: `librdkafka`, `java`, `java@3.9.2`, or several that take turns."""
+"""Whose clients a workload has, as a user writes it: `librdkafka`, `java`, `java@3.9.2`, or several
+that take turns."""
 
 from __future__ import annotations
 
@@ -12,13 +13,17 @@ LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
 LIBRARIES: Final = {
     LIBRDKAFKA: "librdkafka's producer and consumer, through confluent-kafka (the default)",
-    JAVA: "Kafka's own producer and consumer, of the clusters' newest release; java@3.9.2: of that release",
+    JAVA: (
+        "Kafka's own producer and consumer, of the clusters' newest release; java@3.9.2: of that "
+        "release"
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """One client library. `release` is empty for librdkafka, and for Java's where it follows the clusters."""
+    """One client library. `release` is empty for librdkafka, and for Java's where it follows the
+    clusters."""
 
     name: str
     release: str = ""
@@ -36,7 +41,13 @@ def _library(word: str) -> Library:
     name, at, release = word.partition("@")
     if name not in LIBRARIES:
         near = nearest(name, LIBRARIES)
-        raise InputError(f"there are no clients {word!r}{near}; there are {', '.join(LIBRARIES)}, and java@3.9.2 for a release")
+        raise InputError(
+            f"there are no clients {word!r}{near}; there are {', '.join(LIBRARIES)}, and java@3.9.2"
+            " for a release"
+        )
     if at and (name == LIBRDKAFKA or not release):
-        raise InputError(f"clients {word!r} name no release; write librdkafka without one, and Java's as java@3.9.2")
+        raise InputError(
+            f"clients {word!r} name no release; write librdkafka without one, and Java's as "
+            "java@3.9.2"
+        )
     return Library(name=name, release=release)

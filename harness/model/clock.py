@@ -1,6 +1,7 @@
 """One clock for a whole run: nanoseconds since the Unix epoch that never step back.
 
-Wall clocks step; a history that mixes them before and after a step is worthless. The anchor is taken once per process.
+Wall clocks step; a history that mixes them before and after a step is worthless. The anchor is
+taken once per process.
 """
 
 from __future__ import annotations

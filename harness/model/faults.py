@@ -51,10 +51,11 @@ class FaultName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a fault is done to: a link or its mirror (`A->B`), a client path (`*->A`), a broker (`A/1`), or a cluster.
+    """What a fault is done to: a link or its mirror (`A->B`), a client path (`*->A`), a broker
+    (`A/1`), or a cluster.
 
-    `source` is empty of a client path, `destination` of a broker or cluster, both of what is none of these; `broker` is 0 where
-    none is named.
+    `source` is empty of a client path, `destination` of a broker or cluster, both of what is none
+    of these; `broker` is 0 where none is named.
     """
 
     source: str = ""
@@ -67,14 +68,22 @@ class Target:
         source, arrow, destination = text.partition("->")
         if arrow:
             known = bool(source and destination) and "->" not in destination
-            return cls(source="" if source == "*" else source, destination=destination) if known else cls()
+            return (
+                cls(source="" if source == "*" else source, destination=destination)
+                if known
+                else cls()
+            )
         cluster, _, broker = text.partition("/")
         return cls(source=cluster, broker=int(broker) if broker.isdecimal() else 0)
 
     @property
     def link(self) -> LinkSpec | None:
         """The link, where it is one."""
-        return LinkSpec(source=self.source, destination=self.destination) if self.source and self.destination else None
+        return (
+            LinkSpec(source=self.source, destination=self.destination)
+            if self.source and self.destination
+            else None
+        )
 
     @property
     def back(self) -> str:
@@ -92,5 +101,6 @@ class Target:
 
     @property
     def entered(self) -> str:
-        """The cluster whose brokers are reached: a link's source, a client path's end, a broker's cluster, or itself."""
+        """The cluster whose brokers are reached: a link's source, a client path's end, a broker's
+        cluster, or itself."""
         return self.source or self.destination

@@ -1,7 +1,9 @@
-"""What a mirror promises: the one thing that the verifier asks of it. Pure values, written to run.json with every run.
+"""What a mirror promises: the one thing that the verifier asks of it. Pure values, written to
+run.json with every run.
 
-A mirror declares its guarantee from its options before anything starts. Checks compare the logs with the promise, never with
-the kind of mirror, so that a mirror which somebody else wrote is judged without a change to the verifier.
+A mirror declares its guarantee from its options before anything starts. Checks compare the logs
+with the promise, never with the kind of mirror, so that a mirror which somebody else wrote is
+judged without a change to the verifier.
 """
 
 from __future__ import annotations
@@ -10,17 +12,27 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Equality = Literal["bytes", "records", "order"]
-"""From the strongest: batches byte for byte at the same offsets, records at the same offsets, records in the same order."""
+"""From the strongest: batches byte for byte at the same offsets, records at the same offsets,
+records in the same order."""
 ProducerIds = Literal["kept", "negate", "complement", "region", "replaced"]
-"""Kept; mapped by a formula of KIP-1279 (`producer_ids`); or replaced by the ids of the mirror's own."""
+"""Kept; mapped by a formula of KIP-1279 (`producer_ids`); or replaced by the ids of the mirror's
+own."""
 MAPPED: Final[frozenset[ProducerIds]] = frozenset({"negate", "complement", "region"})
 """Those that give every batch another id, and so another CRC, than at the source."""
 Delivery = Literal["exactly-once", "at-least-once"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 GroupOffsets = Literal["exact", "translated", "none"]
-"""Committed offsets of groups on the destination: the source's, earlier ones of translated offsets (KIP-545), or not mirrored."""
+"""Committed offsets of groups on the destination: the source's, earlier ones of translated offsets
+(KIP-545), or not mirrored."""
 Appended = Literal["abort-markers", "producer-id-reset"]
-Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-truncation", "lost-offsets", "lost-parts"]
+Rule = Literal[
+    "once-per-fault",
+    "within-bound",
+    "forced-failover",
+    "below-truncation",
+    "lost-offsets",
+    "lost-parts",
+]
 """How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
 
 
@@ -28,8 +40,9 @@ Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-trunc
 class Allowance:
     """An anomaly that the guarantee permits: when, how many, and where that is written.
 
-    `because` begins the sentence that the report shows. `reach_before` and `reach_after` are seconds around a fault within
-    which its consequences may lie; they apply to the rule `once-per-fault`.
+    `because` begins the sentence that the report shows. `reach_before` and `reach_after` are
+    seconds around a fault within which its consequences may lie; they apply to the rule
+    `once-per-fault`.
     """
 
     kind: str
@@ -44,16 +57,18 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What holds between the source and the destination of a mirror, and what it does to a log at a failover or failback.
+    """What holds between the source and the destination of a mirror, and what it does to a log at a
+    failover or failback.
 
-    Equality of bytes and records is modulo the declared mapping of `producer_ids`. `offsets_kept`: a record has the source's
-    offset on the destination. `leader_epochs_kept`: so does the leader epoch of a batch. `leader_epoch_raised`: what the
-    destination's clients write after a promotion is in a later leader epoch than everything mirrored.
-    `appended_at_promotion` are the control records that the mirror writes behind the last mirrored offset, and
-    `truncates_at_promotion` says that it may remove a mirrored tail first. `reversible`: it can take over the cluster that was
-    given up (failback), and truncates that log where the two histories part. `keeps_journal`: it reports each step of its end
-    in the event `mirror-stopped`. `describes_itself`: it is asked all the time for each partition's state and lag (event
-    `mirror-described`).
+    Equality of bytes and records is modulo the declared mapping of `producer_ids`. `offsets_kept`:
+    a record has the source's offset on the destination. `leader_epochs_kept`: so does the leader
+    epoch of a batch. `leader_epoch_raised`: what the destination's clients write after a promotion
+    is in a later leader epoch than everything mirrored. `appended_at_promotion` are the control
+    records that the mirror writes behind the last mirrored offset, and `truncates_at_promotion`
+    says that it may remove a mirrored tail first. `reversible`: it can take over the cluster that
+    was given up (failback), and truncates that log where the two histories part. `keeps_journal`:
+    it reports each step of its end in the event `mirror-stopped`. `describes_itself`: it is asked
+    all the time for each partition's state and lag (event `mirror-described`).
     """
 
     equality: Equality

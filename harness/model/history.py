@@ -1,10 +1,12 @@
-"""The rows of a history: what clients did and saw, what the logs' bounds were, what was broken when.
+"""The rows of a history: what clients did and saw, what the logs' bounds were, what was broken
+when.
 
-All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in the run directory
-(`harness.rundir`), one JSON object a line. Rows are written as they happen; an operation has two, so that one that never
-returned is known too: its outcome is info.
+All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in
+the run directory (`harness.rundir`), one JSON object a line. Rows are written as they happen; an
+operation has two, so that one that never returned is known too: its outcome is info.
 
-The ranges of numbers are what those who read rows hold them to: a row beyond them is none that anybody wrote.
+The ranges of numbers are what those who read rows hold them to: a row beyond them is none that
+anybody wrote.
 """
 
 from __future__ import annotations
@@ -16,36 +18,53 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta
 
 LARGEST: Final = 1 << 62
-"""No offset, time or uid gets there, and what is reckoned with any two below it stays within 64 bits."""
+"""No offset, time or uid gets there, and what is reckoned with any two below it stays within 64
+bits."""
 Time = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
 """-1 where it is unknown."""
 OffsetOrError = Annotated[int, Meta(ge=-1001, le=LARGEST)]
-"""-1 where its broker did not say; runs of older versions have librdkafka's -1001 there (RD_KAFKA_OFFSET_INVALID)."""
+"""-1 where its broker did not say; runs of older versions have librdkafka's -1001 there
+(RD_KAFKA_OFFSET_INVALID)."""
 Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=1 << 24)]
-"""Of records in one row: far more than any client hands over at once, and still no danger to whoever takes them one by one."""
+"""Of records in one row: far more than any client hands over at once, and still no danger to
+whoever takes them one by one."""
 OutcomeName = Literal["ok", "fail", "info"]
 Phase = Literal["invoke", "return"]
 OperationKind = Literal["init", "transaction", "send"]
 Ending = Literal["commit", "abort", "open", "none"]
 Isolation = Literal["read_committed", "read_uncommitted"]
-ShareKind = Literal["acquire", "accept", "release", "reject", "renew", "accepted", "released", "rejected", "renewed", "settled"]
-"""What a member of a share group (KIP-932) does: acquire, acknowledge in four ways, each confirmed; `settled` is at the end."""
+ShareKind = Literal[
+    "acquire",
+    "accept",
+    "release",
+    "reject",
+    "renew",
+    "accepted",
+    "released",
+    "rejected",
+    "renewed",
+    "settled",
+]
+"""What a member of a share group (KIP-932) does: acquire, acknowledge in four ways, each confirmed;
+`settled` is at the end."""
 PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"] | ShareKind
 SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
+    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one;
+    and the position after it.
 
-    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset; of kind
-    acquire, how often these records were delivered with this time; of kind settled, the start offset of the share group. Where it
-    is what records were made from (`SendGroup.made_from`), `position` is the group offset that is committed with them.
+    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is
+    the committed offset; of kind acquire, how often these records were delivered with this time; of
+    kind settled, the start offset of the share group. Where it is what records were made from
+    (`SendGroup.made_from`), `position` is the group offset that is committed with them.
     """
 
     topic: str
@@ -56,11 +75,13 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendGroup:
-    """Records of one operation to one partition, with consecutive uids, in the order they were handed to the client.
+    """Records of one operation to one partition, with consecutive uids, in the order they were
+    handed to the client.
 
-    `acks` are runs (index of the first record in the group, how many, offset of the first): consecutive offsets.
-    `refused` are runs (index, how many) that the client reported as failed for certain. What is in neither is unknown.
-    `made_from`: the n-th record of the group was made from the n-th record there, which its operation got from the same cluster.
+    `acks` are runs (index of the first record in the group, how many, offset of the first):
+    consecutive offsets. `refused` are runs (index, how many) that the client reported as failed for
+    certain. What is in neither is unknown. `made_from`: the n-th record of the group was made from
+    the n-th record there, which its operation got from the same cluster.
     """
 
     topic: str
@@ -76,10 +97,11 @@ class SendGroup:
 class Operation:
     """One call of one producer, seen when it was invoked or when it returned.
 
-    `ending` is what the client meant: commit, abort, leave open, or none (no transaction). `outcome` (on return) is that of
-    the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that its outcome is unknown.
-    `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are the client's own
-    word, -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
+    `ending` is what the client meant: commit, abort, leave open, or none (no transaction).
+    `outcome` (on return) is that of the ending: ok means that the cluster confirmed it, fail that
+    it was certainly not done, info that its outcome is unknown. `ended_at` is when the commit or
+    abort was asked for (0: never). `producer_id` and `producer_epoch` are the client's own word, -1
+    while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """
 
     number: Offset
@@ -102,11 +124,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the recorded end), or error.
+    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the
+    recorded end), or error.
 
-    A member of a share group acquires records, asks for their acknowledgement (accept, release, reject, renew: written before it
-    is sent) and is answered (accepted, …: written when the broker has confirmed it). Its row `settled` says below which offset
-    the group's coordinator holds every record to be done with.
+    A member of a share group acquires records, asks for their acknowledgement (accept, release,
+    reject, renew: written before it is sent) and is answered (accepted, …: written when the broker
+    has confirmed it). Its row `settled` says below which offset the group's coordinator holds every
+    record to be done with.
     """
 
     time: Time
@@ -123,7 +147,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The bounds of one partition as its leader answered between `time` and `returned`; -1 where it did not say."""
+    """The bounds of one partition as its leader answered between `time` and `returned`; -1 where it
+    did not say."""
 
     time: Time
     returned: Time
@@ -139,7 +164,8 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """A group's committed offset on a cluster, as an admin client saw it (group offset sync is checked against these)."""
+    """A group's committed offset on a cluster, as an admin client saw it (group offset sync is
+    checked against these)."""
 
     time: Time
     cluster: str
@@ -151,7 +177,8 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """An event as it is on disk. `harness.model.events` has a class for each kind: its subject and what its data are."""
+    """An event as it is on disk. `harness.model.events` has a class for each kind: its subject and
+    what its data are."""
 
     time: Time
     kind: str
@@ -163,14 +190,17 @@ class EventRow:
 class Bounds:
     """The bounds of one captured replica, and where they come from.
 
-    `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower bound), or recomputed
-    (single-replica log: the end of the bytes). `leader` is the last known leader of the partition. Below `compacted` the broker's
-    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has. Where the topic is
-    compacted at all, it was as far as `thinned`: the end of the last segment that has a batch with fewer records than offsets.
-    (A cleaner replaces segments first, and writes its checkpoint when it is through with the log.) The last `unfinished`
-    bytes of the last segment are a batch that its broker was writing when it was captured or killed: no broker has confirmed it,
-    and the recovery of a killed one truncates it (`LogSegment.recover`). `last_stable` is what the leader of a running cluster
-    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
+    `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower
+    bound), or recomputed (single-replica log: the end of the bytes). `leader` is the last known
+    leader of the partition. Below `compacted` the broker's cleaner may have taken records away (its
+    checkpoint file; cleanup.policy=compact); 0 where it never has. Where the topic is compacted at
+    all, it was as far as `thinned`: the end of the last segment that has a batch with fewer records
+    than offsets. (A cleaner replaces segments first, and writes its checkpoint when it is through
+    with the log.) The last `unfinished` bytes of the last segment are a batch that its broker was
+    writing when it was captured or killed: no broker has confirmed it, and the recovery of a killed
+    one truncates it (`LogSegment.recover`). `last_stable` is what the leader of a running cluster
+    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not
+    asked.
     """
 
     cluster: str

@@ -1,11 +1,13 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends what is being done, and none disturbs the stopping that follows.
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends what is being done, and none disturbs the stopping
+that follows.
 
     first     KeyboardInterrupt in the main thread; what was started is being stopped
     second    a sentence on standard error: it is stopping already
-    third     the process ends at once; children die with it, the watchdog removes the rest (`harness.machine.cleanup`)
+    third     the process ends at once; children die with it, the watchdog removes the rest
+              (`harness.machine.cleanup`)
 
-That is the command line's, which owns its process and calls `obey`. Elsewhere (pytest) signals are somebody else's, and only
-`held_off` is used: while it lasts, a signal waits.
+That is the command line's, which owns its process and calls `obey`. Elsewhere (pytest) signals are
+somebody else's, and only `held_off` is used: while it lasts, a signal waits.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ _came: list[int] = []
 
 
 def obey() -> None:
-    """Takes the signals over until this process ends. One that is ignored (nohup, a shell's `&`) stays ignored."""
+    """Takes the signals over until this process ends. One that is ignored (nohup, a shell's `&`)
+    stays ignored."""
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _arrived)
 
 
 def asked() -> bool:
-    """Whether a signal has asked this process to end. An exception raised by a signal can be lost in somebody's callback."""
+    """Whether a signal has asked this process to end. An exception raised by a signal can be lost
+    in somebody's callback."""
     return bool(_came)
 
 
@@ -41,7 +45,8 @@ def _arrived(number: int, frame: FrameType | None) -> None:
     if len(_came) == 1:
         raise KeyboardInterrupt
     if len(_came) == 2:
-        # Not print: the signal may have come in the middle of one, and buffered streams are not re-entrant.
+        # Not print: the signal may have come in the middle of one, and buffered streams are not
+        # re-entrant.
         os.write(2, b"linkflap: stopping already; a third signal ends it at once\n")
         return
     os._exit(INTERRUPTED)
@@ -55,7 +60,9 @@ def held_off() -> Iterator[None]:
         yield
         return
     waiting: list[int] = []
-    usual = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+    usual = {
+        number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))
+    }
     for number in usual:
         signal.signal(number, lambda came, frame: waiting.append(came))
     try:

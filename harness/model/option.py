@@ -1,4 +1,5 @@
-"""The description of an option, for every list of options: its values, its default, and what it does."""
+"""The description of an option, for every list of options: its values, its default, and what it
+does."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from linkflap.harness.model.scenario import Option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionAbout:
-    """An option. `choices` are all its values, or empty where `takes` says in words what it may be."""
+    """An option. `choices` are all its values, or empty where `takes` says in words what it may
+    be."""
 
     default: Option
     about: str

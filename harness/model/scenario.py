@@ -1,4 +1,5 @@
-"""A scenario: topology + mirror + workload + schedule + checks, all plain values that a run directory keeps."""
+"""A scenario: topology + mirror + workload + schedule + checks, all plain values that a run
+directory keeps."""
 
 from __future__ import annotations
 
@@ -13,16 +14,18 @@ from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.topology import Topology
 
 SCHEMA_VERSION: Final = 1
-"""Of scenario files, of run.json and of the events beside it: what is written today. Older ones are read."""
+"""Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
+read."""
 Option = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSpec:
-    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation), as they were given.
+    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation),
+    as they were given.
 
-    `resolved` are all options, defaults included, and `declared` what the mirror promises with them: both are there in what a
-    run wrote down, and not in what is asked for.
+    `resolved` are all options, defaults included, and `declared` what the mirror promises with
+    them: both are there in what a run wrote down, and not in what is asked for.
     """
 
     kind: str
@@ -40,11 +43,12 @@ class MirrorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and on which cluster's topics.
-    `library` is whose they are (harness.model.clients).
+    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and
+    on which cluster's topics. `library` is whose they are (harness.model.clients).
 
-    Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the home that it reads and
-    writes. `exactly_once`: it promises one output for each input that its group (option `group`) has passed.
+    Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the
+    home that it reads and writes. `exactly_once`: it promises one output for each input that its
+    group (option `group`) has passed.
     """
 
     kind: str
@@ -60,12 +64,14 @@ class WorkloadSpec:
 
 
 def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:
-    """The same workloads with the clients of another library; programs of the user's have their own."""
+    """The same workloads with the clients of another library; programs of the user's have their
+    own."""
     return tuple(spec if spec.command else replace(spec, library=library) for spec in workloads)
 
 
 def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSpec]]:
-    """The name of every client of a run, and its workload: numbered by kind from 1, in the order of the workloads."""
+    """The name of every client of a run, and its workload: numbered by kind from 1, in the order of
+    the workloads."""
     numbers: Counter[str] = Counter()
     for workload in workloads:
         for _ in range(workload.clients):
@@ -75,8 +81,9 @@ def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """How the workloads' topics are made at their homes: each has these partitions, replicas (as many as its cluster has
-    brokers, if that is less) and topic configs, by Kafka's names. Mirrors keep the configs, each as far as it promises."""
+    """How the workloads' topics are made at their homes: each has these partitions, replicas (as
+    many as its cluster has brokers, if that is less) and topic configs, by Kafka's names. Mirrors
+    keep the configs, each as far as it promises."""
 
     partitions: int = 2
     replicas: int = 3
@@ -85,10 +92,12 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
-    """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), a cluster or a mirror.
+    """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker
+    (`A/1`), a cluster or a mirror.
 
-    It starts once `at` seconds of workload have passed and the condition `when` (chaos.triggers) holds. With `after:<id>` in
-    `when` it follows another fault, and `at` counts from that one's end.
+    It starts once `at` seconds of workload have passed and the condition `when` (chaos.triggers)
+    holds. With `after:<id>` in `when` it follows another fault, and `at` counts from that one's
+    end.
     """
 
     id: str
@@ -112,18 +121,21 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minimums:
-    """What a run must have done for its verdict to mean anything (etcd's minimum QPS): less than this is unknown."""
+    """What a run must have done for its verdict to mean anything (etcd's minimum QPS): less than
+    this is unknown."""
 
     committed: int = 1
     aborted: int = 1
     reads: int = 1
     afterwards: int = 2000
-    """Records acknowledged after the last fault has ended: the run goes on until then, so that a slow machine has them too."""
+    """Records acknowledged after the last fault has ended: the run goes on until then, so that a
+    slow machine has them too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """What a failover may cost at most: records lost (RPO), seconds without writes (RTO). None: it is measured and not judged."""
+    """What a failover may cost at most: records lost (RPO), seconds without writes (RTO). None: it
+    is measured and not judged."""
 
     rpo_records: int | None = None
     rto_seconds: float | None = None
@@ -131,7 +143,8 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything that defines a run. A pure function of the scenario's name, its options and the seed."""
+    """Everything that defines a run. A pure function of the scenario's name, its options and the
+    seed."""
 
     name: str
     about: str

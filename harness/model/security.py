@@ -1,7 +1,8 @@
 """How clusters are secured, and how clients enter them. Pure values, of the standard library.
 
-In a topology they are `WORDS`, joined by plus signs: `A{tls+scram}`. A client that says who it is has the rights that its ACLs
-give it (`mtls`, `plain`, `scram`); `tls` alone asks for no client's identity.
+In a topology they are `WORDS`, joined by plus signs: `A{tls+scram}`. A client that says who it is
+has the rights that its ACLs give it (`mtls`, `plain`, `scram`); `tls` alone asks for no client's
+identity.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.spelling import nearest
 
 WORDS: Final[Mapping[str, str]] = {
-    "tls": "A{tls}: clients speak TLS, and check the certificates of brokers; everybody may do everything",
+    "tls": (
+        "A{tls}: clients speak TLS, and check the certificates of brokers; everybody may do "
+        "everything"
+    ),
     "mtls": "A{mtls}: as tls, and brokers ask for the client's certificate; ACLs",
     "plain": "A{plain}, A{tls+plain}: clients log in by SASL/PLAIN; ACLs",
     "scram": "A{scram}, A{tls+scram}: clients log in by SASL/SCRAM-SHA-512; ACLs",
@@ -22,11 +26,20 @@ WORDS: Final[Mapping[str, str]] = {
 """How listeners can be secured, each with what it means."""
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Principal = Literal["harness", "broker", "client", "reader", "mirror", "sampler"]
-PRINCIPALS: Final[tuple[Principal, ...]] = ("harness", "broker", "client", "reader", "mirror", "sampler")
-"""Who enters a cluster: linkflap itself and the brokers may do everything, the others what their ACLs allow."""
+PRINCIPALS: Final[tuple[Principal, ...]] = (
+    "harness",
+    "broker",
+    "client",
+    "reader",
+    "mirror",
+    "sampler",
+)
+"""Who enters a cluster: linkflap itself and the brokers may do everything, the others what their
+ACLs allow."""
 MECHANISMS: Final = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}
 FILE_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
-"""Reads settings of Kafka's programs from files, so that a secret need not be in their configuration (KIP-297, KIP-421)."""
+"""Reads settings of Kafka's programs from files, so that a secret need not be in their
+configuration (KIP-297, KIP-421)."""
 LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -56,11 +69,14 @@ class Secured:
 
 
 def secured(text: str) -> Secured:
-    """What an annotation says (`tls+scram`), empty for none. Raises InputError with how to fix it."""
+    """What an annotation says (`tls+scram`), empty for none. Raises InputError with how to fix
+    it."""
     words = tuple(text.split("+")) if text else ()
     for word in words:
         if word not in WORDS:
-            raise InputError(f"{word!r} is no way to secure a cluster{nearest(word, WORDS)}; write {_ALL}")
+            raise InputError(
+                f"{word!r} is no way to secure a cluster{nearest(word, WORDS)}; write {_ALL}"
+            )
     if len(set(words)) < len(words):
         raise InputError(f"{text!r} says something twice; write {'+'.join(dict.fromkeys(words))}")
     for one, other, sentence in (
@@ -70,7 +86,9 @@ def secured(text: str) -> Secured:
         if one in words and other in words:
             raise InputError(f"{text!r} is two ways to do one thing; {sentence}")
     mechanism = next((MECHANISMS[word] for word in words if word in MECHANISMS), "")
-    return Secured(tls="tls" in words or "mtls" in words, certificates="mtls" in words, mechanism=mechanism)
+    return Secured(
+        tls="tls" in words or "mtls" in words, certificates="mtls" in words, mechanism=mechanism
+    )
 
 
 _ALL: Final = "tls, mtls, plain or scram, joined by +"
@@ -84,11 +102,13 @@ def canonical(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """How one principal enters one cluster: the one value that every client's configuration is made from.
+    """How one principal enters one cluster: the one value that every client's configuration is made
+    from.
 
-    `authority` is the file of the certificates (PEM) that brokers are trusted by; `identity`, one with the client's own key and
-    certificates; `file` has `java()`, for programs that must get secrets in no other way, and `librdkafka_file` the other. All
-    are in a folder that only this user can read, and that is removed with the deployment.
+    `authority` is the file of the certificates (PEM) that brokers are trusted by; `identity`, one
+    with the client's own key and certificates; `file` has `java()`, for programs that must get
+    secrets in no other way, and `librdkafka_file` the other. All are in a folder that only this
+    user can read, and that is removed with the deployment.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -100,7 +120,8 @@ class Security:
     file: str = ""
 
     def __repr__(self) -> str:
-        return f"Security({self.protocol}, {self.username or 'no user'})"  # never the password, wherever this is printed
+        # never the password, wherever this is printed
+        return f"Security({self.protocol}, {self.username or 'no user'})"
 
     @property
     def librdkafka_file(self) -> str:
@@ -117,7 +138,11 @@ class Security:
         if self.identity:
             found |= {"ssl.certificate.location": self.identity, "ssl.key.location": self.identity}
         if self.mechanism:
-            found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
+            found |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.username": self.username,
+                "sasl.password": self.password,
+            }
         return found
 
     def java(self) -> dict[str, str]:
@@ -130,7 +155,10 @@ class Security:
         if self.identity:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.identity}
         if self.mechanism:
-            login = f'{LOGIN_MODULES[self.mechanism]} required username="{self.username}" password="{self.password}";'
+            login = (
+                f'{LOGIN_MODULES[self.mechanism]} required username="{self.username}"'
+                f' password="{self.password}";'
+            )
             found |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
         return found
 
@@ -140,7 +168,8 @@ OPEN: Final = Security()
 
 
 class Address(str):
-    """One or more `host:port`, joined by commas, and how they are entered. As a text, it is that list and nothing else.
+    """One or more `host:port`, joined by commas, and how they are entered. As a text, it is that
+    list and nothing else.
 
     Any other text is an address that is entered as plain text.
     """
@@ -149,7 +178,9 @@ class Address(str):
     security: Security
     _others: dict[Principal, Security]
 
-    def __new__(cls, text: str, security: Security, others: dict[Principal, Security] | None = None) -> Address:
+    def __new__(
+        cls, text: str, security: Security, others: dict[Principal, Security] | None = None
+    ) -> Address:
         made = super().__new__(cls, text)
         made.security, made._others = security, others or {}
         return made
@@ -174,5 +205,8 @@ def entered_by(address: str, principal: Principal) -> str:
 
 
 def beside(address: str, other: str) -> str:
-    """Another `host:port` that is entered as `address` is, for instance one that a broker there named."""
-    return Address(other, address.security, address._others) if isinstance(address, Address) else other
+    """Another `host:port` that is entered as `address` is, for instance one that a broker there
+    named."""
+    return (
+        Address(other, address.security, address._others) if isinstance(address, Address) else other
+    )

@@ -1,7 +1,7 @@
 """Several things at once, in threads that never hold up the end of the process.
 
-Not a ThreadPoolExecutor: leaving one waits for every task, and so does the interpreter when it exits, while what is to be
-waited for hangs until somebody ends the processes that it waits for.
+Not a ThreadPoolExecutor: leaving one waits for every task, and so does the interpreter when it
+exits, while what is to be waited for hangs until somebody ends the processes that it waits for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from functools import partial
 
 
 def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
-    """Runs all tasks at once and returns when all have ended, or raises the first error as soon as there is one.
+    """Runs all tasks at once and returns when all have ended, or raises the first error as soon as
+    there is one.
 
-    After an error (or Ctrl-C) the other tasks still run: the caller ends what they wait for, and they end with it.
+    After an error (or Ctrl-C) the other tasks still run: the caller ends what they wait for, and
+    they end with it.
     """
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
@@ -27,7 +29,12 @@ def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
         else:
             ended.put(None)
 
-    threads = [threading.Thread(target=guarded, args=(task,), name=f"side by side {task!r}"[:80], daemon=True) for task in tasks]
+    threads = [
+        threading.Thread(
+            target=guarded, args=(task,), name=f"side by side {task!r}"[:80], daemon=True
+        )
+        for task in tasks
+    ]
     for thread in threads:
         thread.start()
     for _ in threads:
@@ -37,7 +44,8 @@ def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
 
 
 def all_side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
-    """Runs all tasks at once, waits for all of them, and raises the error of the first in order that has one.
+    """Runs all tasks at once, waits for all of them, and raises the error of the first in order
+    that has one.
 
     So where several fail for one reason (no network) the same one is reported each time.
     """

@@ -10,10 +10,11 @@ from linkflap.harness.model.errors import InputError
 
 DEFAULT_KAFKA = "4.3.1"
 CANARY = "linkflap-canary"
-"""Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor verified."""
+"""Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor
+verified."""
 RECREATED: Final = "linkflap-recreated"
-"""Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored as any other, and neither captured nor
-verified, since that fault says itself what became of their copies."""
+"""Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored as any other,
+and neither captured nor verified, since that fault says itself what became of their copies."""
 
 TopicPartition = tuple[str, int]
 """A partition of a topic, on whatever cluster."""
@@ -21,10 +22,12 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked distribution, or an image.
+    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked
+    distribution, or an image.
 
-    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes. `security` is how its listeners are
-    secured, in the words of `harness.model.security` (`tls+scram`); empty: plain text, and no ACLs.
+    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes.
+    `security` is how its listeners are secured, in the words of `harness.model.security`
+    (`tls+scram`); empty: plain text, and no ACLs.
     """
 
     name: str
@@ -89,27 +92,35 @@ class Topology:
         raise InputError(f"topology has no link {name!r}; it has {known}")
 
     def homes_over(self, link: LinkSpec) -> tuple[str, ...]:
-        """The clusters whose own topics cross `link`: those that reach its source without passing its destination.
+        """The clusters whose own topics cross `link`: those that reach its source without passing
+        its destination.
 
-        So `B->C` in `A->B->C` carries A's and B's topics, and in `A<->B` each direction carries its source's alone.
+        So `B->C` in `A->B->C` carries A's and B's topics, and in `A<->B` each direction carries its
+        source's alone.
         """
         homes, frontier = {link.source}, [link.source]
         while frontier:
             here = frontier.pop()
             for other in self.links:
-                if other.destination == here and other.source != link.destination and other.source not in homes:
+                if (
+                    other.destination == here
+                    and other.source != link.destination
+                    and other.source not in homes
+                ):
                     homes.add(other.source)
                     frontier.append(other.source)
         return tuple(c.name for c in self.clusters if c.name in homes)
 
 
 def hyphen_free(name: str) -> str:
-    """A cluster's name as part of a name whose parts hyphens join: `mm2-us.east-eu.west` can be read in one way only."""
+    """A cluster's name as part of a name whose parts hyphens join: `mm2-us.east-eu.west` can be
+    read in one way only."""
     return name.replace("-", ".").replace("_", ".")
 
 
 def topic_name(home: str, name: str) -> str:
-    """The name of a topic whose first writers are on cluster `home`: the home is part of it, so that mirrors can tell."""
+    """The name of a topic whose first writers are on cluster `home`: the home is part of it, so
+    that mirrors can tell."""
     return f"{home}.{name}"
 
 
@@ -119,16 +130,23 @@ def topic_pattern(homes: tuple[str, ...]) -> str:
 
 
 MIRROR_STATE: Final = "__mirror_state"
-"""Where a cluster that mirrors keeps the states of its partitions (KIP-1279); released Kafka has no such topic."""
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", MIRROR_STATE)
+"""Where a cluster that mirrors keeps the states of its partitions (KIP-1279); released Kafka has no
+such topic."""
+INTERNAL_TOPICS: Final = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__cluster_metadata",
+    MIRROR_STATE,
+)
 """Kafka's own topics that producers, transactions, groups and mirrors are judged by."""
 
 
 def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
-    """Whether this is a topic of workloads at home on one of `homes`: what mirrors carry and checks judge.
+    """Whether this is a topic of workloads at home on one of `homes`: what mirrors carry and checks
+    judge.
 
-    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, its copies of heartbeats `<source>.heartbeats` and copies
-    of those `A.C.heartbeats`, as if they were at home there.
+    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, its copies of heartbeats
+    `<source>.heartbeats` and copies of those `A.C.heartbeats`, as if they were at home there.
     """
     home, _, rest = name.partition(".")
     named = rest not in ("", CANARY) and not is_recreated(name)

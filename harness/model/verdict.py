@@ -1,7 +1,9 @@
-"""Verdicts, anomalies, and the verdict document. valid < unknown < invalid, as Jepsen merges them; not due is none.
+"""Verdicts, anomalies, and the verdict document. valid < unknown < invalid, as Jepsen merges them;
+not due is none.
 
-The judge makes the document, verdict.json is its encoding, and reports read it: there is no other shape of an anomaly but what a
-kernel finds (`spark_verify.checks.base.Found`) and the row in which that crosses Spark.
+The judge makes the document, verdict.json is its encoding, and reports read it: there is no other
+shape of an anomaly but what a kernel finds (`spark_verify.checks.base.Found`) and the row in which
+that crosses Spark.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from linkflap.harness.model import errors
 class Verdict(StrEnum):
     """What is known of a guarantee after looking at what a run left behind.
 
-    Not due: the run has nothing that the guarantee speaks of. It makes a run neither valid nor unknown; where nothing at all
-    was due, nothing is known.
+    Not due: the run has nothing that the guarantee speaks of. It makes a run neither valid nor
+    unknown; where nothing at all was due, nothing is known.
     """
 
     NOT_DUE = "not due"
@@ -29,9 +31,12 @@ class Verdict(StrEnum):
     @property
     def exit_code(self) -> int:
         """The exit code of `linkflap run` and `linkflap verify`."""
-        return {"not due": errors.UNKNOWN, "valid": errors.VALID, "unknown": errors.UNKNOWN, "invalid": errors.INVALID}[
-            self.value
-        ]
+        return {
+            "not due": errors.UNKNOWN,
+            "valid": errors.VALID,
+            "unknown": errors.UNKNOWN,
+            "invalid": errors.INVALID,
+        }[self.value]
 
 
 ORDER: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
@@ -39,16 +44,20 @@ ORDER: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts; of none at all, or where nothing was due, it is unknown: nothing was looked at."""
-    return max((v for v in verdicts if v is not Verdict.NOT_DUE), key=ORDER.index, default=Verdict.UNKNOWN)
+    """The worst of several verdicts; of none at all, or where nothing was due, it is unknown:
+    nothing was looked at."""
+    return max(
+        (v for v in verdicts if v is not Verdict.NOT_DUE), key=ORDER.index, default=Verdict.UNKNOWN
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
     """One violation, or one departure that a mirror's guarantee allows, at one offset of one log.
 
-    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain JSON values. `cause` is the
-    number of its cause in the document, 0 where nothing is proven; `sentence` says who did what where.
+    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain
+    JSON values. `cause` is the number of its cause in the document, 0 where nothing is proven;
+    `sentence` says who did what where.
     """
 
     check: str
@@ -65,7 +74,9 @@ class Anomaly:
     @property
     def where(self) -> str:
         """Where it is: `B A.orders-0 @ 1234`."""
-        log = f"{self.cluster} {self.topic}".strip() + (f"-{self.partition}" if self.partition >= 0 else "")
+        log = f"{self.cluster} {self.topic}".strip() + (
+            f"-{self.partition}" if self.partition >= 0 else ""
+        )
         return f"{log} @ {self.offset}" if self.offset >= 0 else log
 
     @property
@@ -76,12 +87,19 @@ class Anomaly:
     @property
     def why(self) -> str:
         """Why it is allowed, in the words of the evidence."""
-        return next((str(self.evidence[key]) for key in _WHY if self.evidence.get(key)), "the mirror's guarantee permits it here")
+        return next(
+            (str(self.evidence[key]) for key in _WHY if self.evidence.get(key)),
+            "the mirror's guarantee permits it here",
+        )
 
     @property
     def shown(self) -> Mapping[str, object]:
         """The evidence without what `why` says already."""
-        return {key: value for key, value in self.evidence.items() if not (self.allowed and str(value) == self.why)}
+        return {
+            key: value
+            for key, value in self.evidence.items()
+            if not (self.allowed and str(value) == self.why)
+        }
 
 
 _WHY: Final = ("why", "allowed_because", "because", "reason")
@@ -89,8 +107,8 @@ _WHY: Final = ("why", "allowed_because", "because", "reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check examined and found. `examined` counts per "cluster/origin", origin being native or mirrored; `anomalies`
-    counts those that are not allowed, `kinds` all of them by kind.
+    """What one check examined and found. `examined` counts per "cluster/origin", origin being
+    native or mirrored; `anomalies` counts those that are not allowed, `kinds` all of them by kind.
     """
 
     name: str
@@ -104,10 +122,12 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotedPartition:
-    """What a failover cost one partition. `producer_ids` came with what was mirrored below the promotion offset.
+    """What a failover cost one partition. `producer_ids` came with what was mirrored below the
+    promotion offset.
 
-    `aborted` and `truncated` are transactions and offsets, as the mirror wrote them down; None where it wrote nothing down.
-    `group_skip` and `group_replay` are records that groups passed over, or got again, where they went on.
+    `aborted` and `truncated` are transactions and offsets, as the mirror wrote them down; None
+    where it wrote nothing down. `group_skip` and `group_replay` are records that groups passed
+    over, or got again, where they went on.
     """
 
     topic: str
@@ -124,9 +144,11 @@ class PromotedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write succeeded afterwards.
+    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write
+    succeeded afterwards.
 
-    Of transactions it counts those open when it began, those the mirror aborted, and those that are visible only in part.
+    Of transactions it counts those open when it began, those the mirror aborted, and those that are
+    visible only in part.
     """
 
     link: str
@@ -143,7 +165,8 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDeath:
-    """A process of clients that died, by itself or by a fault. `in_flight` are the operations that never returned."""
+    """A process of clients that died, by itself or by a fault. `in_flight` are the operations that
+    never returned."""
 
     process: str
     time: int = 0
@@ -159,20 +182,26 @@ class ClientDeath:
     @property
     def how(self) -> str:
         """By whom it was ended, and how."""
-        return f"{'' if self.by == 'itself' else f'by fault {self.by}, '}{self.signal or f'exit status {self.status}'}"
+        how = self.signal or f"exit status {self.status}"
+        return how if self.by == "itself" else f"by fault {self.by}, {how}"
 
     @property
     def flying(self) -> str:
         """What never returned, in words."""
-        kinds = [f"{op.get('kind')} {op.get('operation')} ({op.get('ending')}) of {op.get('client')}" for op in self.in_flight]
+        kinds = [
+            f"{op.get('kind')} {op.get('operation')} ({op.get('ending')}) of {op.get('client')}"
+            for op in self.in_flight
+        ]
         return ", ".join(kinds) or "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraResult:
-    """One era of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
+    """One era of one log: offsets [start, end), written by clients of `owner`, here or (`source`)
+    mirrored from there.
 
-    `generation` counts those of the log; `truncated`: it was, when its cluster was made to follow. `compared` counts by unit.
+    `generation` counts those of the log; `truncated`: it was, when its cluster was made to follow.
+    `compared` counts by unit.
     """
 
     topic: str
@@ -193,7 +222,8 @@ class EraResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequence:
-    """What of one kind follows from a cause. `said` is what it comes to; `anomaly` the number of the first, 0: not shown."""
+    """What of one kind follows from a cause. `said` is what it comes to; `anomaly` the number of
+    the first, 0: not shown."""
 
     check: str
     kind: str
@@ -204,7 +234,8 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Anomalies that follow from no other, in one sentence. `anomaly` is the number of the first of `count`."""
+    """Anomalies that follow from no other, in one sentence. `anomaly` is the number of the first of
+    `count`."""
 
     sentence: str
     check: str
@@ -217,7 +248,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The verdict on one run directory: what verdict.json holds, `--json` prints and every report shows.
+    """The verdict on one run directory: what verdict.json holds, `--json` prints and every report
+    shows.
 
     `cause` is the first cause in one sentence. Anomalies and eras are capped, counts never.
     """

@@ -1,4 +1,5 @@
-"""Waiting for conditions, never for time: the only module that sleeps. And how much longer a busy machine may take."""
+"""Waiting for conditions, never for time: the only module that sleeps. And how much longer a busy
+machine may take."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ def until(
 ) -> T:
     """Polls `condition` until it returns something truthy, and returns that.
 
-    `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is asked once at the end, for the error.
-    Raises DeadlineExceeded with the last state seen. An exception in `condition` is the caller's and ends the wait.
+    `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is asked once at
+    the end, for the error. Raises DeadlineExceeded with the last state seen. An exception in
+    `condition` is the caller's and ends the wait.
     """
     deadline = time.monotonic() + within
     while True:
@@ -46,6 +48,9 @@ def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> N
 
 
 def patient(seconds: float) -> float:
-    """A deadline as it is now, for what takes longer the more processes want each processor: that it is slow proves nothing."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """A deadline as it is now, for what takes longer the more processes want each processor: that
+    it is slow proves nothing."""
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return seconds * min(max(os.getloadavg()[0] / processors, 1.0), _SLOWEST)

@@ -1,4 +1,5 @@
-"""The end of a run, before its logs are captured: mirrors catch up, open transactions end, and readers read to the end."""
+"""The end of a run, before its logs are captured: mirrors catch up, open transactions end, and
+readers read to the end."""
 
 from __future__ import annotations
 
@@ -17,13 +18,16 @@ from linkflap.harness.wire.offsets import answered_bounds, quiet
 SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""
 ORPHANED = 5.0
-"""Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead one."""
+"""Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead
+one."""
 
 
 def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
-    """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is called at every look; False.
+    """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is
+    called at every look; False.
 
-    A deadline that passes here is not an error: what was not read or mirrored is for the verdict to say.
+    A deadline that passes here is not an error: what was not read or mirrored is for the verdict to
+    say.
     """
     with contextlib.suppress(DeadlineExceeded):
         until(
@@ -50,22 +54,30 @@ def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool])
 def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
     into = [link for link in topology.links if link.destination == cluster]
-    return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
+    return any(
+        is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)]
+    )
 
 
 def _orphaned(world: RunWorld, cluster: str) -> bool:
-    """Whether a mirror into this cluster has lost its source: then nothing ends the transactions that the source left open."""
+    """Whether a mirror into this cluster has lost its source: then nothing ends the transactions
+    that the source left open."""
     into = [mirror for mirror in world.running_mirrors if mirror.link.destination == cluster]
     return any(mirror not in world.able_mirrors for mirror in into)
 
 
-def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE) -> dict[tuple[str, int], int]:
+def stable_ends(
+    cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE
+) -> dict[tuple[str, int], int]:
     """The high watermarks of a cluster's partitions, once no transaction is open below them.
 
-    When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
+    When that does not come true in time: the last stable offsets, of the partitions whose leaders
+    answer.
     """
     admin = AdminClient(quiet(cluster.bootstrap))
-    partitions = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    partitions = [
+        (topic, partition) for topic, count in topics.items() for partition in range(count)
+    ]
 
     def settled() -> dict[tuple[str, int], int] | None:
         stable = answered_bounds(admin, partitions, "stable", within=5.0)
@@ -75,6 +87,8 @@ def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = 
     if not partitions:
         return {}
     try:
-        return until(settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end")
+        return until(
+            settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end"
+        )
     except DeadlineExceeded:
         return answered_bounds(admin, partitions, "stable", within=5.0)

@@ -1,9 +1,11 @@
-"""Rounds of a soak: run after run on the same clusters and links, which live on; each round is a run directory of its own.
+"""Rounds of a soak: run after run on the same clusters and links, which live on; each round is a
+run directory of its own.
 
-What a round leaves is taken from the clusters before the next one: its topics, groups and mirrors. A cluster that a forced
-failover killed is started again on the data it has; one that died in any other way is of no more use. What Kafka keeps beside
-them stays and grows old: transactional ids and their epochs, producer ids, leader epochs of the brokers, the internal topics,
-the metadata log. Of those a round captures what was written since it began, as a log is that begins there.
+What a round leaves is taken from the clusters before the next one: its topics, groups and mirrors.
+A cluster that a forced failover killed is started again on the data it has; one that died in any
+other way is of no more use. What Kafka keeps beside them stays and grows old: transactional ids and
+their epochs, producer ids, leader epochs of the brokers, the internal topics, the metadata log. Of
+those a round captures what was written since it began, as a log is that begins there.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ from linkflap.harness.model.events import Kind
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
-from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, Topology, is_data_topic, is_recreated
+from linkflap.harness.model.topology import (
+    CANARY,
+    INTERNAL_TOPICS,
+    Topology,
+    is_data_topic,
+    is_recreated,
+)
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.run import check, perform
 from linkflap.harness.recording.run_end import with_room, written
@@ -46,7 +54,8 @@ _ASK_SECONDS: Final = 20.0
 
 
 class Current:
-    """A Recorder: events of clusters and links go into the current round, and between rounds into a file of their own."""
+    """A Recorder: events of clusters and links go into the current round, and between rounds into a
+    file of their own."""
 
     def __init__(self, between: EventLog) -> None:
         self._between = between
@@ -57,16 +66,21 @@ class Current:
 
 
 class LivingClusters:
-    """Clusters and links that live through rounds; a context manager that ends them. Not safe from several threads."""
+    """Clusters and links that live through rounds; a context manager that ends them. Not safe from
+    several threads."""
 
     def __init__(self, topology: Topology, *, runtime: str, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.folder, self.topology, self._runtime = folder, topology, runtime
         self._killed: frozenset[str] = frozenset()
         self._stack = ExitStack()
-        self._current = Current(self._stack.enter_context(closing(EventLog(folder / "events.jsonl"))))
+        self._current = Current(
+            self._stack.enter_context(closing(EventLog(folder / "events.jsonl")))
+        )
         try:
-            self.deployment: Deployment = runtimes.runtime(runtime)(topology, folder=folder, recorder=self._current)
+            self.deployment: Deployment = runtimes.runtime(runtime)(
+                topology, folder=folder, recorder=self._current
+            )
         except BaseException:
             self._stack.close()
             raise
@@ -76,10 +90,13 @@ class LivingClusters:
         self._stack.close()
 
     def record(self, scenario: Scenario, folder: Path, *, command: str, progress: Progress) -> None:
-        """One round, into a run directory. Raises as `run.record` does; the clusters are of no more use then."""
+        """One round, into a run directory. Raises as `run.record` does; the clusters are of no more
+        use then."""
         check(scenario, self._runtime)
         scenario = replace(
-            scenario, mirror=mirrors.resolve(scenario.mirror), workloads=jvms.resolve(scenario.workloads, scenario.topology)
+            scenario,
+            mirror=mirrors.resolve(scenario.mirror),
+            workloads=jvms.resolve(scenario.workloads, scenario.topology),
         )
         self._clear()
         self._killed = killed_by(scenario)
@@ -106,14 +123,19 @@ class LivingClusters:
         self._current.round = None
 
     def _clear(self) -> None:
-        """Takes away what the round before has left. Raises EnvironmentFailure where it does not go, or a broker is down."""
+        """Takes away what the round before has left. Raises EnvironmentFailure where it does not
+        go, or a broker is down."""
         for cluster in self.deployment.clusters.values():
             if cluster.name in self._killed:
-                side_by_side(broker.start for broker in cluster.brokers.values() if broker.state == "stopped")
+                side_by_side(
+                    broker.start for broker in cluster.brokers.values() if broker.state == "stopped"
+                )
         for cluster in self.deployment.clusters.values():
             down = [f"{b.cluster}/{b.id}" for b in cluster.brokers.values() if b.state != "running"]
             if down:
-                raise EnvironmentFailure(f"broker {', '.join(down)} does not run after a round; look into {self.folder}")
+                raise EnvironmentFailure(
+                    f"broker {', '.join(down)} does not run after a round; look into {self.folder}"
+                )
             self._remove_topics(cluster)
             _remove_groups(cluster)
             for left in folder_at(cluster).glob("shadow-*"):
@@ -125,17 +147,26 @@ class LivingClusters:
 
         def left() -> list[str]:
             names = admin.list_topics(timeout=_ASK_SECONDS).topics
-            return sorted(n for n in names if is_data_topic(n, homes) or n.endswith(f".{CANARY}") or is_recreated(n))
+            return sorted(
+                n
+                for n in names
+                if is_data_topic(n, homes) or n.endswith(f".{CANARY}") or is_recreated(n)
+            )
 
         def gone() -> bool:
             if names := left():
                 for topic in admin.delete_topics(names, operation_timeout=_ASK_SECONDS).values():
                     with suppress(KafkaException):  # it may be gone by now; asked again otherwise
                         topic.result(_ASK_SECONDS)
-            return not left() and not any(r.topic not in INTERNAL_TOPICS for r in replicas_of(cluster, homes))
+            return not left() and not any(
+                r.topic not in INTERNAL_TOPICS for r in replicas_of(cluster, homes)
+            )
 
         until(
-            gone, within=patient(CLEARED_WITHIN), every=0.2, what=f"the topics of the last round to be gone from {cluster.name}"
+            gone,
+            within=patient(CLEARED_WITHIN),
+            every=0.2,
+            what=f"the topics of the last round to be gone from {cluster.name}",
         )
 
     def _ends(self) -> Since:
@@ -158,18 +189,30 @@ def killed_by(scenario: Scenario) -> frozenset[str]:
 
 
 def _remove_groups(cluster: Cluster) -> None:
-    """Removes the groups: their offsets were of topics that are deleted, and would be wrong for new topics of the same name."""
+    """Removes the groups: their offsets were of topics that are deleted, and would be wrong for new
+    topics of the same name."""
     admin = AdminClient(quiet(cluster.bootstrap))
 
     def gone() -> bool:
-        names = [group.group_id for group in admin.list_consumer_groups(request_timeout=_ASK_SECONDS).result(_ASK_SECONDS).valid]
+        names = [
+            group.group_id
+            for group in admin.list_consumer_groups(request_timeout=_ASK_SECONDS)
+            .result(_ASK_SECONDS)
+            .valid
+        ]
         if names:
             for group in admin.delete_consumer_groups(names, request_timeout=_ASK_SECONDS).values():
-                with suppress(KafkaException):  # of a member that was killed, until its session is over
+                # of a member that was killed, until its session is over
+                with suppress(KafkaException):
                     group.result(_ASK_SECONDS)
         return not names
 
-    until(gone, within=patient(CLEARED_WITHIN), every=0.2, what=f"the groups of the last round to be gone from {cluster.name}")
+    until(
+        gone,
+        within=patient(CLEARED_WITHIN),
+        every=0.2,
+        what=f"the groups of the last round to be gone from {cluster.name}",
+    )
 
 
 def disk_of(folder: Path) -> int:
@@ -189,7 +232,9 @@ def memory_of(deployment: Deployment) -> Mapping[str, int]:
     for cluster in deployment.clusters.values():
         for broker in cluster.brokers.values():
             try:
-                found[f"{broker.cluster}/{broker.id}"] = psutil.Process(broker.pid).memory_info().rss if broker.pid else 0
+                found[f"{broker.cluster}/{broker.id}"] = (
+                    psutil.Process(broker.pid).memory_info().rss if broker.pid else 0
+                )
             except psutil.NoSuchProcess:
                 found[f"{broker.cluster}/{broker.id}"] = 0
     return found

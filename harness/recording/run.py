@@ -1,9 +1,11 @@
 """The first half of linkflap on one page: make things happen, and write down everything.
 
-    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> drain -> capture -> run directory
+    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> drain -> capture -> run
+    directory
 
-Judging what was written is the other half (`spark_verify.verify`); the two share nothing but the run directory. Whatever
-happens in here, the directory is left readable and nothing that was started is left running.
+Judging what was written is the other half (`spark_verify.verify`); the two share nothing but the
+run directory. Whatever happens in here, the directory is left readable and nothing that was started
+is left running.
 """
 
 from __future__ import annotations
@@ -47,21 +49,26 @@ COUNT_EVERY = 500_000_000
 """Nanoseconds between two looks at what clients have done: each asks every process of theirs."""
 AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0
-"""Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
+"""Seconds that the schedule may go on after the duration: heals have deadlines of their own within
+this."""
 ENDS_WITHIN = 5.0
 """Seconds that faults may take to end when a run breaks off and all brokers are gone."""
 
 
 def check(scenario: Scenario, runtime: str) -> None:
-    """Raises InputError when a scenario cannot be run, as far as that can be known without starting anything."""
+    """Raises InputError when a scenario cannot be run, as far as that can be known without starting
+    anything."""
     topics = scenario.topics
     if topics.partitions < 1 or topics.replicas < 1:
         raise InputError(
-            f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; give 1 or more of each"
+            f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; "
+            "give 1 or more of each"
         )
     check_schedule(scenario.schedule, scenario.topology)
     check_all(scenario.workloads)
-    mirrors.check(scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule))
+    mirrors.check(
+        scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
+    )
     runtimes.check(runtime, scenario.topology)
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
@@ -69,24 +76,39 @@ def check(scenario: Scenario, runtime: str) -> None:
 
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
-    """The user's own commands that a run of a scenario starts, each with what it is for. Raises InputError."""
+    """The user's own commands that a run of a scenario starts, each with what it is for. Raises
+    InputError."""
     programs = [spec for spec in scenario.workloads if spec.command]
     return {
         **{f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()},
-        **{f"workload {number} at {spec.home}": spec.command for number, spec in enumerate(programs, start=1)},
+        **{
+            f"workload {number} at {spec.home}": spec.command
+            for number, spec in enumerate(programs, start=1)
+        },
     }
 
 
-def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:
+def record(
+    scenario: Scenario,
+    *,
+    runtime: str,
+    folder: Path,
+    command: str,
+    progress: Progress,
+    keep: bool = False,
+) -> Path:
     """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
 
-    Brokers' data folders are removed at the end, since what is judged was captured; `keep` leaves them. Raises InputError before
-    anything is started, EnvironmentFailure or FaultError when the machine or a process failed, and KeyboardInterrupt as it is; in
-    every case run.json says how it ended, except that wrong input and a start before which nothing ran leave no directory.
+    Brokers' data folders are removed at the end, since what is judged was captured; `keep` leaves
+    them. Raises InputError before anything is started, EnvironmentFailure or FaultError when the
+    machine or a process failed, and KeyboardInterrupt as it is; in every case run.json says how it
+    ended, except that wrong input and a start before which nothing ran leave no directory.
     """
     check(scenario, runtime)
     scenario = replace(
-        scenario, mirror=mirrors.resolve(scenario.mirror), workloads=jvms.resolve(scenario.workloads, scenario.topology)
+        scenario,
+        mirror=mirrors.resolve(scenario.mirror),
+        workloads=jvms.resolve(scenario.workloads, scenario.topology),
     )
     run = Run(
         format=FORMAT,
@@ -101,7 +123,9 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
     )
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
         _phase(writer, progress, "starting clusters and links")
-        deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
+        deployment = runtimes.runtime(runtime)(
+            scenario.topology, folder=writer.logs, recorder=writer
+        )
         if not keep:
             stack.callback(remove_data, deployment)
         stack.callback(ended, writer, "deployment", deployment.close)
@@ -126,20 +150,35 @@ def perform(
     *,
     since: Since | None = None,
 ) -> None:
-    """Plays a scenario on clusters that serve, and captures their logs; of Kafka's own topics what they have from `since` on."""
+    """Plays a scenario on clusters that serve, and captures their logs; of Kafka's own topics what
+    they have from `since` on."""
     topics = make_topics(scenario, deployment)
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
-    sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=workloads.groups(scenario.workloads))
+    sampler = watermarks.WatermarkSampler(
+        bootstraps, topics, writer, groups=workloads.groups(scenario.workloads)
+    )
     clients = WorkloadClients(
-        make_all(scenario.workloads, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed), writer
+        make_all(
+            scenario.workloads,
+            addresses=deployment,
+            topics=topics,
+            writer=writer,
+            seed=scenario.seed,
+        ),
+        writer,
     )
     world = RunWorld(
         deployment=deployment,
-        mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in scenario.topology.links},
+        mirrors={
+            link.name: make_mirror(scenario.mirror, link, deployment, writer)
+            for link in scenario.topology.links
+        },
         clients=clients,
         recorder=writer,
         sampler=sampler,
-        captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since),
+        captures=logs.Captures(
+            deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since
+        ),
         topics=topics,
     )
     player = Player(scenario.schedule, world, progress)
@@ -147,7 +186,9 @@ def perform(
     watch = Ticker(world, progress, bystanders)
     stack.callback(ended, writer, "watermarks", sampler.stop)
     stack.callback(ended, writer, "clients", clients.stop)
-    stack.callback(ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
+    stack.callback(
+        ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
+    )
     stack.push(partial(broken_off, world, progress))
     sampler.start()
     clients.prepare()
@@ -167,29 +208,44 @@ def perform(
     for mirror in world.running_mirrors:
         if mirror in able:
             mirror.stop()
-        else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
+        else:
+            # what a failover appends, to end what the dead source left open, would belong to no
+            # failover of the schedule
             mirror.crash()
     _phase(writer, progress, "capturing logs")
     for name in world.to_capture(bystanders.clusters):
         world.capture("2-end", name)
     if clients.crashes:
-        raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
+        raise EnvironmentFailure(
+            f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
+        )
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
-    """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
+    """Creates the topics of the workloads, replicated as far as their cluster goes; topic ->
+    partitions."""
     topics = workloads.topics(scenario.workloads)
     for topic, home in topics.items():
         spec = scenario.topics
-        deployment.clusters[home].create_topic(topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config)
+        deployment.clusters[home].create_topic(
+            topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config
+        )
     return dict.fromkeys(topics, scenario.topics.partitions)
 
 
-def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress) -> None:
-    """Plays the schedule under load for the scenario's duration, and on until the last fault has ended."""
+def _play(
+    scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress
+) -> None:
+    """Plays the schedule under load for the scenario's duration, and on until the last fault has
+    ended."""
     player.start()
     over = now() + int(scenario.duration * 1e9)
-    until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
+    until(
+        lambda: watch() or now() >= over,
+        within=scenario.duration + 1,
+        what="the workload's duration",
+        every=0.1,
+    )
     player.join(within=patient(LONGEST_FAULT), tick=watch)
     _work_on(scenario, world, watch, since=player.last_ended)
     for failure in player.failures:
@@ -197,8 +253,8 @@ def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, pr
 
 
 def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int | None) -> None:
-    """Lets clients work after the last fault, which ended at `since`, until they have written enough to be judged; on a dead
-    machine, for a while."""
+    """Lets clients work after the last fault, which ended at `since`, until they have written
+    enough to be judged; on a dead machine, for a while."""
     least = scenario.minimums
 
     def enough() -> bool:
@@ -206,7 +262,9 @@ def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int |
         written = (
             least.afterwards
             if since is None
-            else sum(world.clients.acknowledged_since(since, name) for name in world.running_clusters)
+            else sum(
+                world.clients.acknowledged_since(since, name) for name in world.running_clusters
+            )
         )
         read = done.read_committed + done.read_uncommitted
         return (
@@ -217,12 +275,17 @@ def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int |
         )
 
     with contextlib.suppress(DeadlineExceeded):
-        until(lambda: watch() or enough(), within=AFTERWARDS, what="clients to have done enough to be judged", every=0.1)
+        until(
+            lambda: watch() or enough(),
+            within=AFTERWARDS,
+            what="clients to have done enough to be judged",
+            every=0.1,
+        )
 
 
 class Ticker:
-    """Looks who died and whether there is room to write on, and tells the display what clients have done and how far mirrors
-    are behind; cheap enough for a wait."""
+    """Looks who died and whether there is room to write on, and tells the display what clients have
+    done and how far mirrors are behind; cheap enough for a wait."""
 
     def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
         self._world, self._progress, self._exits = world, progress, exits
@@ -230,7 +293,8 @@ class Ticker:
         self._noted: set[tuple[str, int]] = set()
 
     def __call__(self) -> bool:
-        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing can be written any more."""
+        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing
+        can be written any more."""
         if interrupts.asked():
             raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
         self._world.recorder.check()
@@ -244,7 +308,11 @@ class Ticker:
             self._counted = now()
             done = self._world.clients.progress()
             read = done.read_committed + done.read_uncommitted
-            self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
+            self._progress.counters(
+                Counters(
+                    acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read
+                )
+            )
         if now() - self._asked >= LAG_EVERY:
             self._asked = now()
             # A reversal adds a mirror from another thread, and a lag takes a while to ask for.

@@ -1,4 +1,5 @@
-"""How a run ends, however it was broken off: its last events, its status, and how its processes ended."""
+"""How a run ends, however it was broken off: its last events, its status, and how its processes
+ended."""
 
 from __future__ import annotations
 
@@ -25,8 +26,11 @@ def remove_data(deployment: Deployment) -> None:
             shutil.rmtree(broker.log_dir, ignore_errors=True)
 
 
-def broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
-    """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers are ended first.
+def broken_off(
+    world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object
+) -> None:
+    """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers
+    are ended first.
 
     Clients and faults that wait for brokers end soon when these are gone.
     """
@@ -39,7 +43,8 @@ def broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | 
 
 
 def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
-    """Ends something while a run breaks off. A failure is recorded, and hides neither the first reason nor later ones."""
+    """Ends something while a run breaks off. A failure is recorded, and hides neither the first
+    reason nor later ones."""
     try:
         with held_off():
             end()
@@ -49,14 +54,16 @@ def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 @contextmanager
 def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
-    """The run directory, which says in the end how the run ended; unexpected exits make it failed."""
+    """The run directory, which says in the end how the run ended; unexpected exits make it
+    failed."""
     try:
         writer = RunWriter(folder, run)
     except OSError as error:
         if is_full(error):
             raise unwritable(folder, error) from error
         raise InputError(
-            f"the run directory {folder} cannot be made ({error.strerror}); name another place with --out"
+            f"the run directory {folder} cannot be made ({error.strerror}); name another place with"
+            " --out"
         ) from error
     status: Status = "failed"
     why = ""
@@ -77,7 +84,8 @@ def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         why = repr(defect)
         raise
     finally:
-        if interrupts.asked() and status != "finished":  # a signal can come out of a library as any other error
+        # a signal can come out of a library as any other error
+        if interrupts.asked() and status != "finished":
             status, why, useless = "interrupted", "interrupted by the user", False
         with held_off():
             try:
@@ -86,7 +94,8 @@ def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
                 if status != "interrupted":
                     raise
             finally:
-                if useless:  # nothing ran: there is nothing to read, and the same command can be given again
+                # nothing ran: there is nothing to read, and the same command can be given again
+                if useless:
                     shutil.rmtree(folder)
 
 

@@ -1,7 +1,9 @@
-"""`python -m linkflap.harness.recording.soak`: the process that clusters of a soak live in. It records rounds as it is asked to.
+"""`python -m linkflap.harness.recording.soak`: the process that clusters of a soak live in. It
+records rounds as it is asked to.
 
-Each line of a file that it inherits open asks for one round: the scenario file and the run directory, as JSON. It answers with
-a file that says how large the clusters are now. It ends with that file, with its parent, or after a round that breaks clusters.
+Each line of a file that it inherits open asks for one round: the scenario file and the run
+directory, as JSON. It answers with a file that says how large the clusters are now. It ends with
+that file, with its parent, or after a round that breaks clusters.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(handle: int, folder: Path, runtime: str) -> None:
-    """Records what it is asked for, on clusters in `folder`, which is made anew: those of a soak that was killed are dead."""
+    """Records what it is asked for, on clusters in `folder`, which is made anew: those of a soak
+    that was killed are dead."""
     shutil.rmtree(folder, ignore_errors=True)
     living, began, count = None, time.monotonic(), 0
     try:
@@ -58,9 +61,16 @@ def serve(handle: int, folder: Path, runtime: str) -> None:
                     living = LivingClusters(scenario.topology, runtime=runtime, folder=folder)
                 count += 1
                 with Progress() as progress:
-                    living.record(scenario, Path(what.folder), command=f"linkflap run {what.scenario}", progress=progress)
+                    living.record(
+                        scenario,
+                        Path(what.folder),
+                        command=f"linkflap run {what.scenario}",
+                        progress=progress,
+                    )
                 disk, memory = living.size()
-                size = Size(round=count, age=round(time.monotonic() - began, 1), disk=disk, memory=memory)
+                size = Size(
+                    round=count, age=round(time.monotonic() - began, 1), disk=disk, memory=memory
+                )
                 write_whole(Path(what.answer), msgspec.json.encode(size))
     finally:
         if living is not None:

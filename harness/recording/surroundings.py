@@ -1,4 +1,5 @@
-"""What a run is recorded on and with, for whoever reads it elsewhere: system, processors, Python, clients, Java.
+"""What a run is recorded on and with, for whoever reads it elsewhere: system, processors, Python,
+clients, Java.
 
 Nothing is installed or started for it, and a machine that does not say something leaves that out.
 """
@@ -25,7 +26,9 @@ from linkflap.harness.runtimes.kraft.configuration import tuned
 _PROCESSORS: Final = Path("/proc/cpuinfo")
 
 
-def surroundings(topology: Topology, runtime: str, workloads: Sequence[WorkloadSpec] = ()) -> Mapping[str, str]:
+def surroundings(
+    topology: Topology, runtime: str, workloads: Sequence[WorkloadSpec] = ()
+) -> Mapping[str, str]:
     """Name -> value, in the order in which a person reads them."""
     system = os.uname()
     return {
@@ -41,12 +44,15 @@ def surroundings(topology: Topology, runtime: str, workloads: Sequence[WorkloadS
 
 
 def _broker_settings(topology: Topology) -> Mapping[str, str]:
-    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time out within seconds."""
+    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time
+    out within seconds."""
     sizes: dict[int, list[str]] = {}
     for cluster in topology.clusters:
         sizes.setdefault(cluster.brokers, []).append(cluster.name)
     return {
-        f"set by linkflap on {', '.join(names)}": ", ".join(f"{name}={value}" for name, value in tuned(brokers).items())
+        f"set by linkflap on {', '.join(names)}": ", ".join(
+            f"{name}={value}" for name, value in tuned(brokers).items()
+        )
         for brokers, names in sizes.items()
     }
 
@@ -56,12 +62,15 @@ def _processors() -> str:
     model = ""
     with suppress(OSError):
         lines = _PROCESSORS.read_text(errors="replace").splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        model = next(
+            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+        )
     return f"{len(os.sched_getaffinity(0))}{' x ' if model else ''}{model}"
 
 
 def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
-    """The Java of brokers that are processes here; those in containers have that of their image (`java_inside`)."""
+    """The Java of brokers that are processes here; those in containers have that of their image
+    (`java_inside`)."""
     if runtime != "process":
         return {}
     kafkas = sorted({cluster.kafka for cluster in topology.clusters})
@@ -69,11 +78,19 @@ def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
 
 
 def java_inside(deployment: Deployment) -> Mapping[str, str]:
-    """The Java that brokers run with, as their runtime knows it once they run: that of an image is not this machine's."""
-    return {f"Java for Kafka {kafka}": release for kafka, release in sorted(deployment.javas.items())}
+    """The Java that brokers run with, as their runtime knows it once they run: that of an image is
+    not this machine's."""
+    return {
+        f"Java for Kafka {kafka}": release for kafka, release in sorted(deployment.javas.items())
+    }
 
 
 def _java_clients(workloads: Sequence[WorkloadSpec]) -> Mapping[str, str]:
     """The Java of clients that are Kafka's own, by release."""
-    releases = {each.release for spec in workloads for each in libraries(spec.library) if each.name == JAVA}
-    return {f"Java for clients of Kafka {release}": java.described(release) for release in sorted(releases)}
+    releases = {
+        each.release for spec in workloads for each in libraries(spec.library) if each.name == JAVA
+    }
+    return {
+        f"Java for clients of Kafka {release}": java.described(release)
+        for release in sorted(releases)
+    }

@@ -1,7 +1,7 @@
 """Unexpected exits: brokers and mirrors that ended although no fault of the schedule ended them.
 
-The run goes on, because what is left is worth judging, but it does not count as finished. For a broker the exit status and the
-last lines of its log are reported.
+The run goes on, because what is left is worth judging, but it does not count as finished. For a
+broker the exit status and the last lines of its log are reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Playing(Protocol):
 
 
 class UnexpectedExits:
-    """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those whose brokers exited."""
+    """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those
+    whose brokers exited."""
 
     def __init__(self, world: World, player: Playing, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
@@ -44,10 +45,19 @@ class UnexpectedExits:
 
     def look(self) -> Sequence[str]:
         """The exits that are new since the last look; each is also an event."""
-        # A fault that began or ended while we looked may be why: what was under way before and what is now both count.
+        # A fault that began or ended while we looked may be why: what was under way before and what
+        # is now both count.
         before = self._player.under_way()
-        brokers = [b for cluster in self._world.deployment.clusters.values() for b in cluster.brokers.values()]
-        gone = [(b, f"{b.cluster}/{b.id}") for b in brokers if b.state == "stopped" and f"{b.cluster}/{b.id}" not in self._seen]
+        brokers = [
+            b
+            for cluster in self._world.deployment.clusters.values()
+            for b in cluster.brokers.values()
+        ]
+        gone = [
+            (b, f"{b.cluster}/{b.id}")
+            for b in brokers
+            if b.state == "stopped" and f"{b.cluster}/{b.id}" not in self._seen
+        ]
         alive = {name for name, mirror in list(self._world.mirrors.items()) if mirror.alive}
         ended = sorted(self._was_alive - alive - self._seen)
         self._was_alive |= alive
@@ -60,19 +70,31 @@ class UnexpectedExits:
                 self.clusters.add(broker.cluster)
         for link in ended:
             if any(ends_mirror(fault, link) for fault in faults):
-                self._was_alive.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
+                # it may be dead when nothing is left of the fault, its failover reversed
+                self._was_alive.discard(link)
             else:
                 self._world.recorder.write(MirrorCrashed(link=link, by="itself"))
-                reported.append(f"the mirror of {link} died by itself; see its log among the run's logs")
+                reported.append(
+                    f"the mirror of {link} died by itself; see its log among the run's logs"
+                )
                 self._seen.add(link)
         self._found.extend(reported)
         return reported
 
     def _broker_died(self, broker: Broker, name: str) -> str:
         status, starved = broker.exit_status, _starved(broker)
-        words = [textwrap.shorten(line, _WIDTH, placeholder=" …") for line in broker.last_words(lines=_LAST)]
+        words = [
+            textwrap.shorten(line, _WIDTH, placeholder=" …")
+            for line in broker.last_words(lines=_LAST)
+        ]
         self._world.recorder.write(
-            BrokerDied(broker=name, by="itself", status=status, out_of_memory=starved, last_words=tuple(words))
+            BrokerDied(
+                broker=name,
+                by="itself",
+                status=status,
+                out_of_memory=starved,
+                last_words=tuple(words),
+            )
         )
         said = f"its last words: {' | '.join(words)}; see" if words else "see"
         return f"broker {name} died by itself ({how(status, starved=starved)}); {said} {broker.log}"
@@ -86,7 +108,8 @@ def _starved(broker: Broker) -> bool | None:
 
 
 def how(status: int | None, *, starved: bool | None) -> str:
-    """An exit status in words, as shells and engines number it: 128 and the signal's number for one that was killed."""
+    """An exit status in words, as shells and engines number it: 128 and the signal's number for one
+    that was killed."""
     if status is None:
         return "exit status unknown"
     if status >= 0:

@@ -50,13 +50,18 @@ class RunWorld:
         return [name for name, c in clusters.items() if is_running(c)]
 
     def to_capture(self, died: Collection[str]) -> list[str]:
-        """Clusters whose logs are still to be captured when the run ends; `died`: those with brokers that exited by themselves.
+        """Clusters whose logs are still to be captured when the run ends; `died`: those with
+        brokers that exited by themselves.
 
-        A dead cluster was captured by the fault that ended it, unless that fault failed; of one that died by itself there is
-        nothing yet, or nothing new.
+        A dead cluster was captured by the fault that ended it, unless that fault failed; of one
+        that died by itself there is nothing yet, or nothing new.
         """
         running_clusters = self.running_clusters
-        return [n for n in self.deployment.clusters if n in running_clusters or n in died or not self.captures.current(n)]
+        return [
+            n
+            for n in self.deployment.clusters
+            if n in running_clusters or n in died or not self.captures.current(n)
+        ]
 
     @property
     def running_mirrors(self) -> list[Mirror]:

@@ -1,6 +1,8 @@
-"""What the processes of a run printed around a moment, for the report: a few lines of each log, and where the log is.
+"""What the processes of a run printed around a moment, for the report: a few lines of each log, and
+where the log is.
 
-Brokers print local time without a zone. Which zone that was follows from the run's own clock: the log begins when the run did.
+Brokers print local time without a zone. Which zone that was follows from the run's own clock: the
+log begins when the run did.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _QUARTER: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Lines of one log around the moment, `line` being the number of the first (0: none), and its path in the run directory."""
+    """Lines of one log around the moment, `line` being the number of the first (0: none), and its
+    path in the run directory."""
 
     path: str
     lines: Sequence[str]
@@ -30,14 +33,17 @@ class Excerpt:
 
 
 def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt]:
-    """Every log of a process; with lines where there is a moment (nanoseconds) and the log has times."""
+    """Every log of a process; with lines where there is a moment (nanoseconds) and the log has
+    times."""
     found = []
     for path in sorted(folder.glob("logs/**/*.log"))[:60]:
         try:
             if path.stat().st_size:
                 numbered = list(_around(path, started, moment)) if moment is not None else []
                 first, lines = numbered[0][0] if numbered else 0, [line for _, line in numbered]
-                found.append(Excerpt(path=path.relative_to(folder).as_posix(), lines=lines, line=first))
+                found.append(
+                    Excerpt(path=path.relative_to(folder).as_posix(), lines=lines, line=first)
+                )
         except OSError:
             continue  # of an application that still has it
     return found
@@ -68,6 +74,10 @@ def _seconds(line: str) -> float | None:
     if found is None:
         return None
     try:
-        return datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}").replace(tzinfo=UTC).timestamp()
+        return (
+            datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}")
+            .replace(tzinfo=UTC)
+            .timestamp()
+        )
     except ValueError:
         return None

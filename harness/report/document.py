@@ -1,7 +1,9 @@
-"""The verdict document (`harness.model.verdict.Document`) read from JSON, however little of it there is, and its eras in lines.
+"""The verdict document (`harness.model.verdict.Document`) read from JSON, however little of it
+there is, and its eras in lines.
 
-A check that crashed, a run without failovers, a document of an older linkflap: what is missing has an empty value, because a
-report must never be the reason why a verdict is not seen. Only a document that is no such document raises InputError.
+A check that crashed, a run without failovers, a document of an older linkflap: what is missing has
+an empty value, because a report must never be the reason why a verdict is not seen. Only a document
+that is no such document raises InputError.
 """
 
 from __future__ import annotations
@@ -30,18 +32,26 @@ class EraLine:
 
 
 def era_lines(judged: Document) -> list[EraLine]:
-    """The eras, one line per cluster and era: of partitions whose logs began alike, and only what has the same words."""
+    """The eras, one line per cluster and era: of partitions whose logs began alike, and only what
+    has the same words."""
     groups: dict[tuple[object, ...], list[EraResult]] = {}
     begun: dict[tuple[str, int, str, int], tuple[str, ...]] = {}
     ordinals: dict[tuple[object, ...], int] = {}
     for row in judged.eras:
-        log, whose = (row.topic, row.partition, row.cluster, row.generation), (row.origin, row.source, row.owner)
+        log, whose = (
+            (row.topic, row.partition, row.cluster, row.generation),
+            (row.origin, row.source, row.owner),
+        )
         # A cluster's own topics are not what it took over, though both are native to it.
         same = begun.setdefault(log, whose), *whose
         ordinals[log, same] = ordinals.get((log, same), -1) + 1
-        groups.setdefault((row.cluster, row.generation, row.truncated, same, ordinals[log, same]), []).append(row)
+        groups.setdefault(
+            (row.cluster, row.generation, row.truncated, same, ordinals[log, same]), []
+        ).append(row)
     # In the order of offsets: what was truncated before what replaced it.
-    ordered = sorted(groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].truncated))
+    ordered = sorted(
+        groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].truncated)
+    )
     return [_line(rows) for rows in ordered]
 
 
@@ -73,7 +83,8 @@ def read(document: Mapping[str, object]) -> Document:
         return msgspec.convert(known, Document, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(
-            f"the verdict document cannot be read ({error}); judge the run directory again with linkflap verify"
+            f"the verdict document cannot be read ({error}); judge the run directory again with "
+            "linkflap verify"
         ) from None
 
 

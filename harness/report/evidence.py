@@ -1,4 +1,5 @@
-"""What bytes show, for a person: batch headers and records as plain tables, and the findings of `linkflap forensics`."""
+"""What bytes show, for a person: batch headers and records as plain tables, and the findings of
+`linkflap forensics`."""
 
 from __future__ import annotations
 
@@ -104,10 +105,13 @@ def tell(
     *,
     listed: str = "",
 ) -> None:
-    """Writes what was found, one section each; `listed` are the files that were looked at, and those that were not."""
+    """Writes what was found, one section each; `listed` are the files that were looked at, and
+    those that were not."""
     stream = sys.stdout if stream is None else stream
     for number, case in enumerate(cases, start=1):
-        stream.write(f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}\n")
+        stream.write(
+            f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}\n"
+        )
         stream.write(f"   {case.meaning}\n")
         facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
         stream.write(f"   {facts}\n" if facts else "")
@@ -127,14 +131,20 @@ def tell_why(explanation: Explanation, stream: TextIO | None = None, *, name: Na
     stream = sys.stdout if stream is None else stream
     anomaly = explanation.anomaly
     allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
-    stream.write(f"{anomaly.kind}  {anomaly.address}  (anomaly {explanation.number} of {explanation.of}{allowed})\n\n")
+    stream.write(
+        f"{anomaly.kind}  {anomaly.address}  (anomaly {explanation.number} of "
+        f"{explanation.of}{allowed})\n\n"
+    )
     there = explanation.there or "no log of that partition was captured"
     for title, text in (
         ("promised", explanation.promised),
         ("", explanation.source),
         ("found", explanation.meaning),
         ("there", there),
-        *(("", f"{fact}: {name(value) if fact in _NAMED else _said(value)}") for fact, value in anomaly.evidence.items()),
+        *(
+            ("", f"{fact}: {name(value) if fact in _NAMED else _said(value)}")
+            for fact, value in anomaly.evidence.items()
+        ),
     ):
         stream.write(_paragraph(title, text))
     show_sides(explanation, stream, name)
@@ -142,8 +152,13 @@ def tell_why(explanation: Explanation, stream: TextIO | None = None, *, name: Na
 
 def _paragraph(title: str, text: str) -> str:
     """Lines of a text that are short enough for a terminal, beside its title."""
-    lines = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False) or [""]
-    return "".join(f"{word:<{_INDENT}}{line}".rstrip() + "\n" for word, line in zip_longest([title], lines, fillvalue=""))
+    lines = textwrap.wrap(
+        text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    return "".join(
+        f"{word:<{_INDENT}}{line}".rstrip() + "\n"
+        for word, line in zip_longest([title], lines, fillvalue="")
+    )
 
 
 def _said(value: object) -> str:
@@ -156,13 +171,19 @@ def _said(value: object) -> str:
 
 
 def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:
-    """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors did there."""
+    """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
+    did there."""
     for side in explanation.sides:
-        stream.write(f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset {side.offset}\n")
+        stream.write(
+            f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset "
+            f"{side.offset}\n"
+        )
         stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
         if side.records:
             stream.write("  records there\n")
-            stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset, name=name))
+            stream.writelines(
+                f"    {line}\n" for line in records(side.records, at=side.offset, name=name)
+            )
     _history(explanation, stream, name)
     _beside(explanation, stream)
 
@@ -171,7 +192,8 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     """The operations and polls, one line each."""
     if explanation.total < 0:
         stream.write(
-            f"\nthe history is long: its operations and polls are shown by linkflap explain RUNDIR {explanation.number}\n"
+            "\nthe history is long: its operations and polls are shown by linkflap explain RUNDIR "
+            f"{explanation.number}\n"
         )
         return
     if not explanation.total:
@@ -180,12 +202,21 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     every = explanation.total == len(explanation.operations) + len(explanation.polls)
     stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
     for row in explanation.operations:
-        sends = ", ".join(f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}" for g in row.sends)
+        sends = ", ".join(
+            f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}"
+            for g in row.sends
+        )
         said = row.outcome if row.phase == "return" else "asked"
-        stream.write(f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on {row.cluster}, ")
+        stream.write(
+            f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on "
+            f"{row.cluster}, "
+        )
         stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
     for poll in explanation.polls:
-        stream.write(f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} {poll.isolation}: ")
+        stream.write(
+            f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} "
+            f"{poll.isolation}: "
+        )
         stream.write(f"{_got(poll, name)}\n")
 
 
@@ -194,9 +225,13 @@ def _got(poll: Poll, name: Name) -> str:
     parts = []
     for fetched in poll.fetched:
         runs = ", ".join(
-            f"uids {name(uid)}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}" for uid, offset, count in fetched.runs
+            f"uids {name(uid)}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}"
+            for uid, offset, count in fetched.runs
         )
-        parts.append(f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position {fetched.position}")
+        parts.append(
+            f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position "
+            f"{fetched.position}"
+        )
     return "; ".join(parts)
 
 
@@ -204,15 +239,27 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
     """What was sampled of the partition, and who took it over when."""
     stream.write("\nsampled bounds\n" if explanation.watermarks else "")
     for mark in explanation.watermarks:
-        stream.write(f"  {moment(mark.time // 1_000_000)}  {mark.cluster}/{mark.leader} leader epoch {mark.leader_epoch}: ")
-        stream.write(f"log start {mark.log_start}, LSO {mark.last_stable}, high watermark {mark.high_watermark}\n")
+        stream.write(
+            f"  {moment(mark.time // 1_000_000)}  {mark.cluster}/{mark.leader} leader epoch "
+            f"{mark.leader_epoch}: "
+        )
+        stream.write(
+            f"log start {mark.log_start}, LSO {mark.last_stable}, high watermark "
+            f"{mark.high_watermark}\n"
+        )
     stream.write("\ncommitted offsets\n" if explanation.groups else "")
     for row in explanation.groups:
-        stream.write(f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n")
+        stream.write(
+            f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n"
+        )
     stream.write("\npromotions and truncations\n" if explanation.takeovers else "")
     for event in explanation.takeovers:
-        facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.row.data.items())
-        stream.write(f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n")
+        facts = ", ".join(
+            f"{name} {in_short(value, 200)}" for name, value in event.row.data.items()
+        )
+        stream.write(
+            f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n"
+        )
 
 
 def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:

@@ -21,10 +21,11 @@ from linkflap.harness.report.words import in_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A fault's window. `bit` is None when nothing was measured; `end` is that of the run where no heal was recorded.
+    """A fault's window. `bit` is None when nothing was measured; `end` is that of the run where no
+    heal was recorded.
 
-    `bite` and `heal` are when each was measured. `lasting`: it is never healed, like a failover or a
-    broker killed for good.
+    `bite` and `heal` are when each was measured. `lasting`: it is never healed, like a failover or
+    a broker killed for good.
     """
 
     id: str
@@ -48,7 +49,11 @@ def windows(events: Sequence[Event], began: int, ended: int) -> list[Window]:
     steps: dict[str, list[OfFault]] = defaultdict(list)
     for event in of_kind(events, OfFault):
         steps[event.id].append(event)
-    found = [_window(of_kind(each, FaultStart)[0], each, began, ended) for each in steps.values() if of_kind(each, FaultStart)]
+    found = [
+        _window(of_kind(each, FaultStart)[0], each, began, ended)
+        for each in steps.values()
+        if of_kind(each, FaultStart)
+    ]
     return sorted(found, key=lambda window: window.start)
 
 

@@ -1,7 +1,9 @@
-"""report.html: one self-contained page that a person reads after a run: the cause, what shows it, and everything else behind it.
+"""report.html: one self-contained page that a person reads after a run: the cause, what shows it,
+and everything else behind it.
 
-Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by its hash alone. The page is
-written for damaged and empty runs too: what is missing is named, and never left to look like nothing happened.
+Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by
+its hash alone. The page is written for damaged and empty runs too: what is missing is named, and
+never left to look like nothing happened.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ MOST_ROWS: Final = 300
 class About:
     """What the page shows of a run beside its document; all of it may be missing.
 
-    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means. Of each check, `promises` is
-    its guarantee, `facts` what else docs/checks.md says of it, and `kinds` its anomalies, what they mean and their smallest
-    example. `lanes` are the logs (`lanes`), `explained` the first anomaly of each kind, `commits` the acknowledged commits with
+    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means.
+    Of each check, `promises` is its guarantee, `facts` what else docs/checks.md says of it, and
+    `kinds` its anomalies, what they mean and their smallest example. `lanes` are the logs
+    (`lanes`), `explained` the first anomaly of each kind, `commits` the acknowledged commits with
     their markers.
     """
 
@@ -69,7 +72,13 @@ class Group:
     count: int
 
 
-def write(folder: Path, document: Mapping[str, object], about: About | None = None, *, into: Path | None = None) -> Path:
+def write(
+    folder: Path,
+    document: Mapping[str, object],
+    about: About | None = None,
+    *,
+    into: Path | None = None,
+) -> Path:
     """Writes the page into the run directory, or another folder, and returns its path.
 
     Raises InputError when the folder is no run directory or the document is no verdict.
@@ -100,11 +109,27 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             script_hash=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             data=Markup(script_safe(drawn)),
             has_lanes=bool(about.lanes),
-            causes=[(cause, _caused(number, judged, about.meanings)) for number, cause in enumerate(judged.causes, start=1)],
-            more=_groups([(n, a) for n, a in _numbered(judged) if a.cause > len(judged.causes)], judged, about.meanings),
+            causes=[
+                (cause, _caused(number, judged, about.meanings))
+                for number, cause in enumerate(judged.causes, start=1)
+            ],
+            more=_groups(
+                [(n, a) for n, a in _numbered(judged) if a.cause > len(judged.causes)],
+                judged,
+                about.meanings,
+            ),
             most=MOST_ROWS,
-            unproven=_groups([(n, a) for n, a in _numbered(judged) if not a.allowed and not a.cause], judged, about.meanings),
-            allowed=_groups([(n, a) for n, a in _numbered(judged) if a.allowed], judged, about.meanings, _citations(reader)),
+            unproven=_groups(
+                [(n, a) for n, a in _numbered(judged) if not a.allowed and not a.cause],
+                judged,
+                about.meanings,
+            ),
+            allowed=_groups(
+                [(n, a) for n, a in _numbered(judged) if a.allowed],
+                judged,
+                about.meanings,
+                _citations(reader),
+            ),
             explained=_explained(about.explained, shown),
             checks=_by_verdict(judged),
             promises=about.promises,
@@ -153,7 +178,10 @@ def stylesheet() -> str:
 
 def _links(topology: Topology) -> str:
     """Clusters and links in words, for whoever has no drawing."""
-    clusters = [f"{c.name}  {c.brokers} broker{'s' if c.brokers != 1 else ''}  Kafka {c.kafka}" for c in topology.clusters]
+    clusters = [
+        f"{c.name}  {c.brokers} broker{'s' if c.brokers != 1 else ''}  Kafka {c.kafka}"
+        for c in topology.clusters
+    ]
     return "\n".join([*clusters, "", *(link.name for link in topology.links)])
 
 
@@ -175,8 +203,13 @@ def _groups(
     found: dict[tuple[str, str], list[tuple[int, Anomaly]]] = defaultdict(list)
     for number, anomaly in rows:
         found[anomaly.check, anomaly.kind].append((number, anomaly))
-    counts = {(check.name, kind): count for check in judged.checks for kind, count in check.kinds.items()}
-    alike = {(anomaly.check, anomaly.kind, anomaly.allowed, anomaly.cause) for anomaly in judged.anomalies}
+    counts = {
+        (check.name, kind): count for check in judged.checks for kind, count in check.kinds.items()
+    }
+    alike = {
+        (anomaly.check, anomaly.kind, anomaly.allowed, anomaly.cause)
+        for anomaly in judged.anomalies
+    }
     return [
         Group(
             check=check,
@@ -184,10 +217,13 @@ def _groups(
             meaning=meanings.get(kind, ""),
             citation=(citations or {}).get(kind, ""),
             shown=mine,
-            # The document counts a kind as a whole; where it is in several sections, what it lists is all that is known of each.
-            count=len(mine)
-            if sum((c, k) == (check, kind) for c, k, _, _ in alike) > 1
-            else max(len(mine), counts.get((check, kind), 0)),
+            # The document counts a kind as a whole; where it is in several sections, what it lists
+            # is all that is known of each.
+            count=(
+                len(mine)
+                if sum((c, k) == (check, kind) for c, k, _, _ in alike) > 1
+                else max(len(mine), counts.get((check, kind), 0))
+            ),
         )
         for (check, kind), mine in found.items()
     ]
@@ -196,15 +232,22 @@ def _groups(
 def _citations(reader: RunReader) -> Mapping[str, str]:
     """Where the mirror's guarantee says that a kind of anomaly is allowed."""
     declared = reader.run.scenario.mirror.declared
-    return {line.kind: f"{line.citation} ({line.window}; {line.bound})" for line in declared.allowed} if declared else {}
+    return (
+        {line.kind: f"{line.citation} ({line.window}; {line.bound})" for line in declared.allowed}
+        if declared
+        else {}
+    )
 
 
 def _explained(explanations: Sequence[evidence.Explanation], shown: Series) -> Mapping[int, str]:
-    """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who made them."""
+    """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who
+    made them."""
     found = {}
     for each in explanations:
         text = io.StringIO()
-        evidence.tell_why(each, text, name=lambda number: label(shown.done.clients, number) or str(number))
+        evidence.tell_why(
+            each, text, name=lambda number: label(shown.done.clients, number) or str(number)
+        )
         found[each.number] = text.getvalue()
     return found
 
@@ -234,18 +277,32 @@ def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
 
 
 def _surroundings(reader: RunReader, shown: Series) -> Mapping[str, str]:
-    """What the run ran on and with: versions, clusters and their settings, the mirror's options, when the host stood still."""
+    """What the run ran on and with: versions, clusters and their settings, the mirror's options,
+    when the host stood still."""
     run = reader.run
-    found = {"linkflap": run.linkflap, **{name: str(value) for name, value in run.versions.items()}, **run.environment}
+    found = {
+        "linkflap": run.linkflap,
+        **{name: str(value) for name, value in run.versions.items()},
+        **run.environment,
+    }
     for cluster in run.scenario.topology.clusters:
         brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
-        found[f"cluster {cluster.name}"] = f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
+        found[f"cluster {cluster.name}"] = (
+            f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
+        )
     topics, mirror = run.scenario.topics, run.scenario.mirror
-    found["topics"] = f"{topics.partitions} partitions, {topics.replicas} replicas at most, {_settings(topics.config)}"
+    found["topics"] = (
+        f"{topics.partitions} partitions, {topics.replicas} replicas at most, "
+        f"{_settings(topics.config)}"
+    )
     for number, each in enumerate(run.scenario.workloads, start=1):
-        found[f"workload {number}"] = f"{each.clients} {each.kind} at {each.home}, {_settings(each.options)}"
+        found[f"workload {number}"] = (
+            f"{each.clients} {each.kind} at {each.home}, {_settings(each.options)}"
+        )
     for name, value in (mirror.resolved or mirror.options).items():
-        found[f"{mirror.kind} {name}"] = f"{value}" + (" (set)" if name in mirror.options else " (default)")
+        found[f"{mirror.kind} {name}"] = f"{value}" + (
+            " (set)" if name in mirror.options else " (default)"
+        )
     stalls = [mark.label for mark in shown.marks if mark.kind == "host-stall"]
     found["host stalls"] = "; ".join(stalls) or "none was seen"
     return found
@@ -253,13 +310,18 @@ def _surroundings(reader: RunReader, shown: Series) -> Mapping[str, str]:
 
 def _settings(given: Mapping[str, object]) -> str:
     """Those that were set: all others are defaults."""
-    return ", ".join(f"{name}={value}" for name, value in given.items()) or "no settings but those of linkflap"
+    return (
+        ", ".join(f"{name}={value}" for name, value in given.items())
+        or "no settings but those of linkflap"
+    )
 
 
 def _damage(reader: RunReader, shown: Series) -> list[Damage]:
     """Everything that cannot be trusted, each once."""
     bounds = [damage for moment in reader.moments() for damage in reader.bounds(moment)[1]]
-    return list({(d.path, d.reason): d for d in (*reader.damage(), *shown.damage, *bounds)}.values())
+    return list(
+        {(d.path, d.reason): d for d in (*reader.damage(), *shown.damage, *bounds)}.values()
+    )
 
 
 def _total(judged: Document) -> Mapping[str, int]:
@@ -279,7 +341,11 @@ def _number(value: float | None, unit: str = "") -> str:
 def _moment(nanoseconds: int) -> str:
     """UTC, to the second; what no calendar has, as a number."""
     try:
-        return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if nanoseconds else "never"
+        return (
+            datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            if nanoseconds
+            else "never"
+        )
     except (OverflowError, OSError, ValueError):
         return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"
 

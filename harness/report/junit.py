@@ -1,7 +1,8 @@
 """JUnit XML of verdicts: one suite per run, one case per check, as CI systems show it.
 
-invalid is a failure, with the anomalies as its text; unknown is an error, because nothing was proven and a build must not pass
-over it; not due is skipped; allowed anomalies stand in the case's output.
+invalid is a failure, with the anomalies as its text; unknown is an error, because nothing was
+proven and a build must not pass over it; not due is skipped; allowed anomalies stand in the case's
+output.
 """
 
 from __future__ import annotations
@@ -30,15 +31,25 @@ def write(path: Path, documents: Sequence[Mapping[str, object]]) -> None:
 
 
 def _totals(suites: Iterable[Element]) -> dict[str, str]:
-    return {name: str(sum(int(suite.get(name, "0")) for suite in suites)) for name in ("tests", "failures", "errors")}
+    return {
+        name: str(sum(int(suite.get(name, "0")) for suite in suites))
+        for name in ("tests", "failures", "errors")
+    }
 
 
 def _suite(judged: Document) -> Element:
     checks = list(judged.checks)
     if not checks or judged.verdict is not worst(check.verdict for check in checks):
-        # What no single check answers for: a fault that did not bite, a damaged directory, nothing examined at all.
-        checks.append(CheckResult(name="run", verdict=judged.verdict, reason=judged.reason or "see the report"))
-    count = {verdict: str(sum(1 for check in checks if check.verdict is verdict)) for verdict in Verdict}
+        # What no single check answers for: a fault that did not bite, a damaged directory, nothing
+        # examined at all.
+        checks.append(
+            CheckResult(
+                name="run", verdict=judged.verdict, reason=judged.reason or "see the report"
+            )
+        )
+    count = {
+        verdict: str(sum(1 for check in checks if check.verdict is verdict)) for verdict in Verdict
+    }
     suite = Element(
         "testsuite",
         name=_clean(judged.scenario or "linkflap"),
@@ -59,18 +70,32 @@ def _suite(judged: Document) -> Element:
 
 
 def _case(suite: Element, judged: Document, check: CheckResult) -> None:
-    case = SubElement(suite, "testcase", classname=_clean(f"linkflap.{judged.scenario or 'run'}"), name=_clean(check.name))
+    case = SubElement(
+        suite,
+        "testcase",
+        classname=_clean(f"linkflap.{judged.scenario or 'run'}"),
+        name=_clean(check.name),
+    )
     violations = [anomaly for anomaly in judged.violations if anomaly.check == check.name]
     if check.verdict is Verdict.INVALID:
         message = f"{check.anomalies} anomalies" + (f": {check.reason}" if check.reason else "")
-        SubElement(case, "failure", type="invalid", message=_clean(message)).text = _listed(violations)
+        SubElement(case, "failure", type="invalid", message=_clean(message)).text = _listed(
+            violations
+        )
     elif check.verdict is Verdict.UNKNOWN:
-        SubElement(case, "error", type="unknown", message=_clean(check.reason or "unknown")).text = _listed(violations)
+        SubElement(
+            case, "error", type="unknown", message=_clean(check.reason or "unknown")
+        ).text = _listed(violations)
     elif check.verdict is Verdict.NOT_DUE:
         SubElement(case, "skipped", message=_clean(check.reason))
     allowed = [anomaly for anomaly in judged.departures if anomaly.check == check.name]
-    examined = ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
-    said = [f"examined: {examined}", *(f"allowed: {anomaly.kind} {anomaly.where}: {anomaly.why}" for anomaly in allowed)]
+    examined = (
+        ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
+    )
+    said = [
+        f"examined: {examined}",
+        *(f"allowed: {anomaly.kind} {anomaly.where}: {anomaly.why}" for anomaly in allowed),
+    ]
     SubElement(case, "system-out").text = _clean("\n".join(said))
 
 

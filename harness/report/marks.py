@@ -72,15 +72,20 @@ def _label_of_clients(event: Event) -> str:
     return ""
 
 
-def marks(events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int) -> list[Mark]:
-    """Failovers, and the first promotion of each link that has none (one line per link, not one per partition); and the rest."""
+def marks(
+    events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int
+) -> list[Mark]:
+    """Failovers, and the first promotion of each link that has none (one line per link, not one per
+    partition); and the rest."""
     marks: list[Mark] = []
     seen: set[str] = set()
     for event in sorted(events, key=lambda event: not isinstance(event, Failover)):
         at = (event.time - began) / NANO
         match event:
             case Failover():
-                marks.append(Mark(at=at, label=f"failover {event.link} ({event.mode})", kind=event.kind))
+                marks.append(
+                    Mark(at=at, label=f"failover {event.link} ({event.mode})", kind=event.kind)
+                )
             case Promotion() if event.link not in seen:
                 seen.add(event.link)
                 marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))

@@ -1,4 +1,5 @@
-"""What clients did, as it is drawn: when each operation began, how long it took, and what came of it. Numbers only, no rows."""
+"""What clients did, as it is drawn: when each operation began, how long it took, and what came of
+it. Numbers only, no rows."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ NANO: Final = 1e9
 class Done:
     """Operations that returned, as columns; those that never did are in `open` until the end.
 
-    `clients` are labels of producer incarnations by their number; `ids` says who used a producer id and epoch on a cluster.
+    `clients` are labels of producer incarnations by their number; `ids` says who used a producer id
+    and epoch on a cluster.
     """
 
     start: array[int] = field(default_factory=lambda: array("q"))
@@ -52,9 +54,26 @@ class Done:
             self.open[row.number] = (row.time, row.process, row.ending, row.cluster)
         else:
             start = self.open.pop(row.number, (row.time, 0, "", ""))[0]
-            self._add(start, row.time - start, row.process, row.outcome, row.ending, row.cluster, row.number)
+            self._add(
+                start,
+                row.time - start,
+                row.process,
+                row.outcome,
+                row.ending,
+                row.cluster,
+                row.number,
+            )
 
-    def _add(self, start: int, took: int, process: int, outcome: str, ending: str, cluster: str, number: int) -> None:
+    def _add(
+        self,
+        start: int,
+        took: int,
+        process: int,
+        outcome: str,
+        ending: str,
+        cluster: str,
+        number: int,
+    ) -> None:
         self.start.append(start)
         self.took.append(took)
         self.process.append(process)
@@ -71,19 +90,25 @@ class Done:
 
     def ends(self, number: int) -> int | None:
         """When an operation returned."""
-        at = np.flatnonzero(np.frombuffer(self.number, np.int64) == number) if len(self.number) else np.empty(0)
+        at = (
+            np.flatnonzero(np.frombuffer(self.number, np.int64) == number)
+            if len(self.number)
+            else np.empty(0)
+        )
         return self.start[int(at[0])] + self.took[int(at[0])] if len(at) else None
 
 
 def label(clients: Mapping[int, str], number: object) -> str:
-    """A payload or an operation by the client that made it (`idempotent-5 #3`); empty where no client is known."""
+    """A payload or an operation by the client that made it (`idempotent-5 #3`); empty where no
+    client is known."""
     if not isinstance(number, int) or number < 0 or number >> PROCESS_SHIFT not in clients:
         return ""
     return f"{clients[number >> PROCESS_SHIFT]} #{number & ((1 << PROCESS_SHIFT) - 1)}"
 
 
 def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
-    """Median and 99th percentile, in milliseconds, of what returned ok in each bin; NaN where nothing did."""
+    """Median and 99th percentile, in milliseconds, of what returned ok in each bin; NaN where
+    nothing did."""
     found = {name: np.full(len(edges) - 1, np.nan) for name in ("p50", "p99")}
     if not len(done.start):
         return found
@@ -101,7 +126,11 @@ def errors(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
     width = float(edges[1] - edges[0])
     outcome = np.frombuffer(done.outcome, np.int8) if len(done.outcome) else np.empty(0, np.int8)
     start, took = (
-        np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64) for column in (done.start, done.took)
+        np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64)
+        for column in (done.start, done.took)
     )
     ended = np.minimum((start + took - began) / NANO, edges[-1])
-    return {name: np.histogram(ended[outcome == OUTCOMES.index(name)], bins=edges)[0] / width for name in ("fail", "info")}
+    return {
+        name: np.histogram(ended[outcome == OUTCOMES.index(name)], bins=edges)[0] / width
+        for name in ("fail", "info")
+    }

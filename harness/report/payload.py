@@ -1,7 +1,9 @@
-"""What the page's script draws, as one JSON document: small, escaped for a script element, without a row that nobody looks at.
+"""What the page's script draws, as one JSON document: small, escaped for a script element, without
+a row that nobody looks at.
 
-Of a big run operations are kept around anomalies, promotions and faults, and wherever one did not end well; the others are one
-letter per bin and client. Batches were chosen the same way (`spark_verify.inspect.lanes`).
+Of a big run operations are kept around anomalies, promotions and faults, and wherever one did not
+end well; the others are one letter per bin and client. Batches were chosen the same way
+(`spark_verify.inspect.lanes`).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _TIMES: Final = ("returned", "time", "invoked")
 
 
 def script_safe(value: object) -> str:
-    """JSON that can stand in a script element whatever its strings are: nothing in it ends the element or begins a comment."""
+    """JSON that can stand in a script element whatever its strings are: nothing in it ends the
+    element or begins a comment."""
     text = msgspec.json.encode(value).decode("utf-8", "replace")
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -47,16 +50,23 @@ def payload(
     clusters: Sequence[str],
     commits: Commits | None = None,
 ) -> object:
-    """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the first moment."""
+    """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the
+    first moment."""
     drawn = [_lane(lane, series) for lane in lanes]
-    anomalies = [_anomaly(number, each, judged, series, lanes) for number, each in enumerate(judged.anomalies, start=1)]
+    anomalies = [
+        _anomaly(number, each, judged, series, lanes)
+        for number, each in enumerate(judged.anomalies, start=1)
+    ]
     return {
         "length": round(series.length, 3),
         "clusters": list(clusters),
         "at": _rounded(series.at),
         "panels": _panels(series, clusters),
         "windows": [_window(window) for window in series.windows],
-        "marks": [{"at": round(mark.at, 3), "label": mark.label, "kind": mark.kind} for mark in series.marks[:MOST_MARKS]],
+        "marks": [
+            {"at": round(mark.at, 3), "label": mark.label, "kind": mark.kind}
+            for mark in series.marks[:MOST_MARKS]
+        ],
         "anomalies": anomalies,
         **_operations(series, [a["at"] for a in anomalies]),
         "lanes": drawn,
@@ -77,11 +87,21 @@ def _panels(series: Series, clusters: Sequence[str]) -> list[Mapping[str, object
         ("acknowledged records per second", "acknowledged / s", series.acknowledged, own),
         ("records read per second", "read / s", series.read, own),
         ("latency of operations that succeeded, ms", "latency, ms", series.latency, plain),
-        ("operations per second that failed or whose outcome is unknown (info)", "errors / s", series.errors, plain),
+        (
+            "operations per second that failed or whose outcome is unknown (info)",
+            "errors / s",
+            series.errors,
+            plain,
+        ),
         ("lag in offsets, markers included", "lag, offsets", series.lag, others),
     )
     return [
-        {"title": title, "short": short, "lines": {name: _rounded(v, 2) for name, v in lines.items()}, "colors": colors}
+        {
+            "title": title,
+            "short": short,
+            "lines": {name: _rounded(v, 2) for name, v in lines.items()},
+            "colors": colors,
+        }
         for title, short, lines, colors in panels
         if any(np.nan_to_num(values).any() for values in lines.values())
     ]
@@ -96,16 +116,23 @@ def _window(window: Window) -> Mapping[str, object]:
         "heal": None if window.heal is None else round(window.heal, 3),
         "lasting": window.lasting,
         "bit": window.bit,
-        "label": f"{window.fault} {window.target}" + ("" if window.bit is not False else " (did not bite)"),
+        "label": f"{window.fault} {window.target}"
+        + ("" if window.bit is not False else " (did not bite)"),
         "title": f"{window.fault} {window.target} ({window.id}): {bit}",
     }
 
 
 def _lane(lane: Lane, series: Series) -> dict[str, Any]:
-    """A lane with times since the first moment, and the name of each producer id by the cluster that had handed it out."""
+    """A lane with times since the first moment, and the name of each producer id by the cluster
+    that had handed it out."""
     began = series.began // 1_000_000
-    times, high, stable = series.levels.get((lane["cluster"], lane["topic"], lane["partition"]), ([], [], []))
-    bins = lane["bins"] and {**lane["bins"], "time": [time - began if time else 0 for time in lane["bins"]["time"]]}
+    times, high, stable = series.levels.get(
+        (lane["cluster"], lane["topic"], lane["partition"]), ([], [], [])
+    )
+    bins = lane["bins"] and {
+        **lane["bins"],
+        "time": [time - began if time else 0 for time in lane["bins"]["time"]],
+    }
     who, labels = _named(lane, series)
     return {
         **lane,
@@ -127,7 +154,9 @@ def _named(lane: Lane, series: Series) -> tuple[list[int], list[tuple[tuple[int,
     starts = [era["start"] for era in lane["eras"]] or [0]
     owners = [era["owner"] for era in lane["eras"]] or [lane["cluster"]]
     eras: list[int] = np.clip(
-        np.searchsorted(starts, np.array(lane["base"], np.int64), side="right") - 1, 0, len(owners) - 1
+        np.searchsorted(starts, np.array(lane["base"], np.int64), side="right") - 1,
+        0,
+        len(owners) - 1,
     ).tolist()
     found: dict[tuple[int, str], int] = {}
     labels: list[tuple[tuple[int, int], str]] = []
@@ -146,10 +175,16 @@ def _label(owner: str, pid: int, epoch: int, series: Series) -> str:
     if pid == -1:
         return ""
     process = series.done.ids.get((owner, pid, epoch))
-    return f"{series.done.clients[process]} (id {pid})" if process in series.done.clients else f"id {pid}, epoch {epoch}"
+    return (
+        f"{series.done.clients[process]} (id {pid})"
+        if process in series.done.clients
+        else f"id {pid}, epoch {epoch}"
+    )
 
 
-def _anomaly(number: int, each: Anomaly, judged: Document, series: Series, lanes: Sequence[Lane]) -> dict[str, Any]:
+def _anomaly(
+    number: int, each: Anomaly, judged: Document, series: Series, lanes: Sequence[Lane]
+) -> dict[str, Any]:
     there = each.evidence.get("source_offset")
     at = _moment(each, series, lanes)
     return {
@@ -170,7 +205,8 @@ def _anomaly(number: int, each: Anomaly, judged: Document, series: Series, lanes
 
 
 def _moment(each: Anomaly, series: Series, lanes: Sequence[Lane]) -> float | None:
-    """When it was: as the evidence says, else when its operation returned, else what its batch says."""
+    """When it was: as the evidence says, else when its operation returned, else what its batch
+    says."""
     times = (value for name in _TIMES if isinstance(value := each.evidence.get(name), int))
     time = next(times, None)
     operation = each.evidence.get("operation")
@@ -178,7 +214,9 @@ def _moment(each: Anomaly, series: Series, lanes: Sequence[Lane]) -> float | Non
         time = series.done.ends(operation)
     if time is None and each.offset >= 0:
         key = (each.cluster, each.topic, each.partition)
-        for lane in (lane for lane in lanes if (lane["cluster"], lane["topic"], lane["partition"]) == key):
+        for lane in (
+            lane for lane in lanes if (lane["cluster"], lane["topic"], lane["partition"]) == key
+        ):
             row = int(np.searchsorted(lane["base"], each.offset, side="right")) - 1
             if row >= 0 and each.offset < lane["base"][row] + lane["count"][row]:
                 time = lane["time"][row] * 1_000_000
@@ -195,12 +233,17 @@ def _operations(series: Series, moments: Sequence[float | None]) -> Mapping[str,
     row_of = np.zeros(max(done.clients, default=0) + 1, np.int64)
     for process, label in done.clients.items():
         row_of[process] = names.index(label.partition("/")[0])
-    columns = {name: np.array(getattr(done, name), np.int64) for name in ("start", "took", "process", "outcome", "ending")}
+    columns = {
+        name: np.array(getattr(done, name), np.int64)
+        for name in ("start", "took", "process", "outcome", "ending")
+    }
     order = np.argsort(columns["start"], kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
     columns["start"] = (columns["start"] - series.began) // 1_000_000
     columns["took"] = columns["took"] // 1_000_000
-    client = row_of[np.clip(columns["process"], 0, len(row_of) - 1)] if len(order) else columns["start"]
+    client = (
+        row_of[np.clip(columns["process"], 0, len(row_of) - 1)] if len(order) else columns["start"]
+    )
     kept = _kept(columns["start"], columns["outcome"], series, moments)
     rows = {
         "start": columns["start"][kept],

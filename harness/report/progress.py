@@ -1,8 +1,10 @@
-"""What a run is doing, while it does it; everything goes to standard error, so that standard output stays a document.
+"""What a run is doing, while it does it; everything goes to standard error, so that standard output
+stays a document.
 
-On a terminal: a few lines that refresh themselves (phase, faults with a countdown, counters, lag per link), and above them
-what is over. Elsewhere (CI logs, pipes): one line per phase, fault, heal and note, and a line of counters about every two
-seconds. The methods may be called from any thread, never block on anything but the stream, and never sleep.
+On a terminal: a few lines that refresh themselves (phase, faults with a countdown, counters, lag
+per link), and above them what is over. Elsewhere (CI logs, pipes): one line per phase, fault, heal
+and note, and a line of counters about every two seconds. The methods may be called from any thread,
+never block on anything but the stream, and never sleep.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ COUNTERS_EVERY: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Totals so far: records acknowledged, transactions aborted, transactions open right now, records read."""
+    """Totals so far: records acknowledged, transactions aborted, transactions open right now,
+    records read."""
 
     acknowledged: int = 0
     aborted: int = 0
@@ -35,15 +38,22 @@ class Counters:
 
 
 class Display(Protocol):
-    """What the run reports. A context manager; reports before it is entered or after it is left are harmless."""
+    """What the run reports. A context manager; reports before it is entered or after it is left are
+    harmless."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
     def phase(self, name: str) -> None:
         """A new phase begins, and the one before it is over."""
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
-        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never healed."""
+        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never
+        healed."""
 
     def fault_ended(self, id: str, outcome: str = "ended") -> None: ...
     def counters(self, counters: Counters) -> None: ...
@@ -78,8 +88,9 @@ class _Active:
 class _State:
     """What was reported so far, consistent at any moment.
 
-    `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a frame, and a frame needs ours,
-    so printing (which needs rich's) while holding ours would deadlock.
+    `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a
+    frame, and a frame needs ours, so printing (which needs rich's) while holding ours would
+    deadlock.
     """
 
     def __init__(self, clock: Callable[[], float], say: Callable[[_Sign, str], None]) -> None:
@@ -105,7 +116,9 @@ class _State:
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
         with self._lock:
-            self._faults[id] = _Active(fault=fault, target=target, started=self._clock(), seconds=seconds)
+            self._faults[id] = _Active(
+                fault=fault, target=target, started=self._clock(), seconds=seconds
+            )
         planned = " for good" if seconds is None else f" for {seconds:g} s" if seconds > 0 else ""
         self._say("fault", f"{id}: {fault} on {target}{planned}")
 
@@ -114,13 +127,18 @@ class _State:
             active = self._faults.pop(id, None)
         if active:
             after = self._clock() - active.started
-            self._say("end", f"{id}: {active.fault} on {active.target} {outcome} after {after:.1f} s")
+            self._say(
+                "end", f"{id}: {active.fault} on {active.target} {outcome} after {after:.1f} s"
+            )
 
     def counters(self, counters: Counters) -> None:
         with self._lock:
             now, (then, before) = self._clock(), self._rate_from
             if now - then >= 1.0:
-                acknowledged, read = counters.acknowledged - before.acknowledged, counters.read - before.read
+                acknowledged, read = (
+                    counters.acknowledged - before.acknowledged,
+                    counters.read - before.read,
+                )
                 self._rates = (max(0.0, acknowledged / (now - then)), max(0.0, read / (now - then)))
                 self._rate_from = (now, counters)
             self._counters = counters
@@ -149,7 +167,12 @@ class Lines(_State):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.phase("")
 
@@ -165,10 +188,13 @@ class Lines(_State):
             if self._clock() - self._counted < COUNTERS_EVERY:
                 return
             self._counted = self._clock()
-            lags = "".join(f", lag {link} {'unknown' if n is None else n}" for link, n in self._lags.items())
+            lags = "".join(
+                f", lag {link} {'unknown' if n is None else n}" for link, n in self._lags.items()
+            )
         self._line(
             "count",
-            f"acknowledged {counters.acknowledged}, aborted {counters.aborted}, open {counters.open}, read {counters.read}{lags}",
+            f"acknowledged {counters.acknowledged}, aborted {counters.aborted}, open "
+            f"{counters.open}, read {counters.read}{lags}",
         )
 
     def done(self, what: str, count: int, total: int) -> None:
@@ -187,13 +213,24 @@ class Screen(_State):
         super().__init__(clock, self._print)
         self._console = console
         self._spinner = Spinner("dots", style="cyan")
-        self._live = Live(get_renderable=self.frame, console=console, refresh_per_second=5, transient=True, redirect_stdout=False)
+        self._live = Live(
+            get_renderable=self.frame,
+            console=console,
+            refresh_per_second=5,
+            transient=True,
+            redirect_stdout=False,
+        )
 
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.phase("")
         self._live.stop()
@@ -203,8 +240,11 @@ class Screen(_State):
             return  # the live part shows it
         mark, style = _MARKS[sign]
         at = f"{self._clock() - self._began:7.1f} s  "
-        with contextlib.suppress(OSError, ValueError):  # the terminal is gone: that must not end the run
-            self._console.print(Text.assemble((at, "dim"), (f"{mark} ", style), text), soft_wrap=True)
+        # the terminal is gone: that must not end the run
+        with contextlib.suppress(OSError, ValueError):
+            self._console.print(
+                Text.assemble((at, "dim"), (f"{mark} ", style), text), soft_wrap=True
+            )
 
     def frame(self) -> RenderableType:
         """What the live part shows now."""
@@ -212,13 +252,18 @@ class Screen(_State):
             rows: list[RenderableType] = []
             if self._phase:
                 done = f"  {self._done}" if self._done else ""
-                self._spinner.update(text=Text.assemble((self._phase, "bold"), done, (f"  {self._elapsed()}", "dim")))
+                self._spinner.update(
+                    text=Text.assemble((self._phase, "bold"), done, (f"  {self._elapsed()}", "dim"))
+                )
                 rows.append(self._spinner)
             rows.extend(self._countdown(active) for active in self._faults.values())
             if self._counters != Counters():
                 rows.append(self._figures())
             if self._lags:
-                shown = (_figure(f"lag {link}", "?" if n is None else f"{n:,}", "") for link, n in self._lags.items())
+                shown = (
+                    _figure(f"lag {link}", "?" if n is None else f"{n:,}", "")
+                    for link, n in self._lags.items()
+                )
                 rows.append(Text("  ").join(shown))
             return Group(*rows)
 
@@ -227,7 +272,9 @@ class Screen(_State):
         return f"{now - self._phase_began:.0f} s  (run {now - self._began:.0f} s)"
 
     def _countdown(self, active: _Active) -> Text:
-        what = Text.assemble(("  ⚡ ", "yellow"), (active.fault, "yellow"), f" on {active.target}  ")
+        what = Text.assemble(
+            ("  ⚡ ", "yellow"), (active.fault, "yellow"), f" on {active.target}  "
+        )
         if active.seconds is None:
             return what.append("for good", "dim")
         gone = self._clock() - active.started
@@ -235,7 +282,9 @@ class Screen(_State):
             return what.append("healing" if active.seconds else "at work", "cyan")
         done = round(20 * gone / active.seconds)
         return (
-            what.append("━" * (20 - done), "yellow").append("━" * done, "grey37").append(f" {active.seconds - gone:.1f} s", "dim")
+            what.append("━" * (20 - done), "yellow")
+            .append("━" * done, "grey37")
+            .append(f" {active.seconds - gone:.1f} s", "dim")
         )
 
     def _figures(self) -> Text:
@@ -250,7 +299,9 @@ class Screen(_State):
 
 
 def _figure(name: str, value: str, rate: str) -> Text:
-    return Text.assemble((f"  {name} ", "dim"), (value, "bold"), (f" {rate}" if rate else "", "dim"))
+    return Text.assemble(
+        (f"  {name} ", "dim"), (value, "bold"), (f" {rate}" if rate else "", "dim")
+    )
 
 
 def display_for(stream: TextIO) -> Display:
@@ -263,7 +314,8 @@ def display_for(stream: TextIO) -> Display:
 
 
 class Progress:
-    """The display that fits `stream` (default: standard error), driven by the methods of Display."""
+    """The display that fits `stream` (default: standard error), driven by the methods of
+    Display."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         shown = display_for(sys.stderr if stream is None else stream)
@@ -276,5 +328,10 @@ class Progress:
         self._shown.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._shown.__exit__(kind, error, trace)

@@ -1,7 +1,9 @@
-"""What the report's search goes through: anomalies, events, operations that did not end well, and acknowledged commits with their
-markers. The page's script (search.js) has the grammar; docs/report.md explains it.
+"""What the report's search goes through: anomalies, events, operations that did not end well, and
+acknowledged commits with their markers. The page's script (search.js) has the grammar;
+docs/report.md explains it.
 
-`of` says what a row is about, by name. Two rows are about the same thing when every name that both have has one value.
+`of` says what a row is about, by name. Two rows are about the same thing when every name that both
+have has one value.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def searched(
     """Rows of the search, and how many of them are left out."""
     rows = list(_rows(series, judged, events, anomalies))
     room = [
-        row for row, length in zip(rows, accumulate(len(str(row["text"])) for row in rows), strict=True) if length <= MOST_TEXT
+        row
+        for row, length in zip(rows, accumulate(len(str(row["text"])) for row in rows), strict=True)
+        if length <= MOST_TEXT
     ]
     listed = room[:MOST_EVENTS]
     return {
@@ -87,14 +91,29 @@ def searched(
 
 
 def _rows(
-    series: Series, judged: Document, events: Sequence[Event], anomalies: Sequence[Mapping[str, Any]]
+    series: Series,
+    judged: Document,
+    events: Sequence[Event],
+    anomalies: Sequence[Mapping[str, Any]],
 ) -> Iterator[Mapping[str, object]]:
     for each, row in zip(anomalies, judged.anomalies, strict=True):
         said = f"{each['n']}. {row.kind}: {each['sentence'] or row.where}"
-        of = {"cluster": row.cluster, "partition": f"{row.topic}-{row.partition}"} if row.topic else {"cluster": row.cluster}
-        yield {"at": each["at"], "kind": "allowed" if row.allowed else "anomaly", "text": said, "n": each["n"], "of": of}
+        of = (
+            {"cluster": row.cluster, "partition": f"{row.topic}-{row.partition}"}
+            if row.topic
+            else {"cluster": row.cluster}
+        )
+        yield {
+            "at": each["at"],
+            "kind": "allowed" if row.allowed else "anomaly",
+            "text": said,
+            "n": each["n"],
+            "of": of,
+        }
     for event in events:
-        facts = ", ".join(f"{name} {in_short(in_words(value), 160)}" for name, value in event.row.data.items())
+        facts = ", ".join(
+            f"{name} {in_short(in_words(value), 160)}" for name, value in event.row.data.items()
+        )
         yield {
             "at": _since(event.time, series),
             "kind": event.kind,
@@ -105,17 +124,29 @@ def _rows(
 
 
 def _about(event: Event) -> Mapping[str, str]:
-    found = {said: str(value) for name, said in _NAMES.items() if isinstance(value := getattr(event, name, None), int | str)}
+    found = {
+        said: str(value)
+        for name, said in _NAMES.items()
+        if isinstance(value := getattr(event, name, None), int | str)
+    }
     topic, partition = getattr(event, "topic", None), getattr(event, "partition", None)
-    return found | ({"partition": f"{topic}-{partition}"} if topic is not None and partition is not None else {})
+    return found | (
+        {"partition": f"{topic}-{partition}"} if topic is not None and partition is not None else {}
+    )
 
 
 def _operations(series: Series) -> Iterator[Mapping[str, object]]:
     """Operations that did not end well: that failed, or whose outcome is unknown."""
     done, clusters = series.done, list(series.done.clusters)
     for n in np.flatnonzero(np.array(done.outcome) != 0)[:MOST_OPERATIONS].tolist():
-        client, outcome = done.clients.get(done.process[n], "?"), ("ok", "failed", "outcome unknown")[done.outcome[n]]
-        ending, cluster = ("commit", "abort", "open", "send")[done.ending[n]], clusters[done.cluster[n]]
+        client, outcome = (
+            done.clients.get(done.process[n], "?"),
+            ("ok", "failed", "outcome unknown")[done.outcome[n]],
+        )
+        ending, cluster = (
+            ("commit", "abort", "open", "send")[done.ending[n]],
+            clusters[done.cluster[n]],
+        )
         number = f"{client} #{done.number[n] & ((1 << PROCESS_SHIFT) - 1)}"
         yield {
             "at": _since(done.start[n], series),
@@ -139,7 +170,9 @@ def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str,
         "number": [row.operation & ((1 << PROCESS_SHIFT) - 1) for row in rows],
         "log": [logs.index((row.cluster, row.topic, row.partition)) for row in rows],
         "at": [_since(row.returned, series) for row in rows],
-        "written": [_since(row.written * 1_000_000, series) if row.written >= 0 else None for row in rows],
+        "written": [
+            _since(row.written * 1_000_000, series) if row.written >= 0 else None for row in rows
+        ],
         **{name: [getattr(row, name) for row in rows] for name in ("first", "ending", "marker")},
         "n": [wrong.get((row.operation, row.topic, row.partition), 0) for row in rows],
     }

@@ -1,7 +1,9 @@
-"""What a run's timeline shows, as numbers: rates and lags over time, fault windows, promotions; from a run directory alone.
+"""What a run's timeline shows, as numbers: rates and lags over time, fault windows, promotions;
+from a run directory alone.
 
-Times are seconds since the run's first moment. What is missing or torn in the directory is simply not there: the verdict, not
-the picture, says what cannot be trusted. Histories are gone through row by row: of each row that is drawn two numbers are held.
+Times are seconds since the run's first moment. What is missing or torn in the directory is simply
+not there: the verdict, not the picture, says what cannot be trusted. Histories are gone through row
+by row: of each row that is drawn two numbers are held.
 """
 
 from __future__ import annotations
@@ -44,9 +46,11 @@ _FINEST: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where it is unknown.
+    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where
+    it is unknown.
 
-    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of the rows could not be read.
+    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of
+    the rows could not be read.
     """
 
     length: float
@@ -72,7 +76,9 @@ class Points(Generic[Key]):
     """Moments (nanoseconds) with a number each, by key."""
 
     def __init__(self) -> None:
-        self._columns: dict[Key, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+        self._columns: dict[Key, tuple[array[int], array[int]]] = defaultdict(
+            lambda: (array("q"), array("q"))
+        )
 
     def add(self, key: Key, time: int, number: int) -> None:
         times, numbers = self._columns[key]
@@ -82,15 +88,20 @@ class Points(Generic[Key]):
     def since(self, began: int) -> Iterator[tuple[Key, Floats, Floats]]:
         """Per key, seconds since a moment, and the numbers."""
         for key, (times, numbers) in self._columns.items():
-            yield key, (np.frombuffer(times, np.int64) - began) / NANO, np.frombuffer(numbers, np.int64).astype(np.float64)
+            yield (
+                key,
+                (np.frombuffer(times, np.int64) - began) / NANO,
+                np.frombuffer(numbers, np.int64).astype(np.float64),
+            )
 
 
 @dataclass(slots=True)
 class Seen:
-    """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the rest counts by cluster.
+    """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the
+    rest counts by cluster.
 
-    `first` and `last` are when the first and the last row of any kind was written, `began` when the first operation was; None
-    while there is none.
+    `first` and `last` are when the first and the last row of any kind was written, `began` when the
+    first operation was; None while there is none.
     """
 
     acknowledged: Points[str] = field(default_factory=Points)
@@ -114,7 +125,8 @@ class Seen:
         self.began = row.time if self.began is None else min(self.began, row.time)
         self.done.operation(row)
         count = sum(run[1] for group in row.sends for run in group.acks)
-        # An operation of unknown outcome returned when its client gave up, perhaps long after its cluster died.
+        # An operation of unknown outcome returned when its client gave up, perhaps long after its
+        # cluster died.
         if row.phase == "return" and row.outcome != "info" and count:
             self.acknowledged.add(row.cluster, row.time, count)
 
@@ -127,7 +139,9 @@ class Seen:
     def watermark(self, row: Watermark) -> None:
         self.at(row.time)
         if row.high_watermark >= 0:
-            self.levels.add((row.cluster, row.topic, row.partition), row.returned, row.high_watermark)
+            self.levels.add(
+                (row.cluster, row.topic, row.partition), row.returned, row.high_watermark
+            )
         if row.last_stable >= 0:
             self.stable.add((row.cluster, row.topic, row.partition), row.returned, row.last_stable)
         self._leader(row)
@@ -138,7 +152,12 @@ class Seen:
         before = self.leaders.get(key, now)
         if before != now and row.leader >= 0 and before[0] >= 0:
             epoch = f", epoch {row.leader_epoch}" if row.leader_epoch >= 0 else ""
-            self.elections.append((row.returned, f"{row.cluster}/{row.leader} leads {row.topic}-{row.partition}{epoch}"))
+            self.elections.append(
+                (
+                    row.returned,
+                    f"{row.cluster}/{row.leader} leads {row.topic}-{row.partition}{epoch}",
+                )
+            )
         self.leaders[key] = now
 
 
@@ -173,8 +192,13 @@ def series(reader: RunReader) -> Series:
 
 
 def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int, int]:
-    """First and last moment. The time before the first client wrote anything (starting clusters and mirrors) is not shown."""
-    times = [event.time for event in events if isinstance(event, FaultStart | FaultEnd | Failover | Promotion)]
+    """First and last moment. The time before the first client wrote anything (starting clusters and
+    mirrors) is not shown."""
+    times = [
+        event.time
+        for event in events
+        if isinstance(event, FaultStart | FaultEnd | Failover | Promotion)
+    ]
     times += [time for time in (seen.first, seen.last) if time is not None]
     if not times:
         return reader.run.started, max(reader.run.ended, reader.run.started + int(NANO))
@@ -191,18 +215,24 @@ def _rates(began: int, edges: Floats, counted: Points[str]) -> dict[str, Floats]
     """Per cluster, counts per second in each bin."""
     width = float(edges[1] - edges[0])
     rates = {
-        cluster: np.histogram(times, bins=edges, weights=counts)[0] / width for cluster, times, counts in counted.since(began)
+        cluster: np.histogram(times, bins=edges, weights=counts)[0] / width
+        for cluster, times, counts in counted.since(began)
     }
     return dict(sorted(rates.items()))
 
 
 def _lags(
-    topology: Topology, began: int, edges: Floats, samples: Points[tuple[str, str, int]], events: Sequence[Event]
+    topology: Topology,
+    began: int,
+    edges: Floats,
+    samples: Points[tuple[str, str, int]],
+    events: Sequence[Event],
 ) -> dict[str, Floats]:
-    """Per link, the source's high watermarks less the destination's, summed over the topics that cross it.
+    """Per link, the source's high watermarks less the destination's, summed over the topics that
+    cross it.
 
-    Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its offset difference as lag. From
-    a link's failover on there is no lag to tell.
+    Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its
+    offset difference as lag. From a link's failover on there is no lag to tell.
     """
     levels = _levels(began, edges, samples)
     found: dict[str, Floats] = {}
@@ -215,14 +245,19 @@ def _lags(
                 behind = np.maximum(source - there, 0.0)
                 total = behind if total is None else total + behind
         if total is not None:
-            over = [(e.time - began) / NANO for e in of_kind(events, Failover) if e.link == link.name]
+            over = [
+                (e.time - began) / NANO for e in of_kind(events, Failover) if e.link == link.name
+            ]
             total[edges[1:] > min(over, default=np.inf)] = np.nan
             found[link.name] = total
     return found
 
 
-def _levels(began: int, edges: Floats, samples: Points[tuple[str, str, int]]) -> dict[tuple[str, str, int], Floats]:
-    """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN before the first sample."""
+def _levels(
+    began: int, edges: Floats, samples: Points[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], Floats]:
+    """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN
+    before the first sample."""
     levels: dict[tuple[str, str, int], Floats] = {}
     for key, times, high in samples.since(began):
         order = np.lexsort((high, times))
@@ -232,7 +267,8 @@ def _levels(began: int, edges: Floats, samples: Points[tuple[str, str, int]]) ->
 
 
 def _sampled(seen: Seen, began: int) -> Levels:
-    """Of each partition of a cluster seconds, high watermarks and last stable offsets: only where one of them changed."""
+    """Of each partition of a cluster seconds, high watermarks and last stable offsets: only where
+    one of them changed."""
     stable = {key: (times, values) for key, times, values in seen.stable.since(began)}
     found: dict[tuple[str, str, int], tuple[Floats, Floats, Floats]] = {}
     every = list(seen.levels.since(began))
@@ -242,8 +278,14 @@ def _sampled(seen: Seen, began: int) -> Levels:
         times, high = times[order], high[order]
         their_times, values = stable.get(key, (times[:0], times[:0]))
         at = np.searchsorted(np.sort(their_times), times, side="right")
-        low = np.where(at > 0, values[np.argsort(their_times, kind="stable")][at - 1], -1.0) if len(values) else high * 0 - 1
+        low = (
+            np.where(at > 0, values[np.argsort(their_times, kind="stable")][at - 1], -1.0)
+            if len(values)
+            else high * 0 - 1
+        )
         changed = np.flatnonzero(np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1])))
-        chosen = changed[np.unique(np.linspace(0, len(changed) - 1, min(len(changed), most)).astype(np.int64))]
+        chosen = changed[
+            np.unique(np.linspace(0, len(changed) - 1, min(len(changed), most)).astype(np.int64))
+        ]
         found[key] = (times[chosen], high[chosen], low[chosen])
     return found

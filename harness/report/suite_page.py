@@ -1,4 +1,5 @@
-"""The page of a suite: one self-contained HTML file, failures first. Plain values in, text out; nothing is fetched, no script."""
+"""The page of a suite: one self-contained HTML file, failures first. Plain values in, text out;
+nothing is fetched, no script."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NAME: Final = "suite.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One kind of failure: the runs that had it, what is known of it, the command that shows it, and files, by name."""
+    """One kind of failure: the runs that had it, what is known of it, the command that shows it,
+    and files, by name."""
 
     kind: str
     runs: Sequence[str]
@@ -47,7 +49,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that the page shows. `columns` are those of `rows`, the first two being verdict and run."""
+    """All that the page shows. `columns` are those of `rows`, the first two being verdict and
+    run."""
 
     verdict: str
     title: str

@@ -1,4 +1,5 @@
-"""The result of a run for a person: what each check examined and found, what is allowed and why, where everything is."""
+"""The result of a run for a person: what each check examined and found, what is allowed and why,
+where everything is."""
 
 from __future__ import annotations
 
@@ -33,11 +34,17 @@ _ROOM_FOR_REASONS: Final = 110
 
 
 def show(
-    document: Mapping[str, object], folder: Path, stream: TextIO | None = None, *, kept: tuple[Path, ...] | None = None
+    document: Mapping[str, object],
+    folder: Path,
+    stream: TextIO | None = None,
+    *,
+    kept: tuple[Path, ...] | None = None,
 ) -> None:
-    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text where it is none.
+    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text
+    where it is none.
 
-    `kept` is the folder that has the judgement, where that is not the run directory; empty where none has.
+    `kept` is the folder that has the judgement, where that is not the run directory; empty where
+    none has.
     """
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else _WIDTH_OF_A_LOG
@@ -55,7 +62,9 @@ def show(
     for lines in (_failovers, _clients_died, _violations, _departures):
         _print(console, lines(judged))
     console.print(_verdict(judged))
-    for label, text in _where(folder, (folder,) if kept is None else kept, explainable=bool(judged.anomalies)):
+    for label, text in _where(
+        folder, (folder,) if kept is None else kept, explainable=bool(judged.anomalies)
+    ):
         console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
 
 
@@ -74,7 +83,9 @@ def _checks(judged: Document, *, with_reasons: bool) -> Table:
     if with_reasons:
         table.add_column("reason", overflow="fold")
     for check in judged.checks:
-        examined = ", ".join(f"{where} {count:,}" for where, count in check.examined.items()) or "nothing"
+        examined = (
+            ", ".join(f"{where} {count:,}" for where, count in check.examined.items()) or "nothing"
+        )
         found = Text(f"{check.anomalies:,}", style="red bold" if check.anomalies else "")
         cells = [
             Text(check.name),
@@ -96,22 +107,35 @@ def _eras(judged: Document) -> Table:
     table.add_column("compared", overflow="fold")
     table.add_column("anomalies", justify="right", no_wrap=True)
     for era in era_lines(judged)[:_MOST_ERAS]:
-        compared = ", ".join(f"{unit} {count:,}" for unit, count in era.compared.items() if unit in _UNITS) or "nothing"
+        compared = (
+            ", ".join(f"{unit} {count:,}" for unit, count in era.compared.items() if unit in _UNITS)
+            or "nothing"
+        )
         found = f"{era.anomalies:,}" + (f" +{era.allowed:,} allowed" if era.allowed else "")
         verdict = Text(era.verdict.value, style=STYLES[era.verdict])
-        table.add_row(Text(era.cluster), Text(era.what), verdict, Text(era.offsets), Text(compared), Text(found))
+        table.add_row(
+            Text(era.cluster),
+            Text(era.what),
+            verdict,
+            Text(era.offsets),
+            Text(compared),
+            Text(found),
+        )
     return table
 
 
 def _reason(check: CheckResult) -> str:
-    """Why a verdict is what it is. Where nothing was due it is no news, and long; the document and the report have it."""
+    """Why a verdict is what it is. Where nothing was due it is no news, and long; the document and
+    the report have it."""
     return "" if check.verdict is Verdict.NOT_DUE else check.reason
 
 
 def _reasons(judged: Document) -> Iterator[Text]:
     """The reasons below the table, where it has no room for them."""
     reasons = [
-        Text.assemble((check.name, STYLES[check.verdict]), f": {reason}") for check in judged.checks if (reason := _reason(check))
+        Text.assemble((check.name, STYLES[check.verdict]), f": {reason}")
+        for check in judged.checks
+        if (reason := _reason(check))
     ]
     yield from reasons
     if reasons:
@@ -121,7 +145,11 @@ def _reasons(judged: Document) -> Iterator[Text]:
 def _failovers(judged: Document) -> Iterator[Text]:
     for failover in judged.failovers:
         lost = "unknown" if failover.rpo_records is None else f"{failover.rpo_records:,} records"
-        back = "no write succeeded afterwards" if failover.rto_seconds is None else f"{failover.rto_seconds:.2f} s"
+        back = (
+            "no write succeeded afterwards"
+            if failover.rto_seconds is None
+            else f"{failover.rto_seconds:.2f} s"
+        )
         yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}")
     if judged.failovers:
         yield Text()
@@ -130,7 +158,10 @@ def _failovers(judged: Document) -> Iterator[Text]:
 def _clients_died(judged: Document) -> Iterator[Text]:
     for death in judged.clients_died:
         again = "started again" if death.again else "not started again"
-        yield Text(f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: {death.flying}; {again}")
+        yield Text(
+            f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: "
+            f"{death.flying}; {again}"
+        )
     if judged.clients_died:
         yield Text()
 
@@ -139,10 +170,15 @@ def _violations(judged: Document) -> Iterator[Text]:
     if judged.causes:
         yield from _causes(judged)
         return
-    numbered = [(n, anomaly) for n, anomaly in enumerate(judged.anomalies, start=1) if not anomaly.allowed]
+    numbered = [
+        (n, anomaly) for n, anomaly in enumerate(judged.anomalies, start=1) if not anomaly.allowed
+    ]
     for number, anomaly in numbered[:_SHOWN]:
         yield Text.assemble(
-            (f"{number}. ", "dim"), (anomaly.kind, "red bold"), f"  {anomaly.where}  ", (_evidence(anomaly), "dim")
+            (f"{number}. ", "dim"),
+            (anomaly.kind, "red bold"),
+            f"  {anomaly.where}  ",
+            (_evidence(anomaly), "dim"),
         )
     more = sum(check.anomalies for check in judged.checks) - min(_SHOWN, len(judged.violations))
     if more > 0:
@@ -152,12 +188,20 @@ def _violations(judged: Document) -> Iterator[Text]:
 
 
 def _causes(judged: Document) -> Iterator[Text]:
-    """What caused what, the first cause at the top; numbers are those that `linkflap explain` takes."""
+    """What caused what, the first cause at the top; numbers are those that `linkflap explain`
+    takes."""
     for cause in judged.causes[:_SHOWN]:
-        yield Text.assemble((f"{cause.anomaly}. ", "dim"), (f"{cause.kind}  ", "red bold"), cause.sentence)
+        yield Text.assemble(
+            (f"{cause.anomaly}. ", "dim"), (f"{cause.kind}  ", "red bold"), cause.sentence
+        )
         for each in cause.consequences:
             number = f"{each.anomaly}. " if each.anomaly else ""
-            yield Text.assemble("   follows: ", (number, "dim"), f"{each.count:,} {each.kind}", (f"  {each.said}", "dim"))
+            yield Text.assemble(
+                "   follows: ",
+                (number, "dim"),
+                f"{each.count:,} {each.kind}",
+                (f"  {each.said}", "dim"),
+            )
     if len(judged.causes) > _SHOWN:
         yield Text(f"and {len(judged.causes) - _SHOWN} more causes: see the report", style="red")
     yield Text()
@@ -175,10 +219,14 @@ def _departures(judged: Document) -> Iterator[Text]:
     for (kind, cluster, why), anomalies in grouped.items():
         first = anomalies[0].where
         at = f"at {first}" if len(anomalies) == 1 else f"first at {first}"
-        yield Text.assemble((f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}")
+        yield Text.assemble(
+            (f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}"
+        )
     unseen = sum(check.allowed for check in judged.checks) - len(judged.departures)
     if unseen > 0:
-        yield Text(f"and {unseen:,} more allowed anomalies that the document leaves out", style="yellow")
+        yield Text(
+            f"and {unseen:,} more allowed anomalies that the document leaves out", style="yellow"
+        )
     if grouped:
         yield Text()
 
@@ -188,7 +236,9 @@ def _verdict(judged: Document) -> Text:
     about += f", seed {judged.seed}" if judged.runtime not in ("files", "live clusters") else ""
     why = judged.cause or judged.reason
     reason = f"\n{why}" if why else ""
-    return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
+    return Text.assemble(
+        (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason
+    )
 
 
 def _where(folder: Path, kept: Sequence[Path], *, explainable: bool) -> Iterator[tuple[str, str]]:
@@ -196,7 +246,10 @@ def _where(folder: Path, kept: Sequence[Path], *, explainable: bool) -> Iterator
     for at in kept:
         yield "report", str(at / "report.html")
         if explainable:
-            yield "explain", f"linkflap explain {quote(str(at))} 1    (or the number of any other anomaly)"
+            yield (
+                "explain",
+                f"linkflap explain {quote(str(at))} 1    (or the number of any other anomaly)",
+            )
     yield "judge", f"linkflap verify {quote(str(folder))}"
     again = _command(folder)
     if again:

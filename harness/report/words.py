@@ -1,4 +1,5 @@
-"""What events and measurements hold, as a person reads it: no brackets, no quotation marks, and moments as UTC."""
+"""What events and measurements hold, as a person reads it: no brackets, no quotation marks, and
+moments as UTC."""
 
 from __future__ import annotations
 
@@ -22,5 +23,7 @@ def in_words(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, int) and _MOMENTS <= value < _LATEST:
-        return datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+        return (
+            datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+        )
     return str(value)

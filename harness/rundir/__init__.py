@@ -9,13 +9,16 @@
     captures/<moment>/bounds.json   [Bounds]
     captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
     logs/                           what processes printed
-    manifest.json                   what there was when the run ended: path -> bytes (-1 for segments: only that they exist)
-    verdict.json, report.html       the judgement, made anew by every `linkflap verify`; and findings.parquet, examined.parquet
+    manifest.json                   what there was when the run ended: path -> bytes (-1 for
+                                    segments: only that they exist)
+    verdict.json, report.html       the judgement, made anew by every `linkflap verify`; and
+                                    findings.parquet, examined.parquet
 
-Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
-file is torn. The first write that fails ends the record: nothing more is written, and whoever closes it, or asks before
-(`RunWriter.check`), learns why; the threads that write need not care. Readers never half trust it: a torn or missing part, or a
-row that says what cannot be, becomes a `Damage` with the reason, beside the rows that are whole.
+Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at
+most the last line of a file is torn. The first write that fails ends the record: nothing more is
+written, and whoever closes it, or asks before (`RunWriter.check`), learns why; the threads that
+write need not care. Readers never half trust it: a torn or missing part, or a row that says what
+cannot be, becomes a `Damage` with the reason, beside the rows that are whole.
 
 values         what run.json says, kinds of rows, and damage
 files          rows appended to a file, and files that are replaced

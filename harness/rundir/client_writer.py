@@ -1,4 +1,5 @@
-"""What processes of clients write: a history for each client, which a client that is started again goes on with."""
+"""What processes of clients write: a history for each client, which a client that is started again
+goes on with."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ _TAIL: Final = 1 << 20
 
 
 class ClientWriter:
-    """What a process of clients writes of a run directory: a history for each client. What happens is for the harness to write.
+    """What a process of clients writes of a run directory: a history for each client. What happens
+    is for the harness to write.
 
-    A client that is started again goes on in the file of the one before it (`last_rows` has removed an unfinished line).
+    A client that is started again goes on in the file of the one before it (`last_rows` has removed
+    an unfinished line).
     """
 
     def __init__(self, root: Path, happened: Callable[[Event], None]) -> None:
@@ -32,7 +35,9 @@ class ClientWriter:
         self._appenders: list[Appender[Operation] | Appender[Poll]] = []
 
     def operations(self, client: str) -> Appender[Operation]:
-        appender: Appender[Operation] = Appender(self.root / "operations" / f"{client}.jsonl", self.breakage)
+        appender: Appender[Operation] = Appender(
+            self.root / "operations" / f"{client}.jsonl", self.breakage
+        )
         self._appenders.append(appender)
         return appender
 
@@ -52,7 +57,8 @@ class ClientWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRows:
-    """What a client wrote last before it died; and bytes of a line that it did not finish, which were taken away."""
+    """What a client wrote last before it died; and bytes of a line that it did not finish, which
+    were taken away."""
 
     operations: Sequence[Operation] = ()
     polls: Sequence[Poll] = ()
@@ -60,9 +66,11 @@ class LastRows:
 
 
 def last_rows(root: Path, client: str) -> LastRows:
-    """The last rows of a dead client's history. What it was writing when it died is removed from the file's end.
+    """The last rows of a dead client's history. What it was writing when it died is removed from
+    the file's end.
 
-    A row is written before what it announces is done, or after it was done: one that is missing makes nothing wrong.
+    A row is written before what it announces is done, or after it was done: one that is missing
+    makes nothing wrong.
     """
     operations, torn = _tail(root / "operations" / f"{client}.jsonl", Operation)
     polls, torn_polls = _tail(root / "polls" / f"{client}.jsonl", Poll)
@@ -80,7 +88,9 @@ def _tail(path: Path, kind: type[_ClientRow]) -> tuple[Sequence[_ClientRow], int
                 file.truncate(size - torn)
     except FileNotFoundError:
         return [], 0
-    return [row for line in lines[1 if start else 0 :] if (row := _decoded(line, kind)) is not None], torn
+    return [
+        row for line in lines[1 if start else 0 :] if (row := _decoded(line, kind)) is not None
+    ], torn
 
 
 def _decoded(line: bytes, kind: type[_ClientRow]) -> _ClientRow | None:

@@ -16,9 +16,11 @@ from linkflap.harness.rundir.values import Row
 
 
 class Appender(Generic[Row]):
-    """Appends rows of one type to one file; safe from several threads; each line is flushed to the kernel whole.
+    """Appends rows of one type to one file; safe from several threads; each line is flushed to the
+    kernel whole.
 
-    A failed write is the `breakage`'s where there is one (then nothing is written from then on), else OSError.
+    A failed write is the `breakage`'s where there is one (then nothing is written from then on),
+    else OSError.
     """
 
     def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
@@ -40,7 +42,8 @@ class Appender(Generic[Row]):
                     self._breakage.because(error)
 
     def _append(self, line: bytes) -> None:
-        """The whole line or none of it: a disk that fills up takes the beginning of a line first, and refuses the rest."""
+        """The whole line or none of it: a disk that fills up takes the beginning of a line first,
+        and refuses the rest."""
         done = 0
         try:
             while done < len(line):
@@ -55,7 +58,8 @@ class Appender(Generic[Row]):
 
 
 class EventLog:
-    """A file of events alone: what a deployment without a run writes to, and the part of a run that everything writes to."""
+    """A file of events alone: what a deployment without a run writes to, and the part of a run that
+    everything writes to."""
 
     def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
         self._rows: Appender[EventRow] = Appender(path, breakage)

@@ -10,7 +10,11 @@ from linkflap.harness.model.history import Operation, Poll, SendGroup, Watermark
 
 def _impossible_span(row: Poll | Watermark) -> str:
     """An answer from before its question: all times of a run are of one clock."""
-    return f"it was asked at {row.time} and answered at {row.returned}, before that" if row.returned < row.time else ""
+    return (
+        f"it was asked at {row.time} and answered at {row.returned}, before that"
+        if row.returned < row.time
+        else ""
+    )
 
 
 def _impossible_operation(row: Operation) -> str:
@@ -26,7 +30,10 @@ def _impossible_operation(row: Operation) -> str:
 
 
 def _beyond(group: SendGroup, index: int, count: int, what: str) -> str:
-    return f"records {index + 1} to {index + count} were {what}, of {group.count} sent to {group.topic}-{group.partition}"
+    return (
+        f"records {index + 1} to {index + count} were {what}, of {group.count} sent to "
+        f"{group.topic}-{group.partition}"
+    )
 
 
 IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {

@@ -12,7 +12,10 @@ from linkflap.harness.rundir.values import Damage
 def inventory(root: Path) -> dict[str, int]:
     """What manifest.json holds: path -> bytes, -1 for segments."""
     rows = {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*.jsonl")}
-    bounds = {str(path.relative_to(root)): path.stat().st_size for path in root.glob("captures/*/bounds.json")}
+    bounds = {
+        str(path.relative_to(root)): path.stat().st_size
+        for path in root.glob("captures/*/bounds.json")
+    }
     segments = {str(path.relative_to(root)): -1 for path in root.glob("captures/*/*/*/*/*.log")}
     return dict(sorted((rows | bounds | segments).items()))
 

@@ -1,4 +1,5 @@
-"""Reads a run directory: each kind of row, bounds and segments, with the damage beside what is in order."""
+"""Reads a run directory: each kind of row, bounds and segments, with the damage beside what is in
+order."""
 
 from __future__ import annotations
 
@@ -37,26 +38,39 @@ class RunReader:
         try:
             content = (root / "run.json").read_bytes()
         except OSError:
-            raise InputError(f"{root} is not a run directory: it has no readable run.json; {_instead(root)}") from None
+            raise InputError(
+                f"{root} is not a run directory: it has no readable run.json; {_instead(root)}"
+            ) from None
         try:
             run = msgspec.json.decode(with_current_kinds(content), type=Run)
         except msgspec.DecodeError as error:
-            raise InputError(f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond judging") from None
+            raise InputError(
+                f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond "
+                "judging"
+            ) from None
         if run.format != FORMAT:
             raise InputError(
-                f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
+                f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the "
+                "linkflap that wrote it"
             )
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
 
     def damage(self) -> list[Damage]:
-        """What the manifest promises and the directory does not have; and what a run that never ended could not promise."""
+        """What the manifest promises and the directory does not have; and what a run that never
+        ended could not promise."""
         if self.run.status == "running":
-            return [Damage(path="run.json", reason="the run never ended: its harness was killed, or it still runs")]
+            return [
+                Damage(
+                    path="run.json",
+                    reason="the run never ended: its harness was killed, or it still runs",
+                )
+            ]
         return missing(self.root)
 
     def events(self) -> tuple[list[Event], list[Damage]]:
-        """Every event that can be read. Of kinds that this linkflap does not know, the damage says once which."""
+        """Every event that can be read. Of kinds that this linkflap does not know, the damage says
+        once which."""
         rows, damage = self._rows(EventRow, [self.root / EVENTS])
         found, unknown = list[Event](), Counter[str]()
         for row in rows:
@@ -84,7 +98,8 @@ class RunReader:
         return self._rows(GroupOffset, self._folder("groups"))
 
     def each(self, kind: type[Row], damage: list[Damage]) -> Iterator[Row]:
-        """The rows of one kind, one at a time, for those who need not hold them; what is wrong with them joins `damage`."""
+        """The rows of one kind, one at a time, for those who need not hold them; what is wrong with
+        them joins `damage`."""
         return self._each(kind, self._folder(_FOLDERS[kind]), damage)
 
     def moments(self) -> list[str]:
@@ -92,7 +107,8 @@ class RunReader:
         return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
-        """The bounds in one capture. A partition of which a bound cannot be read has none: its leader would be unknown."""
+        """The bounds in one capture. A partition of which a bound cannot be read has none: its
+        leader would be unknown."""
         path = self.root / "captures" / moment / "bounds.json"
         try:
             rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
@@ -113,7 +129,14 @@ class RunReader:
 
     def folder(self, moment: str, bounds: Bounds) -> Path:
         """Where the segments of one captured replica are."""
-        return self.root / "captures" / moment / bounds.cluster / str(bounds.broker) / f"{bounds.topic}-{bounds.partition}"
+        return (
+            self.root
+            / "captures"
+            / moment
+            / bounds.cluster
+            / str(bounds.broker)
+            / f"{bounds.topic}-{bounds.partition}"
+        )
 
     def segments(self, moment: str, bounds: Bounds) -> list[Path]:
         """The segment files of one captured replica, in offset order."""
@@ -131,18 +154,28 @@ class RunReader:
 
     def _each(self, kind: type[Row], paths: Sequence[Path], damage: list[Damage]) -> Iterator[Row]:
         if not paths and self.run.recorded:
-            damage.append(Damage(path=kind.__name__.lower(), reason="missing: no file of this kind was written"))
+            damage.append(
+                Damage(
+                    path=kind.__name__.lower(), reason="missing: no file of this kind was written"
+                )
+            )
         for path in paths:
             yield from self._whole_lines(kind, path, damage)
 
     def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | EventRow) -> str:
-        """Why a row is of no cluster or no time of this run; empty where it is. What holds for events the verifier says."""
+        """Why a row is of no cluster or no time of this run; empty where it is. What holds for
+        events the verifier says."""
         if isinstance(row, EventRow):
             return ""
         if row.cluster not in self._clusters:
-            return f"it is of cluster {row.cluster!r}, and the run has {', '.join(sorted(self._clusters))}"
+            return (
+                f"it is of cluster {row.cluster!r}, and the run has "
+                f"{', '.join(sorted(self._clusters))}"
+            )
         if row.time < self.run.started:
-            return f"it is of {(self.run.started - row.time) / 1e9:.1f} s before the run had started"
+            return (
+                f"it is of {(self.run.started - row.time) / 1e9:.1f} s before the run had started"
+            )
         if self.run.ended and row.time > self.run.ended:
             return f"it is of {(row.time - self.run.ended) / 1e9:.1f} s after the run had ended"
         return ""
@@ -161,7 +194,9 @@ class RunReader:
                     except msgspec.DecodeError as error:
                         damage.append(self._damage(path, f"line {number}: {error}"))
                         continue
-                    if (impossible and (reason := impossible(row))) or (elsewhere and (reason := elsewhere(row))):
+                    if (impossible and (reason := impossible(row))) or (
+                        elsewhere and (reason := elsewhere(row))
+                    ):
                         damage.append(self._damage(path, f"line {number}: {reason}"))
                     else:
                         yield row
@@ -173,30 +208,38 @@ def _newer(unknown: Mapping[str, int], version: str) -> str:
     """What to do about events of unknown kinds."""
     kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(unknown.items()))
     return (
-        f"it has kinds of events that this linkflap does not know: {kinds}; judge it with linkflap {version}, which recorded it"
+        f"it has kinds of events that this linkflap does not know: {kinds}; judge it with linkflap "
+        f"{version}, which recorded it"
     )
 
 
 def _instead(root: Path) -> str:
     """What to give for a folder that is no run directory."""
     try:
-        inside = sorted((path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
+        inside = sorted(
+            (path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime
+        )
     except OSError:
         inside = []
     if not inside:
         return "give the folder that linkflap run named"
     if len(inside) == 1:
         return f"give the one in it: {quote(str(inside[0]))}"
-    return f"give one of the {len(inside)} in it, the newest is {quote(str(inside[-1]))}, or all: {quote(str(root))}/*"
+    return (
+        f"give one of the {len(inside)} in it, the newest is {quote(str(inside[-1]))}, or all: "
+        f"{quote(str(root))}/*"
+    )
 
 
 def _with_guarantee(root: Path, run: Run) -> Run:
-    """The run with what its mirror promises: older versions of linkflap left that to who reads it."""
+    """The run with what its mirror promises: older versions of linkflap left that to who reads
+    it."""
     try:
         mirror = declared(run.scenario.mirror)
     except KeyError:
         raise InputError(
-            f"{root}/run.json has the mirror {run.scenario.mirror.kind!r} without its guarantee, and linkflap knows "
-            f"{', '.join(DECLARATIONS)}; add scenario.mirror.declared, as runs of this linkflap have it"
+            f"{root}/run.json has the mirror {run.scenario.mirror.kind!r} without its guarantee, "
+            f"and linkflap knows {', '.join(DECLARATIONS)}; add scenario.mirror.declared, as runs "
+            "of this linkflap have it"
         ) from None
     return replace(run, scenario=replace(run.scenario, mirror=mirror))

@@ -1,6 +1,8 @@
-"""Kinds of anomalies whose names changed: what older versions of linkflap wrote, and what the kind is called now.
+"""Kinds of anomalies whose names changed: what older versions of linkflap wrote, and what the kind
+is called now.
 
-The one converter for all that was stored: guarantees in run.json, verdicts, results of suites, results of cases.
+The one converter for all that was stored: guarantees in run.json, verdicts, results of suites,
+results of cases.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
 class Run:
     """What run.json says.
 
-    `recorded`: clients' history was written down; else the logs are all there is (`harness.capture.folders`). `homes` are the
-    clusters on which topics were first written to, where their names do not say so. `leaders_only`: of every partition one
-    replica was there to be had, so that nothing says whether the others agree. `environment`: what it was recorded on and with,
-    for people (`harness.recording.surroundings`); empty in runs of older versions.
+    `recorded`: clients' history was written down; else the logs are all there is
+    (`harness.capture.folders`). `homes` are the clusters on which topics were first written to,
+    where their names do not say so. `leaders_only`: of every partition one replica was there to be
+    had, so that nothing says whether the others agree. `environment`: what it was recorded on and
+    with, for people (`harness.recording.surroundings`); empty in runs of older versions.
     """
 
     format: int

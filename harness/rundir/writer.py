@@ -1,4 +1,5 @@
-"""What the harness writes of a run: run.json, events, histories, watermarks, group offsets, bounds and the manifest."""
+"""What the harness writes of a run: run.json, events, histories, watermarks, group offsets, bounds
+and the manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from linkflap.harness.rundir.values import Row, Run, Status
 
 
 class RunWriter:
-    """Writes a run directory. Appenders are made once per file and closed together. Raises OSError when it cannot be made."""
+    """Writes a run directory. Appenders are made once per file and closed together. Raises OSError
+    when it cannot be made."""
 
     def __init__(self, root: Path, run: Run) -> None:
         root.mkdir(parents=True, exist_ok=False)
@@ -28,7 +30,11 @@ class RunWriter:
         self.breakage = Breakage(root)
         self._run = run
         self._appenders: list[
-            Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[EventRow]
+            Appender[Operation]
+            | Appender[Poll]
+            | Appender[Watermark]
+            | Appender[GroupOffset]
+            | Appender[EventRow]
         ] = []
         self.logs = root / "logs"
         try:
@@ -44,7 +50,9 @@ class RunWriter:
         return appender
 
     def _save(self) -> None:
-        write_whole(self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1))
+        write_whole(
+            self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1)
+        )
 
     def operations(self, client: str) -> Appender[Operation]:
         return self._open(Appender(self.root / "operations" / f"{client}.jsonl", self.breakage))
@@ -68,7 +76,8 @@ class RunWriter:
         return folder
 
     def write_bounds(self, moment: str, bounds: Sequence[Bounds]) -> None:
-        """Replaces the bounds of one moment; written last, so that a capture without bounds is known to be torn."""
+        """Replaces the bounds of one moment; written last, so that a capture without bounds is
+        known to be torn."""
         write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
 
     def revise(self, scenario: Scenario) -> None:
@@ -77,22 +86,33 @@ class RunWriter:
         self._save()
 
     def describe(self, environment: Mapping[str, str]) -> None:
-        """Adds to what the run was recorded with what only shows when it runs; what is said already stays."""
+        """Adds to what the run was recorded with what only shows when it runs; what is said already
+        stays."""
         self._run = replace(self._run, environment={**environment, **self._run.environment})
         self._save()
 
     def check(self) -> None:
-        """Raises EnvironmentFailure when the record has ended before the run: a write failed, or the disk is all but full."""
+        """Raises EnvironmentFailure when the record has ended before the run: a write failed, or
+        the disk is all but full."""
         if reason := self.breakage.look():
             raise reason
 
-    def close(self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None) -> None:
-        """Says how the run ended and closes every file. Raises EnvironmentFailure when not everything could be written."""
+    def close(
+        self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None
+    ) -> None:
+        """Says how the run ended and closes every file. Raises EnvironmentFailure when not
+        everything could be written."""
         for appender in (*self._appenders, self._events):
             appender.close()
         if self.breakage.reason is not None and status == "finished":
             status, error = "failed", str(self.breakage.reason)
-        self._run = replace(self._run, status=status, ended=now(), error=error, versions=versions or self._run.versions)
+        self._run = replace(
+            self._run,
+            status=status,
+            ended=now(),
+            error=error,
+            versions=versions or self._run.versions,
+        )
         try:
             self._save()
             write_whole(self.root / "manifest.json", msgspec.json.encode(inventory(self.root)))

@@ -1,6 +1,7 @@
 """What brokers run in. Nothing above this package can tell one runtime from another.
 
-A runtime is one module with `deploy(topology, *, folder, recorder) -> Deployment` and `check(topology)`, and one line here.
+A runtime is one module with `deploy(topology, *, folder, recorder) -> Deployment` and
+`check(topology)`, and one line here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from linkflap.harness.model.protocols import Deployment, Recorder
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 
-# Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
-RUNTIMES: Final = {"process": "linkflap.harness.runtimes.process", "docker": "linkflap.harness.runtimes.docker.deployment"}
+# Modules by name, imported when used: the docker runtime's packages are slow to import and not
+# needed by the other.
+RUNTIMES: Final = {
+    "process": "linkflap.harness.runtimes.process",
+    "docker": "linkflap.harness.runtimes.docker.deployment",
+}
 DEFAULT: Final = "process"
-"""What a run takes unless it is asked for another: an engine that runs here for something else changes nothing."""
+"""What a run takes unless it is asked for another: an engine that runs here for something else
+changes nothing."""
 
 
 class Deploy(Protocol):
@@ -32,7 +38,8 @@ def runtime(name: str) -> Deploy:
 
 
 def check(name: str, topology: Topology) -> None:
-    """Raises InputError when there is no such runtime, or when it could not run this topology on any machine.
+    """Raises InputError when there is no such runtime, or when it could not run this topology on
+    any machine.
 
     Nothing is fetched or started.
     """
@@ -41,7 +48,9 @@ def check(name: str, topology: Topology) -> None:
 
 def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
-        raise InputError(f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}")
+        raise InputError(
+            f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}"
+        )
     if name == "docker":
         docker_package.check()
     with docker_package.importable():

@@ -1,10 +1,12 @@
-"""Measures one network path with Kafka's own protocol, from a plain socket: what a fault's bite and heal are judged by.
+"""Measures one network path with Kafka's own protocol, from a plain socket: what a fault's bite and
+heal are judged by.
 
-Promises: every call ends within its deadline, opens a connection of its own and closes it, and says None (or raises
-`Unanswered` where the answer's content is wanted) when the path did not answer. Nothing is retried or cached, unlike in any
-Kafka client: a retry would hide exactly what is to be seen. ApiVersions (KIP-35) is what every listener answers without
-state; a client quota (KIP-546) of a name that no client has is the smallest thing that a request can change for good. What a
-listener wants first (TLS, SASL) belongs to the connecting, and is within the same deadline.
+Promises: every call ends within its deadline, opens a connection of its own and closes it, and says
+None (or raises `Unanswered` where the answer's content is wanted) when the path did not answer.
+Nothing is retried or cached, unlike in any Kafka client: a retry would hide exactly what is to be
+seen. ApiVersions (KIP-35) is what every listener answers without state; a client quota (KIP-546) of
+a name that no client has is the smallest thing that a request can change for good. What a listener
+wants first (TLS, SASL) belongs to the connecting, and is within the same deadline.
 """
 
 from __future__ import annotations
@@ -37,18 +39,22 @@ from linkflap.harness.wire.access import Access, Refused, access_to, logging_in
 from linkflap.harness.wire.sasl import Login
 
 Address = tuple[str, int]
-Request = ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | DescribeClientQuotasRequest
+Request = (
+    ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | DescribeClientQuotasRequest
+)
 Response = TypeVar("Response", MetadataResponse, DescribeClientQuotasResponse)
 CLIENT: Final = "linkflap-probe"
 PLAIN: Final = Access(client=CLIENT)
 _SIZE: Final = struct.Struct(">i")
 _MOST: Final = 16 << 20
 _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-"""What the system says of a connection that the other side has ended; where it has no POLLRDHUP, only of one that was reset."""
+"""What the system says of a connection that the other side has ended; where it has no POLLRDHUP,
+only of one that was reset."""
 
 
 class Unanswered(Exception):
-    """The path gave no complete answer within the deadline: refused, reset, ended, silent, or not Kafka."""
+    """The path gave no complete answer within the deadline: refused, reset, ended, silent, or not
+    Kafka."""
 
 
 def parse(address: str) -> Address:
@@ -116,7 +122,9 @@ class Path:
                 api, version, body = next(dialogue)
                 while True:
                     self.send(messages.encode_request(api, version, 1, CLIENT, body))
-                    api, version, body = dialogue.send(messages.decode_response(api, version, self.receive()))
+                    api, version, body = dialogue.send(
+                        messages.decode_response(api, version, self.receive())
+                    )
         except (Refused, messages.Malformed) as error:
             raise Unanswered(f"{self._named} lets nobody in: {error}") from error
 
@@ -126,9 +134,11 @@ class Path:
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has closed the connection or reset it, as far as that is known here.
+        """Whether the other side has closed the connection or reset it, as far as that is known
+        here.
 
-        Asked of the system and not by reading: what came before the end and was never read would hide it.
+        Asked of the system and not by reading: what came before the end and was never read would
+        hide it.
         """
         asked = select.poll()
         try:
@@ -172,7 +182,9 @@ class Path:
     def _length(self) -> int:
         length = int(_SIZE.unpack_from(self._buffer)[0])
         if not 0 < length <= _MOST:
-            raise Unanswered(f"{self._named} does not speak Kafka's protocol: it announces {length} bytes")
+            raise Unanswered(
+                f"{self._named} does not speak Kafka's protocol: it announces {length} bytes"
+            )
         return length
 
     def _fill(self) -> None:
@@ -209,7 +221,8 @@ def refusal(address: str, *, within: float) -> str:
 
 
 def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
-    """Seconds from one ApiVersions request to its complete response, on a new connection (connecting not included)."""
+    """Seconds from one ApiVersions request to its complete response, on a new connection
+    (connecting not included)."""
     try:
         with Path(address, within=within, access=access) as path:
             start = time.perf_counter()
@@ -221,10 +234,12 @@ def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> fl
 
 
 def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
-    """Seconds from the first bytes sent on a new connection to the first that come back; None where none came.
+    """Seconds from the first bytes sent on a new connection to the first that come back; None where
+    none came.
 
-    What is sent is the TLS greeting where there is TLS, else ApiVersions, which is answered before anybody has logged in: one
-    round trip of bytes, however many more it takes until a client is let in.
+    What is sent is the TLS greeting where there is TLS, else ApiVersions, which is answered before
+    anybody has logged in: one round trip of bytes, however many more it takes until a client is let
+    in.
     """
     try:
         with Path(address, within=within) as path:
@@ -237,7 +252,8 @@ def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> 
 
 
 def first_words(address: str) -> bytes:
-    """What a client says first to a `host:port`, entered as that says; any answer to it is the server's."""
+    """What a client says first to a `host:port`, entered as that says; any answer to it is the
+    server's."""
     entered = access_to(address)
     return API_VERSIONS if entered.tls is None else _greeting(entered.tls, parse(address)[0])
 
@@ -251,9 +267,11 @@ def _greeting(tls: ssl.SSLContext, host: str) -> bytes:
 
 
 def transfer(address: Address, *, size: int, within: float, access: Access = PLAIN) -> float | None:
-    """Bytes per second of pipelined ApiVersions responses, over at least `size` bytes; None if they stalled.
+    """Bytes per second of pipelined ApiVersions responses, over at least `size` bytes; None if they
+    stalled.
 
-    A broker answers one request of a connection at a time: without a fault this is some MB/s, not the link's capacity.
+    A broker answers one request of a connection at a time: without a fault this is some MB/s, not
+    the link's capacity.
     """
     try:
         with Path(address, within=within, access=access) as path:

@@ -1,8 +1,10 @@
-"""A folder put on a disk of its own, on which one process writes so many bytes a second and no more; and put back.
+"""A folder put on a disk of its own, on which one process writes so many bytes a second and no
+more; and put back.
 
-Promises, beside those of a small disk: every write waits for the disk (mount option sync), so that a limit of the kernel on what
-a process writes to it (control group blkio, or io.max of version 2) is met at the write itself and not in the page cache. The
-group is removed with the limit, and is in the ledger, so that neither outlives the harness.
+Promises, beside those of a small disk: every write waits for the disk (mount option sync), so that
+a limit of the kernel on what a process writes to it (control group blkio, or io.max of version 2)
+is met at the write itself and not in the page cache. The group is removed with the limit, and is in
+the ledger, so that neither outlives the harness.
 """
 
 from __future__ import annotations
@@ -65,20 +67,31 @@ class SlowDisk(SmallDisk):
             self._group.mkdir(exist_ok=True)
             if not self._limit.exists():
                 (self._group.parent / "cgroup.subtree_control").write_text("+io")
-            self._limit.write_text(f"{number} {rate}" if self._limit.name == _LIMIT else f"{number} wbps={rate}")
+            self._limit.write_text(
+                f"{number} {rate}" if self._limit.name == _LIMIT else f"{number} wbps={rate}"
+            )
             (self._group / "cgroup.procs").write_text(str(pid))
         except OSError as error:
             raise SetupError(
-                f"what process {pid} writes cannot be limited ({error.strerror}, {error.filename}); that takes root, and Linux "
-                "with the control group blkio, or io of version 2"
+                f"what process {pid} writes cannot be limited ({error.strerror}, {error.filename});"
+                " that takes root, and Linux with the control group blkio, or io of version 2"
             ) from error
 
     def seconds(self, size: int) -> float:
         """How long a process with the same limit takes to write so many bytes. Raises OSError."""
         probe = self._folder / ".linkflap-probe"
-        words = [sys.executable, "-c", _PROBE, str(self._group / "cgroup.procs"), str(probe), str(size)]
+        words = [
+            sys.executable,
+            "-c",
+            _PROBE,
+            str(self._group / "cgroup.procs"),
+            str(probe),
+            str(size),
+        ]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=_TOOL_WITHIN, check=True)
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=_TOOL_WITHIN, check=True
+            )
             return float(done.stdout)
         except subprocess.SubprocessError as error:
             raise OSError(0, f"a process could not write to {self._folder}: {error}") from error
@@ -115,6 +128,8 @@ def _tool(name: str, *words: str) -> None:
     found = shutil.which(name) or shutil.which(name, path=_PATH)
     if found is None:
         raise OSError(0, f"there is no {name}")
-    done = subprocess.run([found, *words], capture_output=True, text=True, timeout=_TOOL_WITHIN, check=False)
+    done = subprocess.run(
+        [found, *words], capture_output=True, text=True, timeout=_TOOL_WITHIN, check=False
+    )
     if done.returncode:
         raise OSError(0, f"{name}: {done.stderr.strip()}")

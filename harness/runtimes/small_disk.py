@@ -1,7 +1,8 @@
 """A folder put on a disk of its own, so small that it can be filled; and put back.
 
-Promises: the folder has the same content before, meanwhile and after, under the same path, and whoever had it open has been ended
-before. What is mounted is in the ledger, so that it does not outlive the harness.
+Promises: the folder has the same content before, meanwhile and after, under the same path, and
+whoever had it open has been ended before. What is mounted is in the ledger, so that it does not
+outlive the harness.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class SmallDisk:
         return state.f_bavail * state.f_frsize
 
     def put(self, *, spare: int) -> None:
-        """Moves the folder's content to a disk that has `spare` bytes more than it takes. Raises SetupError."""
+        """Moves the folder's content to a disk that has `spare` bytes more than it takes. Raises
+        SetupError."""
         if self.mounted:
             return
         cleanup.watch_over_me()
@@ -53,7 +55,8 @@ class SmallDisk:
         except OSError as error:
             self._undo()
             raise SetupError(
-                f"no disk of its own can be mounted on {self._folder} ({error.strerror}); that takes root, on Linux"
+                f"no disk of its own can be mounted on {self._folder} ({error.strerror}); that "
+                "takes root, on Linux"
             ) from error
 
     def _mount(self, size: int) -> None:

@@ -1,8 +1,9 @@
-"""The loop of a suite: what was begun before is finished, then scenarios are generated until the time is over.
+"""The loop of a suite: what was begun before is finished, then scenarios are generated until the
+time is over.
 
-Every decision is on the disk before it takes effect: the scenario before its run, the verdict before its run is pruned. So a
-suite that was killed goes on where it was: a run without a verdict is judged if its recording had ended, else recorded anew from
-the same file.
+Every decision is on the disk before it takes effect: the scenario before its run, the verdict
+before its run is pruned. So a suite that was killed goes on where it was: a run without a verdict
+is judged if its recording had ended, else recorded anew from the same file.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Suite:
     _begun: set[int] = field(default_factory=set)
 
     def run(self) -> None:
-        """Records and judges until the time is over, or all runs are made. Raises KeyboardInterrupt as it is."""
+        """Records and judges until the time is over, or all runs are made. Raises KeyboardInterrupt
+        as it is."""
         self._before = max((result.ended for result in self.folder.results), default=0.0)
         left = self._left_over()
         while True:
@@ -105,8 +107,11 @@ class Suite:
         self.folder.append(result)
         if not result.failed:
             self.folder.prune(result.number)
-        elif len(self.folder.kept) > self.folder.plan.keep + len(self.works.recordings) + len(self.works.waiting):
-            self.folder.prune(result.number)  # its scenario and its verdict say enough when so many are kept
+        elif len(self.folder.kept) > self.folder.plan.keep + len(self.works.recordings) + len(
+            self.works.waiting
+        ):
+            # its scenario and its verdict say enough when so many are kept
+            self.folder.prune(result.number)
         self.say(line(result, self.folder))
 
 

@@ -1,4 +1,5 @@
-"""How runs failed, as texts by which they can be compared: kinds of anomalies that nothing allows, and reasons of unknown."""
+"""How runs failed, as texts by which they can be compared: kinds of anomalies that nothing allows,
+and reasons of unknown."""
 
 from __future__ import annotations
 
@@ -17,20 +18,35 @@ _NUMBER: Final = re.compile(r"\d[\d,.]*")
 def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     """The kinds of anomalies of checks that are invalid, in the order of the registry."""
     order = {name: number for number, name in enumerate(REGISTRY)}
-    invalid = sorted((c for c in checks if c["verdict"] == "invalid"), key=lambda c: order.get(c["name"], len(order)))
-    return [f"{c['name']}:{kind}" for c in invalid for kind in sorted(c["kinds"]) or ["not-explained"]]
+    invalid = sorted(
+        (c for c in checks if c["verdict"] == "invalid"),
+        key=lambda c: order.get(c["name"], len(order)),
+    )
+    return [
+        f"{c['name']}:{kind}" for c in invalid for kind in sorted(c["kinds"]) or ["not-explained"]
+    ]
 
 
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of failure of one verdict as `check:kind`, causes before consequences; or what was unknown.
+    """The kinds of failure of one verdict as `check:kind`, causes before consequences; or what was
+    unknown.
 
-    Where there are anomalies, what was unknown beside them is left out: it may well be their consequence.
+    Where there are anomalies, what was unknown beside them is left out: it may well be their
+    consequence.
     """
     if found := _violated(document["checks"]):
         causes = [f"{cause['check']}:{cause['kind']}" for cause in document["causes"]]
         return tuple(dict.fromkeys(name for name in (*causes, *found) if name in found))
-    unknown = [f"{UNKNOWN}{c['name']}:{_shape(c['reason'])}" for c in document["checks"] if c["verdict"] == "unknown"]
-    return tuple(unknown) or ((f"{UNKNOWN}run:{_shape(str(document['reason']))}",) if document["verdict"] == "unknown" else ())
+    unknown = [
+        f"{UNKNOWN}{c['name']}:{_shape(c['reason'])}"
+        for c in document["checks"]
+        if c["verdict"] == "unknown"
+    ]
+    return tuple(unknown) or (
+        (f"{UNKNOWN}run:{_shape(str(document['reason']))}",)
+        if document["verdict"] == "unknown"
+        else ()
+    )
 
 
 def _shape(reason: str) -> str:
@@ -49,7 +65,8 @@ def name_of(kind: str) -> str:
 
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Failed runs by kind, in order: by their first kind, or by one of their others that is the first of another run."""
+    """Failed runs by kind, in order: by their first kind, or by one of their others that is the
+    first of another run."""
     found: dict[str, list[Result]] = {}
     failed = [result for result in results if result.kinds]
     for result in sorted(failed, key=lambda result: result.number):

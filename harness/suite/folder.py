@@ -1,4 +1,5 @@
-"""The suite directory. Whenever its suite is killed, at most its last line is torn, and `--resume` goes on from there.
+"""The suite directory. Whenever its suite is killed, at most its last line is torn, and `--resume`
+goes on from there.
 
 suite.json                 Plan
 given.toml                 the scenario, where it is one that is run again and again
@@ -41,8 +42,9 @@ GIVEN: Final = "given.toml"
 class Result:
     """What became of one run.
 
-    `kinds` are its anomalies that nothing allows, as check:kind, and `cause` what they follow from; `cells` what it exercised,
-    `missed` triggers that never came true; `again` how often it was recorded anew because the environment had failed.
+    `kinds` are its anomalies that nothing allows, as check:kind, and `cause` what they follow from;
+    `cells` what it exercised, `missed` triggers that never came true; `again` how often it was
+    recorded anew because the environment had failed.
     """
 
     number: int
@@ -75,7 +77,8 @@ class SuiteFolder:
         """Raises InputError where there is something already."""
         if os.path.lexists(root):
             raise InputError(
-                f"{root} exists already; name a folder that does not, or go on with it: linkflap suite --resume {root}"
+                f"{root} exists already; name a folder that does not, or go on with it: linkflap "
+                f"suite --resume {root}"
             )
         root.mkdir(parents=True)
         for name in ("scenarios", "runs", "passed", "failures"):
@@ -92,26 +95,33 @@ class SuiteFolder:
             content = (root / SUITE).read_bytes()
         except OSError:
             raise InputError(
-                f"{root} is no suite directory: it has no readable {SUITE}; give the folder that linkflap suite named"
+                f"{root} is no suite directory: it has no readable {SUITE}; give the folder that "
+                "linkflap suite named"
             ) from None
         try:
             plan = msgspec.json.decode(content, type=Plan)
         except msgspec.DecodeError as error:
-            raise InputError(f"{root / SUITE} cannot be read ({error}); it is of another linkflap, or damaged") from None
+            raise InputError(
+                f"{root / SUITE} cannot be read ({error}); it is of another linkflap, or damaged"
+            ) from None
         if plan.format != FORMAT:
             raise InputError(
-                f"{root} has format {plan.format}, this linkflap ({VERSION}) goes on with format {FORMAT}; use its own linkflap"
+                f"{root} has format {plan.format}, this linkflap ({VERSION}) goes on with format "
+                f"{FORMAT}; use its own linkflap"
             )
         return cls(root, plan)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While this lasts no other suite works on the directory. Raises InputError when one does."""
+        """While this lasts no other suite works on the directory. Raises InputError when one
+        does."""
         with (self.root / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(f"another linkflap suite works on {self.root}; wait until it has ended") from None
+                raise InputError(
+                    f"another linkflap suite works on {self.root}; wait until it has ended"
+                ) from None
             yield
 
     @property
@@ -130,7 +140,11 @@ class SuiteFolder:
 
     def numbers(self) -> list[int]:
         """The runs that were decided on, in order."""
-        return sorted(int(path.stem) for path in (self.root / "scenarios").glob("*.toml") if path.stem.isdecimal())
+        return sorted(
+            int(path.stem)
+            for path in (self.root / "scenarios").glob("*.toml")
+            if path.stem.isdecimal()
+        )
 
     def write_scenario(self, number: int, scenario: Scenario) -> Path:
         """Before the run is started: from then on it is decided what run it is."""
@@ -143,7 +157,9 @@ class SuiteFolder:
 
     def given(self, number: int) -> Scenario:
         """The scenario that is run again and again, with the seed of one of these runs."""
-        return scenario_file.read(self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True)
+        return scenario_file.read(
+            self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True
+        )
 
     def append(self, result: Result) -> None:
         """Adds a verdict, for good."""
@@ -164,11 +180,14 @@ class SuiteFolder:
     @property
     def kept(self) -> Sequence[int]:
         """Runs that are there in full."""
-        return sorted(int(path.name) for path in (self.root / "runs").glob("*") if path.name.isdecimal())
+        return sorted(
+            int(path.name) for path in (self.root / "runs").glob("*") if path.name.isdecimal()
+        )
 
 
 def _results(path: Path) -> Iterator[Result]:
-    """The lines of a results file; one that was not finished when its suite was killed is taken away."""
+    """The lines of a results file; one that was not finished when its suite was killed is taken
+    away."""
     if not path.exists():
         return
     decoder, whole = msgspec.json.Decoder(Result), 0
@@ -181,6 +200,7 @@ def _results(path: Path) -> Iterator[Result]:
             yield decoder.decode(with_current_kinds(line))
         except msgspec.DecodeError as error:
             raise InputError(
-                f"{path} has a line that cannot be read ({error}); take that line out, and its run is judged again"
+                f"{path} has a line that cannot be read ({error}); take that line out, and its run "
+                "is judged again"
             ) from None
         whole += len(line)

@@ -1,4 +1,5 @@
-"""Verdicts on many run directories by one Spark, in a thread of its own, while others are being recorded."""
+"""Verdicts on many run directories by one Spark, in a thread of its own, while others are being
+recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class Judge:
 
     def start(self, folders: Sequence[Path]) -> None:
         """Begins with a batch."""
-        self._thread = threading.Thread(target=self._work, args=(list(folders),), name="judge", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(list(folders),), name="judge", daemon=True
+        )
         self._thread.start()
 
     def take(self) -> list[Outcome]:

@@ -1,7 +1,9 @@
-"""`linkflap suite merge`: the shards of one suite, from as many machines, as one suite directory, which cannot be resumed.
+"""`linkflap suite merge`: the shards of one suite, from as many machines, as one suite directory,
+which cannot be resumed.
 
-Nothing is judged again, left out or counted twice: shards that are of different suites, or have a run in common, are refused; a
-shard that is missing is said, and what the merged suite knows is unknown at best.
+Nothing is judged again, left out or counted twice: shards that are of different suites, or have a
+run in common, are refused; a shard that is missing is said, and what the merged suite knows is
+unknown at best.
 """
 
 from __future__ import annotations
@@ -32,52 +34,71 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
     first = parts[0].plan
     _, of = first.shard
     shards = tuple(sorted(part.plan.shard[0] for part in parts))
-    plan = replace(first, shard=(0, 1), jobs=sum(part.plan.jobs for part in parts), merged=shards, shards=of)
+    plan = replace(
+        first, shard=(0, 1), jobs=sum(part.plan.jobs for part in parts), merged=shards, shards=of
+    )
     folder = SuiteFolder.create(root, plan)
     for part in parts:
         for name in _FOLDERS:
             if (part.root / name).is_dir():
                 shutil.copytree(part.root / name, root / name, dirs_exist_ok=True)
     if first.name == regression.REGRESSION:
-        entries = sorted((one for part in parts for one in regression.entries(part)), key=lambda one: one.number)
-        write_whole(root / regression.CASES, msgspec.json.format(msgspec.json.encode(entries), indent=1))
+        entries = sorted(
+            (one for part in parts for one in regression.entries(part)), key=lambda one: one.number
+        )
+        write_whole(
+            root / regression.CASES, msgspec.json.format(msgspec.json.encode(entries), indent=1)
+        )
     for part in parts:
         _failures(part, root)
-    for result in sorted((result for part in parts for result in part.results), key=lambda result: result.number):
+    for result in sorted(
+        (result for part in parts for result in part.results), key=lambda result: result.number
+    ):
         folder.append(result)
     return folder
 
 
 def missing(plan: Plan) -> list[str]:
     """The shards that a merged suite lacks, as they were named."""
-    return [f"{n + 1}/{plan.shards}" for n in range(plan.shards) if n not in plan.merged] if plan.merged else []
+    return (
+        [f"{n + 1}/{plan.shards}" for n in range(plan.shards) if n not in plan.merged]
+        if plan.merged
+        else []
+    )
 
 
 def _check(parts: Sequence[SuiteFolder]) -> None:
     if len(parts) < 2:
-        raise InputError("merging takes two suite directories or more; name the directory of each shard")
+        raise InputError(
+            "merging takes two suite directories or more; name the directory of each shard"
+        )
     first = parts[0]
     for part in parts:
         if part.plan.merged:
-            raise InputError(f"{part.root} is merged already; name the directories of its shards instead")
+            raise InputError(
+                f"{part.root} is merged already; name the directories of its shards instead"
+            )
         if part.plan.shard[1] != first.plan.shard[1]:
             raise InputError(
-                f"{part.root} is one of {part.plan.shard[1]} shards and {first.root} one of {first.plan.shard[1]}; "
-                "merge shards of one suite"
+                f"{part.root} is one of {part.plan.shard[1]} shards and {first.root} one of "
+                f"{first.plan.shard[1]}; merge shards of one suite"
             )
         for name in _ALIKE:
             if getattr(part.plan, name) != getattr(first.plan, name):
                 raise InputError(
-                    f"{part.root} and {first.root} are no shards of one suite: their {name} differs; begin the shards with the "
-                    "same options, --seed included"
+                    f"{part.root} and {first.root} are no shards of one suite: their {name} "
+                    "differs; begin the shards with the same options, --seed included"
                 )
     seen = Counter(part.plan.shard[0] for part in parts)
     if twice := [n for n, count in seen.items() if count > 1]:
-        raise InputError(f"shard {twice[0] + 1}/{first.plan.shard[1]} is given twice; name each shard once")
+        raise InputError(
+            f"shard {twice[0] + 1}/{first.plan.shard[1]} is given twice; name each shard once"
+        )
 
 
 def _failures(part: SuiteFolder, root: Path) -> None:
-    """What is known of each kind of failure; of one that several shards have, what was shrunk further."""
+    """What is known of each kind of failure; of one that several shards have, what was shrunk
+    further."""
     for own in sorted((part.root / "failures").glob("*")):
         kept = root / "failures" / own.name
         if kept.exists() and _faults(own) < _faults(kept):
@@ -87,6 +108,7 @@ def _failures(part: SuiteFolder, root: Path) -> None:
 
 
 def _faults(own: Path) -> int:
-    """How many faults the smallest scenario of a failure has; one that was not shrunk has any number."""
+    """How many faults the smallest scenario of a failure has; one that was not shrunk has any
+    number."""
     path = own / "report.json"
     return len(msgspec.json.decode(path.read_bytes())["faults"]) if path.exists() else 1 << 30

@@ -1,4 +1,5 @@
-"""One suite after another: what earlier suites hit is not new to the next, and their results are its trend."""
+"""One suite after another: what earlier suites hit is not new to the next, and their results are
+its trend."""
 
 from __future__ import annotations
 
@@ -14,11 +15,17 @@ from linkflap.harness.suite.summary import per_hour
 
 
 def following(plan: Plan, last: SuiteFolder) -> Plan:
-    """The plan of a suite that goes on where another, and those before it, left the coverage. Raises InputError."""
+    """The plan of a suite that goes on where another, and those before it, left the coverage.
+    Raises InputError."""
     if last.plan.given or last.plan.name == REGRESSION:
-        raise InputError(f"{last.root} generated no runs, and has no coverage to go on from; name a suite that did")
+        raise InputError(
+            f"{last.root} generated no runs, and has no coverage to go on from; name a suite "
+            "that did"
+        )
     if plan.given or plan.name == REGRESSION:
-        raise InputError(f"--after is for suites that generate their runs, and {plan.name} does not; omit it")
+        raise InputError(
+            f"--after is for suites that generate their runs, and {plan.name} does not; omit it"
+        )
     return replace(plan, before=dict(last.coverage.hits), nights=(*last.plan.nights, night(last)))
 
 

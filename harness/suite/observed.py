@@ -1,11 +1,14 @@
-"""What a run exercised, read from its run directory: each fault with the log state that it struck in, and what followed.
+"""What a run exercised, read from its run directory: each fault with the log state that it struck
+in, and what followed.
 
 States, of the moment in which the fault was injected:
 
-    open-transactions     a transaction of the cluster that it is about had begun, and its end was not asked for
+    open-transactions     a transaction of the cluster that it is about had begun, and its end was
+                          not asked for
     commit-in-flight      a commit was asked for and not answered
     abort-in-flight       an abort likewise
-    mirror-behind         the destination's high watermarks were below the source's when last sampled
+    mirror-behind         the destination's high watermarks were below the source's when last
+                          sampled
     epoch-changed         a leader epoch there had changed within the last second
     rebalancing           a group was given or had lost partitions within the last second
     after-failover, after-failback, after-failover-2      what the cluster had been through
@@ -62,7 +65,8 @@ FOLLOWS: Final = 3_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What one run exercised. `missed` are conditions that never came true, `outcomes` what followed its faults, counted."""
+    """What one run exercised. `missed` are conditions that never came true, `outcomes` what
+    followed its faults, counted."""
 
     cells: tuple[str, ...]
     missed: tuple[str, ...]
@@ -71,7 +75,8 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """An operation on a cluster: when it began and ended, when its end was requested, and with which intended outcome."""
+    """An operation on a cluster: when it began and ended, when its end was requested, and with
+    which intended outcome."""
 
     cluster: str
     began: int
@@ -93,8 +98,12 @@ def observed(folder: Path) -> Observed:
     cells = surroundings(scenario)
     outcomes: Counter[str] = Counter()
     for fault, at, until in struck:
-        cells |= {strike(fault, state, scenario.topology, kind) for state in history.states(fault, at)}
-        outcomes.update(f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS))
+        cells |= {
+            strike(fault, state, scenario.topology, kind) for state in history.states(fault, at)
+        }
+        outcomes.update(
+            f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS)
+        )
     cells |= set(_orders(struck)) | manners([fault for fault, _, _ in struck], kind)
     missed = [f"{e.id}: {e.when}" for e in of_kind(events, Trigger) if not e.hit]
     return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
@@ -105,7 +114,11 @@ def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec
     faults = {fault.id: fault for fault in scenario.schedule}
     bit = {e.id for e in of_kind(events, FaultBite) if e.bit}
     ends = {e.id: e.time for e in of_kind(events, FaultEnd)}
-    return [(faults[e.id], e.time, ends.get(e.id, e.time)) for e in of_kind(events, FaultStart) if e.id in faults and e.id in bit]
+    return [
+        (faults[e.id], e.time, ends.get(e.id, e.time))
+        for e in of_kind(events, FaultStart)
+        if e.id in faults and e.id in bit
+    ]
 
 
 def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
@@ -119,7 +132,15 @@ def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
                 yield f"over/{fault.fault}/{other.fault}"
 
 
-_CONSEQUENCES: Final = (ProducerReplaced, ClientDied, Truncation, Promotion, MirrorCrashed, BrokerDied, TopicGivenUp)
+_CONSEQUENCES: Final = (
+    ProducerReplaced,
+    ClientDied,
+    Truncation,
+    Promotion,
+    MirrorCrashed,
+    BrokerDied,
+    TopicGivenUp,
+)
 """Events that a fault can have led to."""
 
 
@@ -129,7 +150,9 @@ class _History:
     def __init__(self, reader: RunReader, damage: list[Damage], events: Sequence[Event]) -> None:
         self._spans = list(_spans(reader.each(Operation, damage)))
         self._marks = sorted(reader.each(Watermark, damage), key=lambda row: row.returned)
-        self._groups = [p.time for p in reader.each(Poll, damage) if p.kind in ("assign", "revoke") and p.group]
+        self._groups = [
+            p.time for p in reader.each(Poll, damage) if p.kind in ("assign", "revoke") and p.group
+        ]
         self._events = events
 
     def states(self, fault: FaultSpec, at: int) -> set[str]:
@@ -187,8 +210,14 @@ class _History:
 
     def followed(self, begin: int, end: int) -> Iterable[str]:
         """What happened within a span of time, each kind once."""
-        found = {f"{s.ending} {s.outcome}" for s in self._spans if begin <= s.ended <= end and s.outcome != "ok"}
-        found |= {e.kind for e in self._events if begin <= e.time <= end and isinstance(e, _CONSEQUENCES)}
+        found = {
+            f"{s.ending} {s.outcome}"
+            for s in self._spans
+            if begin <= s.ended <= end and s.outcome != "ok"
+        }
+        found |= {
+            e.kind for e in self._events if begin <= e.time <= end and isinstance(e, _CONSEQUENCES)
+        }
         return sorted(found) or ["nothing"]
 
 

@@ -1,4 +1,5 @@
-"""suite.html of a suite: failures first, a row for each run, and what was never hit of all that could have been drawn."""
+"""suite.html of a suite: failures first, a row for each run, and what was never hit of all that
+could have been drawn."""
 
 from __future__ import annotations
 
@@ -43,8 +44,11 @@ def _of_runs(folder: SuiteFolder) -> Page:
         title=f"suite {plan.name}",
         about=f"seed {plan.seed}, {plan.jobs} at once, linkflap {plan.linkflap}",
         lines=(
-            f"{len(results)} runs: {', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items())) or 'none'}; "
-            f"{per_hour(results):.0f} runs an hour.",
+            (
+                f"{len(results)} runs: "
+                f"{', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items())) or 'none'};"
+                f" {per_hour(results):.0f} runs an hour."
+            ),
             f"{again} recorded again because the environment had failed.",
             *_baseline(results, given=bool(plan.given)),
             *(f"Never reached, and had to be: {wanted}." for wanted in unreached(folder)),
@@ -86,24 +90,37 @@ def _row(folder: SuiteFolder, result: Result) -> Row:
 
 
 def _failures(folder: SuiteFolder) -> Iterator[Failure]:
-    for kind, runs in sorted(by_kind(folder.results).items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))):
+    for kind, runs in sorted(
+        by_kind(folder.results).items(),
+        key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1])),
+    ):
         own = folder.root / "failures" / name_of(kind)
         report = _report(own / REPORT)
-        smallest = own / SMALLEST if (own / SMALLEST).exists() else folder.scenario_path(runs[0].number)
+        smallest = (
+            own / SMALLEST if (own / SMALLEST).exists() else folder.scenario_path(runs[0].number)
+        )
         facts = {
             "fails again in": report.get("replayed", ""),
             "smallest": ", ".join(report.get("faults", ())),
             "smallest fails in": report.get("rate", ""),
             "without its last fault": report.get("without_last", ""),
         }
-        paths = {"scenario": smallest, "evidence": own / "evidence", "run": folder.run_path(runs[0].number)}
+        paths = {
+            "scenario": smallest,
+            "evidence": own / "evidence",
+            "run": folder.run_path(runs[0].number),
+        }
         yield Failure(
             kind=kind,
             runs=[f"{run.number:04d}" for run in runs],
             cause=runs[0].cause or runs[0].reason,
             command=f"linkflap run {smallest} --runtime {folder.plan.bounds.runtime}",
             facts={name: value for name, value in facts.items() if value},
-            files={name: os.path.relpath(path, folder.root) for name, path in paths.items() if path.exists()},
+            files={
+                name: os.path.relpath(path, folder.root)
+                for name, path in paths.items()
+                if path.exists()
+            },
         )
 
 
@@ -139,8 +156,16 @@ def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
     """How many runs hit what, of all that the bounds let be drawn."""
     hits = Counter(cell for result in results for cell in result.cells)
     yield _by_state(results, bounds)
-    yield _by_other_fault(hits, bounds, "after", title="Faults after faults", about="Each row after each column.")
-    yield _by_other_fault(hits, bounds, "over", title="Faults while others lasted", about="Each row during each column.")
+    yield _by_other_fault(
+        hits, bounds, "after", title="Faults after faults", about="Each row after each column."
+    )
+    yield _by_other_fault(
+        hits,
+        bounds,
+        "over",
+        title="Faults while others lasted",
+        about="Each row during each column.",
+    )
     yield _by_topology(hits, bounds)
     if len(bounds.kafka) > 1:
         yield _by_releases(hits, bounds)
@@ -157,14 +182,21 @@ def _by_state(results: Sequence[Result], bounds: Bounds) -> Table:
     struck = strikes(results)
     return Table(
         title="Faults by the log state that they struck in",
-        about="Counted by runs and positions, where the fault was seen to bite; a state is what was true when it was injected.",
+        about=(
+            "Counted by runs and positions, where the fault was seen to bite; a state is what was "
+            "true when it was injected."
+        ),
         columns=STATES,
         rows={fault: [struck[fault, state] for state in STATES] for fault in bounds.allowed},
     )
 
 
-def _by_other_fault(hits: Counter[str], bounds: Bounds, how: str, *, title: str, about: str) -> Table:
-    rows = {name: [hits[f"{how}/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
+def _by_other_fault(
+    hits: Counter[str], bounds: Bounds, how: str, *, title: str, about: str
+) -> Table:
+    rows = {
+        name: [hits[f"{how}/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed
+    }
     return Table(title=title, about=about, columns=bounds.allowed, rows=rows)
 
 
@@ -185,7 +217,13 @@ def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
     named: Counter[tuple[str, str]] = Counter()
     for result in results:
         mirrored = next((cell.split("/")[1] for cell in result.cells if cell.startswith("on/")), "")
-        named[mirrored, next((cell.split("/")[2] for cell in result.cells if cell.startswith("clients/")), LIBRDKAFKA)] += 1
+        named[
+            mirrored,
+            next(
+                (cell.split("/")[2] for cell in result.cells if cell.startswith("clients/")),
+                LIBRDKAFKA,
+            ),
+        ] += 1
     rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.mirrors}
     return Table(title="Whose clients", columns=bounds.crews, rows=rows)
 
@@ -232,13 +270,28 @@ def _of_cases(folder: SuiteFolder) -> Page:
         ],
         columns=("verdict", "case", "result", "before", "seconds"),
         rows=[
-            Row(
-                verdict=known[one.number].verdict,
-                name=one.title,
-                cells=(known[one.number].reason, f"{one.shown} of {one.runs}", f"{known[one.number].seconds:.0f}"),
+            (
+                Row(
+                    verdict=known[one.number].verdict,
+                    name=one.title,
+                    cells=(
+                        known[one.number].reason,
+                        f"{one.shown} of {one.runs}",
+                        f"{known[one.number].seconds:.0f}",
+                    ),
+                )
+                if one.number in known
+                else Row(
+                    verdict="not played",
+                    name=one.title,
+                    cells=("", f"{one.shown} of {one.runs}", ""),
+                )
             )
-            if one.number in known
-            else Row(verdict="not played", name=one.title, cells=("", f"{one.shown} of {one.runs}", ""))
-            for one in sorted(every, key=lambda one: _worst_first(known[one.number]) if one.number in known else (-2, one.number))
+            for one in sorted(
+                every,
+                key=lambda one: (
+                    _worst_first(known[one.number]) if one.number in known else (-2, one.number)
+                ),
+            )
         ],
     )

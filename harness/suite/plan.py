@@ -1,4 +1,5 @@
-"""What a suite is to do: written into its directory before it starts, and never changed, so that it goes on as it began."""
+"""What a suite is to do: written into its directory before it starts, and never changed, so that it
+goes on as it began."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from linkflap.harness.model.errors import InputError
 
 FORMAT: Final = 1
 RUN_MEBIBYTES: Final = 60
-"""What one run directory may take while it is recorded and judged: for the bound on the disk that is printed. Runs of some
-seconds took 3 to 25."""
+"""What one run directory may take while it is recorded and judged: for the bound on the disk that
+is printed. Runs of some seconds took 3 to 25."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """What became of a suite before this one: runs by verdict, and how many cells it hit, `new` of them before all others."""
+    """What became of a suite before this one: runs by verdict, and how many cells it hit, `new` of
+    them before all others."""
 
     name: str
     linkflap: str
@@ -30,13 +32,16 @@ class Night:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new kind of failure.
+    """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new
+    kind of failure.
 
-    `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those that leave k when divided by n.
-    `keep` failed runs are kept in full, no more. `given` is the text of a scenario file that is run again and again, each time
-    with a seed of its own, instead of generated ones. `merged`: the shards of `shards` that it was merged of, if it was.
-    `before` is how many runs of the suites of `nights` hit each cell: the coverage that this one begins with.
-    `reach` are patterns of cells (`chaos.generator.coverage`), or of parts of cells, each of which some run has to hit.
+    `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those
+    that leave k when divided by n. `keep` failed runs are kept in full, no more. `given` is the
+    text of a scenario file that is run again and again, each time with a seed of its own, instead
+    of generated ones. `merged`: the shards of `shards` that it was merged of, if it was. `before`
+    is how many runs of the suites of `nights` hit each cell: the coverage that this one begins
+    with. `reach` are patterns of cells (`chaos.generator.coverage`), or of parts of cells, each of
+    which some run has to hit.
     """
 
     name: str
@@ -64,14 +69,20 @@ class Plan:
         """Raises InputError for what makes no suite."""
         part, of = self.shard
         if not 0 <= part < of:
-            raise InputError(f"--shard {part + 1}/{of} is no shard; give one from 1/{of} to {of}/{of}")
+            raise InputError(
+                f"--shard {part + 1}/{of} is no shard; give one from 1/{of} to {of}/{of}"
+            )
         if self.jobs < 1 or self.seconds <= 0:
-            raise InputError("a suite needs at least one job and some time; give --jobs 1 or more and --for 60 or more")
+            raise InputError(
+                "a suite needs at least one job and some time; give --jobs 1 or more and --for 60 "
+                "or more"
+            )
         self.bounds.check()
 
     @property
     def disk(self) -> int:
-        """Bytes that the suite directory may take at most: of runs under way, of those without a verdict, and of failed ones."""
+        """Bytes that the suite directory may take at most: of runs under way, of those without a
+        verdict, and of failed ones."""
         return (2 * self.jobs + self.batch + self.keep) * RUN_MEBIBYTES << 20
 
     @property
@@ -89,7 +100,9 @@ def shard(text: str) -> tuple[int, int]:
     """`2/4` as (1, 4). Raises InputError."""
     part, slash, of = text.partition("/")
     if not slash or not part.isdecimal() or not of.isdecimal() or not 1 <= int(part) <= int(of):
-        raise InputError(f"--shard {text!r} is not of the form K/N with K from 1 to N, for example 2/4")
+        raise InputError(
+            f"--shard {text!r} is not of the form K/N with K from 1 to N, for example 2/4"
+        )
     return int(part) - 1, int(of)
 
 
@@ -103,7 +116,11 @@ def seconds(text: str) -> float:
     try:
         value = float(number) * _UNITS[unit]
     except (ValueError, KeyError):
-        raise InputError(f"--for {text!r} is no time; give seconds, or a number with s, m or h, for example 8h") from None
+        raise InputError(
+            f"--for {text!r} is no time; give seconds, or a number with s, m or h, for example 8h"
+        ) from None
     if not 1 <= value <= 14 * 86400:
-        raise InputError(f"--for {text} is not between a second and 14 days; give a time within that")
+        raise InputError(
+            f"--for {text} is not between a second and 14 days; give a time within that"
+        )
     return value

@@ -1,4 +1,5 @@
-"""One recording: `linkflap run FILE --no-verify` in a process of its own, which dies with us and takes its brokers along."""
+"""One recording: `linkflap run FILE --no-verify` in a process of its own, which dies with us and
+takes its brokers along."""
 
 from __future__ import annotations
 
@@ -37,11 +38,15 @@ class Recording:
         return time.monotonic() - self.began
 
     def failure(self) -> str:
-        """Why the environment, and not what was tested, made it end early; empty where it did not."""
+        """Why the environment, and not what was tested, made it end early; empty where it did
+        not."""
         try:
             run = RunReader(self.folder).run
         except InputError:
-            return f"it ended with status {self.child.poll()} before anything was recorded; see {self.folder.name}.log"
+            return (
+                f"it ended with status {self.child.poll()} before anything was recorded; see "
+                f"{self.folder.name}.log"
+            )
         if run.status == "finished":
             return ""
         return run.error or f"it ended as {run.status} with status {self.child.poll()}"
@@ -50,15 +55,25 @@ class Recording:
 def start(number: int, scenario: Path, folder: Path, *, runtime: str) -> Recording:
     """Starts to record a scenario file. Its output goes beside the run directory that it makes."""
     command, environment = module(
-        "linkflap", "run", str(scenario.absolute()), "--no-verify", "--runtime", runtime, "--out", str(folder.absolute())
+        "linkflap",
+        "run",
+        str(scenario.absolute()),
+        "--no-verify",
+        "--runtime",
+        runtime,
+        "--out",
+        str(folder.absolute()),
     )
     log = folder.with_name(f"{folder.name}.log")
-    child = spawn(command, name=f"run {number}", folder=scenario.parent, output=log, environment=environment)
+    child = spawn(
+        command, name=f"run {number}", folder=scenario.parent, output=log, environment=environment
+    )
     return Recording(number=number, folder=folder, child=child)
 
 
 def stop(recordings: list[Recording]) -> None:
-    """Ends recordings in order: they stop what they started; those that do not in time are killed."""
+    """Ends recordings in order: they stop what they started; those that do not in time are
+    killed."""
     for recording in recordings:
         recording.child.signal(15)
     for recording in recordings:

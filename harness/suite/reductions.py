@@ -1,6 +1,8 @@
-"""Smaller scenarios than a given one: fewer faults, then a smaller setting, then plainer faults, then shorter times. Pure.
+"""Smaller scenarios than a given one: fewer faults, then a smaller setting, then plainer faults,
+then shorter times. Pure.
 
-Each step is one of a few that are tried until none of them fails any more (delta debugging, Zeller and Hildebrandt 2002).
+Each step is one of a few that are tried until none of them fails any more (delta debugging, Zeller
+and Hildebrandt 2002).
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ _EXTRAS: Final = ("relay", "zombie", "idempotent")
 
 
 def without(schedule: Sequence[FaultSpec], gone: Collection[str]) -> tuple[FaultSpec, ...]:
-    """A schedule without some faults: what waited for one of them waits for what that had waited for."""
+    """A schedule without some faults: what waited for one of them waits for what that had waited
+    for."""
     known = {fault.id: condition(fault.when) for fault in schedule}
 
     def before(name: str) -> list[str]:
-        return [name] if name not in gone else [found for other in known[name].after for found in before(other)]
+        return (
+            [name]
+            if name not in gone
+            else [found for other in known[name].after for found in before(other)]
+        )
 
     kept = []
     for fault in schedule:
@@ -34,7 +41,12 @@ def without(schedule: Sequence[FaultSpec], gone: Collection[str]) -> tuple[Fault
         waits = known[fault.id]
         after = dict.fromkeys(found for name in waits.after for found in before(name))
         during = tuple(name for name in waits.during if name not in gone)
-        kept.append(replace(fault, when=str(Condition(after=tuple(after), during=during, triggers=waits.triggers))))
+        kept.append(
+            replace(
+                fault,
+                when=str(Condition(after=tuple(after), during=during, triggers=waits.triggers)),
+            )
+        )
     return tuple(kept)
 
 
@@ -52,14 +64,17 @@ def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
     size = (len(schedule) + 1) // 2
     while size:
         for begin in range(0, len(schedule), size):
-            yield replace(scenario, schedule=without(schedule, [f.id for f in schedule[begin : begin + size]]))
+            yield replace(
+                scenario, schedule=without(schedule, [f.id for f in schedule[begin : begin + size]])
+            )
         size //= 2
     for fault in schedule:
         yield replace(scenario, schedule=without(schedule, followers(schedule, fault.id)))
 
 
 def smaller_setting(scenario: Scenario) -> Iterator[Scenario]:
-    """Without clusters that no fault is about, with one broker each, default options, and plain topics."""
+    """Without clusters that no fault is about, with one broker each, default options, and plain
+    topics."""
     yield from (replace(made, name=scenario.name) for made in _fewer_clusters(scenario))
     if any(cluster.brokers > 1 for cluster in scenario.topology.clusters):
         small = tuple(replace(cluster, brokers=1) for cluster in scenario.topology.clusters)
@@ -81,20 +96,31 @@ def smaller_setting(scenario: Scenario) -> Iterator[Scenario]:
 def _fewer_clusters(scenario: Scenario) -> Iterator[Scenario]:
     for cluster in scenario.topology.clusters:
         rest = _without_cluster(scenario.topology, cluster.name)
-        if rest is None or any(cluster.name in _clusters(fault.target) for fault in scenario.schedule):
+        if rest is None or any(
+            cluster.name in _clusters(fault.target) for fault in scenario.schedule
+        ):
             continue
-        left = [w for w in scenario.workloads if cluster.name not in (w.home, w.options.get("cluster"))]
+        left = [
+            w for w in scenario.workloads if cluster.name not in (w.home, w.options.get("cluster"))
+        ]
         yield replace(scenario, topology=rest, workloads=tuple(left))
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology | None:
-    """The topology without a cluster; None where that is both a source and a destination, or another would have no link left."""
-    if name in {link.source for link in topology.links} & {link.destination for link in topology.links}:
+    """The topology without a cluster; None where that is both a source and a destination, or
+    another would have no link left."""
+    if name in {link.source for link in topology.links} & {
+        link.destination for link in topology.links
+    }:
         return None  # what is behind it would hang in the air
     links = tuple(link for link in topology.links if name not in (link.source, link.destination))
     kept = tuple(cluster for cluster in topology.clusters if cluster.name != name)
     linked = {end for link in links for end in (link.source, link.destination)}
-    return Topology(clusters=kept, links=links) if links and linked >= {cluster.name for cluster in kept} else None
+    return (
+        Topology(clusters=kept, links=links)
+        if links and linked >= {cluster.name for cluster in kept}
+        else None
+    )
 
 
 def _clusters(target: str) -> list[str]:
@@ -114,7 +140,10 @@ def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
 
 def _plain(workload: WorkloadSpec) -> WorkloadSpec:
     shaped = ("value_size", "keys", "skew", "tombstones", "compression", "records", "partitions")
-    return replace(workload, options={name: value for name, value in workload.options.items() if name not in shaped})
+    return replace(
+        workload,
+        options={name: value for name, value in workload.options.items() if name not in shaped},
+    )
 
 
 def plainer_faults(scenario: Scenario) -> Iterator[Scenario]:
@@ -141,7 +170,11 @@ def shorter_times(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _halved(fault: FaultSpec) -> FaultSpec:
-    return replace(fault, duration=round(fault.duration / 2, 2)) if fault.duration / 2 >= SHORTEST else fault
+    return (
+        replace(fault, duration=round(fault.duration / 2, 2))
+        if fault.duration / 2 >= SHORTEST
+        else fault
+    )
 
 
 def _with(scenario: Scenario, index: int, fault: FaultSpec) -> Scenario:

@@ -1,11 +1,12 @@
-"""`linkflap suite regression`: every case that was reproduced is played again, until it shows or is known not to.
+"""`linkflap suite regression`: every case that was reproduced is played again, until it shows or is
+known not to.
 
 cases.json         what is to be played, written before the first is
 results.jsonl      Result, one line for each case
 cases/             the same as stored results, as `linkflap case run` keeps them
 
-A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce it any more. Somebody has to
-look which.
+A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce
+it any more. Somebody has to look which.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 
 REGRESSION: Final = "regression"
 BY_CHANCE: Final = 0.05
-"""A case that shows as often as before, and happens not to in all runs of a regression: up to this chance it counts as gone."""
+"""A case that shows as often as before, and happens not to in all runs of a regression: up to this
+chance it counts as gone."""
 CASES: Final = "cases.json"
 _VERDICTS: Final = {Outcome.REPRODUCED: Verdict.VALID, Outcome.NOT_REPRODUCED: Verdict.INVALID}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that is to be played, with what, and how often it showed when it was stored: `shown` of `runs`."""
+    """A case that is to be played, with what, and how often it showed when it was stored: `shown`
+    of `runs`."""
 
     number: int
     case: str
@@ -56,13 +59,18 @@ Play = Callable[[Entry, Benches], Played]
 
 
 def write_entries(folder: SuiteFolder, known: Sequence[Known] | None = None) -> None:
-    """Decides what is played: this shard's share of all that was reproduced. For good: results that come later change nothing."""
+    """Decides what is played: this shard's share of all that was reproduced. For good: results that
+    come later change nothing."""
     part, of = folder.plan.shard
     entries = [
-        Entry(number=number, case=one.case.name, variant=one.variant, shown=one.shown, runs=one.runs)
+        Entry(
+            number=number, case=one.case.name, variant=one.variant, shown=one.shown, runs=one.runs
+        )
         for number, one in enumerate(reproduced() if known is None else known)
     ]
-    write_whole(folder.root / CASES, msgspec.json.format(msgspec.json.encode(entries[part::of]), indent=1))
+    write_whole(
+        folder.root / CASES, msgspec.json.format(msgspec.json.encode(entries[part::of]), indent=1)
+    )
 
 
 def entries(folder: SuiteFolder) -> list[Entry]:
@@ -71,17 +79,28 @@ def entries(folder: SuiteFolder) -> list[Entry]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Entry])
     except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); begin a new suite: linkflap suite regression") from None
+        raise InputError(
+            f"{path} cannot be read ({error}); begin a new suite: linkflap suite regression"
+        ) from None
 
 
 def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = None) -> None:
-    """Plays what has no result yet. Raises KeyboardInterrupt as it is, InputError for a case that there is not any more."""
+    """Plays what has no result yet. Raises KeyboardInterrupt as it is, InputError for a case that
+    there is not any more."""
     known = {result.number for result in folder.results}
     left = [entry for entry in entries(folder) if entry.number not in known]
     # Cases that want the same clusters follow one another, and share them.
-    left.sort(key=lambda one: (one.variant.kafka, repr(case_named(one.case).topology), one.variant.transactions, one.number))
+    left.sort(
+        key=lambda one: (
+            one.variant.kafka,
+            repr(case_named(one.case).topology),
+            one.variant.transactions,
+            one.number,
+        )
+    )
     began, before = time.monotonic(), max((result.ended for result in folder.results), default=0.0)
-    shutil.rmtree(folder.root / "runs", ignore_errors=True)  # of a case that was being played when its suite was killed
+    # of a case that was being played when its suite was killed
+    shutil.rmtree(folder.root / "runs", ignore_errors=True)
     with Benches(folder.root / "runs") as benches:
         for entry in left:
             if interrupts.asked():
@@ -96,7 +115,8 @@ def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = Non
 
 
 def until_shown(entry: Entry, benches: Benches) -> Played:
-    """Plays a case until it shows, as often as its answer takes at most; a failure of the steps counts for nothing."""
+    """Plays a case until it shows, as often as its answer takes at most; a failure of the steps
+    counts for nothing."""
     case = case_named(entry.case)
     runs: list[Played] = []
     for _ in range(case.runs):
@@ -106,7 +126,9 @@ def until_shown(entry: Entry, benches: Benches) -> Played:
             raise
         except LinkflapError as error:
             benches.drop()
-            return _together(runs, why=str(error)) if runs else _unplayed(entry, case.runs, str(error))
+            return (
+                _together(runs, why=str(error)) if runs else _unplayed(entry, case.runs, str(error))
+            )
         if runs[-1].shown or runs[-1].outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             break
     return _together(runs)
@@ -142,7 +164,8 @@ def _unplayed(entry: Entry, needed: int, why: str) -> Played:
 
 
 def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
-    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as an answer takes.
+    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as
+    an answer takes.
 
     Unknown where it shows so seldom that as many runs without it are no surprise.
     """
@@ -152,13 +175,22 @@ def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
         verdict = Verdict.UNKNOWN
     elif verdict is Verdict.INVALID and chance > BY_CHANCE:
         verdict = Verdict.UNKNOWN
-        reason += f"; at {entry.shown} of {entry.runs}, as before, {100 * chance:.0f} % of regressions end so"
-    kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(verdict, (f"unknown:{entry.case}",))
+        reason += (
+            f"; at {entry.shown} of {entry.runs}, as before, {100 * chance:.0f} % of regressions "
+            "end so"
+        )
+    kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(
+        verdict, (f"unknown:{entry.case}",)
+    )
     return Result(
         number=entry.number,
         verdict=verdict,
         reason=reason,
-        cause=f"it was reproduced in {entry.shown} of {entry.runs} runs before" if verdict is Verdict.INVALID else "",
+        cause=(
+            f"it was reproduced in {entry.shown} of {entry.runs} runs before"
+            if verdict is Verdict.INVALID
+            else ""
+        ),
         kinds=kind,
         seconds=played.seconds,
         ended=ended,
@@ -176,12 +208,19 @@ def summary(folder: SuiteFolder) -> str:
     known, every = {result.number: result for result in folder.results}, entries(folder)
     again = sum(result.verdict == Verdict.VALID for result in folder.results)
     order = {Verdict.INVALID: 0, Verdict.UNKNOWN: 1}
-    every.sort(key=lambda one: (order.get(Verdict(known[one.number].verdict), 3) if one.number in known else 2, one.number))
+    every.sort(
+        key=lambda one: (
+            order.get(Verdict(known[one.number].verdict), 3) if one.number in known else 2,
+            one.number,
+        )
+    )
     lines = [
         f"# linkflap suite regression: {verdict_of(folder)}",
         "",
-        f"{len(folder.results)} of {len(every)} cases were played, {again} reproduced again; "
-        f"{sum(result.seconds for result in folder.results):.0f} s.",
+        (
+            f"{len(folder.results)} of {len(every)} cases were played, {again} reproduced again; "
+            f"{sum(result.seconds for result in folder.results):.0f} s."
+        ),
         "",
         "| case | verdict | result | before | again |",
         "|---|---|---|---|---|",
@@ -196,4 +235,7 @@ def summary(folder: SuiteFolder) -> str:
 def command(entry: Entry) -> str:
     """Plays the case of an entry alone."""
     given = f" --transactions {entry.variant.transactions}" if entry.variant.transactions else ""
-    return f"linkflap case run {entry.case} --kafka {entry.variant.kafka} --client {entry.variant.client}{given}"
+    return (
+        f"linkflap case run {entry.case} --kafka {entry.variant.kafka} --client "
+        f"{entry.variant.client}{given}"
+    )

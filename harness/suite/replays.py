@@ -1,4 +1,5 @@
-"""The oracle of a shrinking: scenarios are recorded and judged, and what came out is kept in the failure's folder.
+"""The oracle of a shrinking: scenarios are recorded and judged, and what came out is kept in the
+failure's folder.
 
 failures/<name>/smallest.toml      the smallest so far; replaced when a smaller one fails
 failures/<name>/report.json        what came out, when it is over
@@ -46,7 +47,8 @@ def digest(scenario: Scenario) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Replays:
-    """Runs scenarios of one failure, `kind`, in `folder`. Runs that were made before a kill are not made again."""
+    """Runs scenarios of one failure, `kind`, in `folder`. Runs that were made before a kill are not
+    made again."""
 
     folder: Path
     kind: str
@@ -61,13 +63,18 @@ class Replays:
         (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         path = self.folder / "tries.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        self._tries = [msgspec.json.decode(with_current_kinds(line), type=Try) for line in lines if line.endswith(b"\n")]
+        self._tries = [
+            msgspec.json.decode(with_current_kinds(line), type=Try)
+            for line in lines
+            if line.endswith(b"\n")
+        ]
         self._left = {id(one): one for one in self._tries}
 
     _left: dict[int, Try] = field(default_factory=dict)
 
     def shrinks(self) -> None:
-        """The budget is that of shrinking, from now on: however long a replay of the failure took."""
+        """The budget is that of shrinking, from now on: however long a replay of the failure
+        took."""
         self._began = time.monotonic()
 
     @property
@@ -93,7 +100,13 @@ class Replays:
             if queue and self.works.room:
                 self.works.start(queue.pop(0))
             self.works.step(more=bool(queue), done=done)
-        return [Rate(failed=sum(same(self.kind, one.kinds) for one in found[name]), tries=len(found[name])) for name, _ in wanted]
+        return [
+            Rate(
+                failed=sum(same(self.kind, one.kinds) for one in found[name]),
+                tries=len(found[name]),
+            )
+            for name, _ in wanted
+        ]
 
     def _known(self, name: str, times: int) -> list[Try]:
         """Replays of this scenario that were made before a kill, each used once."""
@@ -112,7 +125,12 @@ class Replays:
         task, document = finished.task, finished.document
         kinds = kinds_of(document) if document is not None else ()
         verdict = str(document["verdict"]) if document is not None else "unknown"
-        one = Try(scenario=task.scenario.stem.partition("-")[2], kinds=kinds, verdict=verdict, seconds=finished.seconds)
+        one = Try(
+            scenario=task.scenario.stem.partition("-")[2],
+            kinds=kinds,
+            verdict=verdict,
+            seconds=finished.seconds,
+        )
         with (self.folder / "tries.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(one) + b"\n")
         if same(self.kind, kinds):

@@ -1,4 +1,5 @@
-"""The rounds of a soak as recordings: one process after another on the same clusters, until a round breaks these."""
+"""The rounds of a soak as recordings: one process after another on the same clusters, until a round
+breaks these."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from linkflap.topologies import parse
 DISK: Final = 1500 << 20
 """Bytes that the clusters of a soak may take on disk, logs of brokers included."""
 MEMORY: Final = 600 << 20
-"""Resident bytes that each broker may take: its heap, what its JVM has beside it, and the pages of its logs that are mapped."""
+"""Resident bytes that each broker may take: its heap, what its JVM has beside it, and the pages of
+its logs that are mapped."""
 SOAK: Final = "soak"
 ROUNDS: Final = "rounds"
 MIRROR: Final = "shadow"
@@ -40,13 +42,24 @@ def check(plan: Plan) -> None:
     """Raises InputError for what cannot be done on clusters that live on."""
     bounds = plan.bounds
     if len(bounds.topologies) != 1 or len(bounds.kafka) != 1:
-        raise InputError("the clusters of a soak live on, so that there is one topology of one release; name one of each")
+        raise InputError(
+            "the clusters of a soak live on, so that there is one topology of one release; name one"
+            " of each"
+        )
     if bounds.mirrors != (MIRROR,):
-        raise InputError(f"a soak mirrors by {MIRROR}: others keep positions in topics that were made anew; leave --mirrors out")
+        raise InputError(
+            f"a soak mirrors by {MIRROR}: others keep positions in topics that were made anew; "
+            "leave --mirrors out"
+        )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
-        raise InputError(f"after {wrong[0]} the clusters are not what they were, as a soak needs them; leave it out")
+        raise InputError(
+            f"after {wrong[0]} the clusters are not what they were, as a soak needs them; leave "
+            "it out"
+        )
     if plan.shard != (0, 1):
-        raise InputError("a soak is one run and has no shards; start one on each machine, and leave --shard out")
+        raise InputError(
+            "a soak is one run and has no shards; start one on each machine, and leave --shard out"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +76,8 @@ class Round(Recording):
 
 
 class Rounds:
-    """Starts rounds (`Works.record`). The first one starts the clusters; one after a broken one starts others."""
+    """Starts rounds (`Works.record`). The first one starts the clusters; one after a broken one
+    starts others."""
 
     def __init__(self, folder: SuiteFolder) -> None:
         self._suite = folder
@@ -72,14 +86,19 @@ class Rounds:
         (folder.root / ROUNDS).mkdir(exist_ok=True)
 
     def start(self, number: int, scenario: Path, folder: Path, *, runtime: str) -> Round:
-        """Asks for a round. Raises EnvironmentFailure where the clusters have outgrown what they may take."""
+        """Asks for a round. Raises EnvironmentFailure where the clusters have outgrown what they
+        may take."""
         self._check()
         if self._child is None or not self._child.alive:
             self._begin(runtime)
         assert self._child is not None
         answer = self._suite.root / ROUNDS / f"{number:04d}.json"
         answer.unlink(missing_ok=True)
-        asked = Asked(scenario=str(scenario.absolute()), folder=str(folder.absolute()), answer=str(answer.absolute()))
+        asked = Asked(
+            scenario=str(scenario.absolute()),
+            folder=str(folder.absolute()),
+            answer=str(answer.absolute()),
+        )
         os.write(self._write, msgspec.json.encode(asked) + b"\n")
         return Round(number=number, folder=folder, child=self._child, answer=answer)
 
@@ -88,9 +107,16 @@ class Rounds:
         root = self._suite.root.absolute()
         read, self._write = os.pipe()
         try:
-            command, environment = module("linkflap.harness.recording.soak", str(read), str(root / CLUSTERS), runtime)
+            command, environment = module(
+                "linkflap.harness.recording.soak", str(read), str(root / CLUSTERS), runtime
+            )
             self._child = spawn(
-                command, name="soak", folder=root, output=root / f"{CLUSTERS}.log", environment=environment, handles=[read]
+                command,
+                name="soak",
+                folder=root,
+                output=root / f"{CLUSTERS}.log",
+                environment=environment,
+                handles=[read],
             )
         finally:
             os.close(read)
@@ -101,8 +127,9 @@ class Rounds:
             for what, is_, may in (("disk", size.disk, disk), ("memory", size.memory, memory)):
                 if is_ > may:
                     raise EnvironmentFailure(
-                        f"the clusters of {self._suite.root} took {is_ >> 20} MiB of {what} after {size.round} rounds, "
-                        f"and may take {may >> 20}; look for what grows in {ROUNDS}/, and begin another soak"
+                        f"the clusters of {self._suite.root} took {is_ >> 20} MiB of {what} after "
+                        f"{size.round} rounds, and may take {may >> 20}; look for what grows in "
+                        f"{ROUNDS}/, and begin another soak"
                     )
 
     def close(self) -> None:
@@ -122,13 +149,18 @@ def sizes(folder: SuiteFolder) -> dict[int, Size]:
         try:
             found[int(path.stem)] = msgspec.json.decode(path.read_bytes(), type=Size)
         except (msgspec.DecodeError, ValueError) as error:
-            raise InputError(f"{path} cannot be read ({error}); take it away, which loses nothing but that measure") from None
+            raise InputError(
+                f"{path} cannot be read ({error}); take it away, which loses nothing but that "
+                "measure"
+            ) from None
     return found
 
 
 def bound(folder: SuiteFolder) -> tuple[int, int]:
     """Bytes of disk and of memory that the clusters may take."""
-    brokers = sum(cluster.brokers for cluster in parse(arrows_of(folder.plan.bounds.topologies[0])).clusters)
+    brokers = sum(
+        cluster.brokers for cluster in parse(arrows_of(folder.plan.bounds.topologies[0])).clusters
+    )
     return DISK, brokers * MEMORY
 
 
@@ -140,10 +172,16 @@ def table(folder: SuiteFolder) -> list[str]:
     disk, memory = bound(folder)
     shown = dict([*found[:2], found[len(found) // 2], found[-1]])
     return [
-        f"Clusters that lived on, after rounds; at most {disk >> 20} MiB of disk and {memory >> 20} MiB of memory:",
+        (
+            f"Clusters that lived on, after rounds; at most {disk >> 20} MiB of disk and "
+            f"{memory >> 20} MiB of memory:"
+        ),
         "",
         "| run | round of these clusters | their age, s | disk, MiB | brokers' memory, MiB |",
         "|---|---|---|---|---|",
-        *(f"| {n} | {s.round} | {s.age:.0f} | {s.disk >> 20} | {s.memory >> 20} |" for n, s in shown.items()),
+        *(
+            f"| {n} | {s.round} | {s.age:.0f} | {s.disk >> 20} | {s.memory >> 20} |"
+            for n, s in shown.items()
+        ),
         "",
     ]

@@ -1,8 +1,9 @@
-"""The smallest scenario that still fails in the same way, by trying smaller ones until none does or the budget is spent.
+"""The smallest scenario that still fails in the same way, by trying smaller ones until none does or
+the budget is spent.
 
-Whether a scenario fails is asked of an oracle, several at once: what runs side by side costs little more than one. Failures of
-real clusters come and go, so the oracle counts, and the smallest is measured again at the end (`settled`): one that fails too
-seldom is given up for the one before it.
+Whether a scenario fails is asked of an oracle, several at once: what runs side by side costs little
+more than one. Failures of real clusters come and go, so the oracle counts, and the smallest is
+measured again at the end (`settled`): one that fails too seldom is given up for the one before it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Rate:
             return 0.0, 1.0
         z, n, p = 1.96, self.tries, self.share
         middle, width = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, (middle - width) / (1 + z * z / n)), min(1.0, (middle + width) / (1 + z * z / n))
+        return max(0.0, (middle - width) / (1 + z * z / n)), min(
+            1.0, (middle + width) / (1 + z * z / n)
+        )
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -64,8 +67,8 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The smallest scenario found, how often it fails, and how many steps led to it. `without_last`: the rate without its last
-    fault, where that was tried."""
+    """The smallest scenario found, how often it fails, and how many steps led to it.
+    `without_last`: the rate without its last fault, where that was tried."""
 
     scenario: Scenario
     rate: Rate
@@ -84,7 +87,8 @@ class Shrinker:
     _tried: dict[str, Rate] = field(default_factory=dict)
 
     def shrink(self, scenario: Scenario, known: Rate | None = None) -> Shrunk:
-        """From a scenario that fails, so often as is `known`, to the smallest; that itself where nothing smaller fails."""
+        """From a scenario that fails, so often as is `known`, to the smallest; that itself where
+        nothing smaller fails."""
         if known is not None:
             self._tried[_key(scenario)] = known
         history = [scenario]
@@ -100,8 +104,15 @@ class Shrinker:
 
     def _step(self, candidates: Sequence[Scenario]) -> Scenario | None:
         """The first candidate that fails often enough; None when none does, or there is no time."""
-        new = [made for made in candidates if made.schedule and playable(made) and _key(made) not in self._tried]
-        for group in _groups(list({_key(made): made for made in new}.values()), max(1, self.fails.width // self.times)):
+        new = [
+            made
+            for made in candidates
+            if made.schedule and playable(made) and _key(made) not in self._tried
+        ]
+        for group in _groups(
+            list({_key(made): made for made in new}.values()),
+            max(1, self.fails.width // self.times),
+        ):
             if self.fails.spent:
                 return None
             rates = self.fails(group, times=self.times)
@@ -112,7 +123,8 @@ class Shrinker:
         return None
 
     def _settled(self, history: list[Scenario]) -> Shrunk:
-        """The last of the steps that fails often enough when it is measured again; the first where none does."""
+        """The last of the steps that fails often enough when it is measured again; the first where
+        none does."""
         best: tuple[Scenario, Rate] | None = None
         for made in reversed(history):
             rate = self._tried.get(_key(made), Rate(failed=0, tries=0))
@@ -123,12 +135,21 @@ class Shrinker:
             if rate.share >= OFTEN:
                 break
         scenario, rate = best or (history[0], Rate(failed=0, tries=0))
-        return Shrunk(scenario=scenario, rate=rate, steps=len(history) - 1, without_last=self._without_last(scenario))
+        return Shrunk(
+            scenario=scenario,
+            rate=rate,
+            steps=len(history) - 1,
+            without_last=self._without_last(scenario),
+        )
 
     def _without_last(self, scenario: Scenario) -> Rate | None:
         from linkflap.harness.suite.reductions import fewer_faults
 
-        last = [made for made in fewer_faults(scenario) if len(made.schedule) == len(scenario.schedule) - 1]
+        last = [
+            made
+            for made in fewer_faults(scenario)
+            if len(made.schedule) == len(scenario.schedule) - 1
+        ]
         rates = [rate for made in last if (rate := self._tried.get(_key(made)))]
         return rates[-1] if rates else None
 

@@ -1,4 +1,5 @@
-"""What a suite found, in text and Markdown: runs, failures first, coverage, and the command for each failure."""
+"""What a suite found, in text and Markdown: runs, failures first, coverage, and the command for
+each failure."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def unreached(folder: SuiteFolder) -> list[str]:
     """What the suite was to reach (`Plan.reach`) and no run did."""
     cells = {cell for result in folder.results for cell in result.cells}
     parts = {part for cell in cells for part in cell.split("/")}
-    return [wanted for wanted in folder.plan.reach if not fnmatch.filter(cells if "/" in wanted else parts, wanted)]
+    return [
+        wanted
+        for wanted in folder.plan.reach
+        if not fnmatch.filter(cells if "/" in wanted else parts, wanted)
+    ]
 
 
 def came_to(folder: SuiteFolder) -> Verdict:
@@ -46,9 +51,13 @@ def summary(folder: SuiteFolder) -> str:
     lines = [
         f"# linkflap suite {folder.plan.name}: {came_to(folder)}",
         "",
-        f"{len(results)} runs: {', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
-        f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at once; "
-        f"{sum(result.again for result in results)} recorded again because the environment had failed.",
+        (
+            f"{len(results)} runs: "
+            f"{', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
+            f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at "
+            f"once; {sum(result.again for result in results)} recorded again because the "
+            "environment had failed."
+        ),
         "",
         *_rates(folder),
         *_unreached(folder),
@@ -75,7 +84,8 @@ def _unreached(folder: SuiteFolder) -> Iterable[str]:
 
 
 def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
-    """JUnit XML: a test case for each run, by its number or its name, and for each state that had to be reached.
+    """JUnit XML: a test case for each run, by its number or its name, and for each state that had
+    to be reached.
 
     What is unknown is an error, not a failure.
     """
@@ -83,10 +93,15 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
     suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}")
     suite.set("tests", str(len(results) + len(folder.plan.reach)))
     suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
-    suite.set("errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results) + len(missing)))
+    suite.set(
+        "errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results) + len(missing))
+    )
     for result in sorted(results, key=lambda result: (not result.failed, result.number)):
         case = ElementTree.SubElement(
-            suite, "testcase", classname="linkflap.suite", name=(names or {}).get(result.number, f"{result.number:04d}")
+            suite,
+            "testcase",
+            classname="linkflap.suite",
+            name=(names or {}).get(result.number, f"{result.number:04d}"),
         )
         case.set("time", str(result.seconds))
         if result.failed:
@@ -94,7 +109,9 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             found = ElementTree.SubElement(case, kind, message=", ".join(result.kinds))
             found.text = result.cause or result.reason
     for wanted in folder.plan.reach:
-        case = ElementTree.SubElement(suite, "testcase", classname="linkflap suite reaches", name=wanted)
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="linkflap suite reaches", name=wanted
+        )
         if wanted in missing:
             ElementTree.SubElement(case, "error", message=f"no run reached {wanted}")
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
@@ -107,15 +124,21 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
         return
     yield "| failure | runs | first | replay |"
     yield "|---|---|---|---|"
-    for kind, runs in sorted(kinds.items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))):
+    for kind, runs in sorted(
+        kinds.items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))
+    ):
         smallest = folder.root / "failures" / name_of(kind) / "smallest.toml"
         file = smallest if smallest.exists() else folder.scenario_path(runs[0].number)
-        yield f"| {kind} | {len(runs)} | {runs[0].number} | `linkflap run {file} --runtime {folder.plan.bounds.runtime}` |"
+        yield (
+            f"| {kind} | {len(runs)} | {runs[0].number} | `linkflap run {file} --runtime "
+            f"{folder.plan.bounds.runtime}` |"
+        )
     yield ""
 
 
 def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
-    """By fault and log state: runs and positions in which the fault was seen to bite in that state."""
+    """By fault and log state: runs and positions in which the fault was seen to bite in that
+    state."""
     counts: Counter[tuple[str, str]] = Counter()
     for cell in (cell for result in results for cell in result.cells if cell.startswith("strike/")):
         _, fault, state, *_ = cell.split("/")
@@ -139,7 +162,10 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
     if not states:
         return
     cells = {cell for result in results for cell in result.cells}
-    yield f"Coverage: {len(cells)} cells. Runs in which a fault struck in a log state, by fault and state:"
+    yield (
+        f"Coverage: {len(cells)} cells. Runs in which a fault struck in a log state, by fault and "
+        "state:"
+    )
     yield ""
     known = {fault for fault, _ in struck}
     yield f"| fault | {' | '.join(states)} |"
@@ -151,4 +177,7 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
     if never := [fault for fault in FAULTS if fault not in known]:
         yield f"Never struck: {', '.join(never)}."
     if missed := never_true(results):
-        yield f"Conditions that never came true: {', '.join(f'{text} ({n})' for text, n in missed.most_common())}."
+        yield (
+            "Conditions that never came true: "
+            f"{', '.join(f'{text} ({n})' for text, n in missed.most_common())}."
+        )

@@ -1,4 +1,5 @@
-"""Each kind of failure once its suite has run: replayed for its rate, shrunk to the smallest, and reported with its command."""
+"""Each kind of failure once its suite has run: replayed for its rate, shrunk to the smallest, and
+reported with its command."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ NOT_SHRUNK: Final = f"{UNKNOWN}environment"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one kind of failure. `found` are the suite's runs that had it, `rate` of the smallest scenario."""
+    """What is known of one kind of failure. `found` are the suite's runs that had it, `rate` of the
+    smallest scenario."""
 
     kind: str
     found: tuple[int, ...]
@@ -39,9 +41,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def triage(folder: SuiteFolder, works: Works, say: Callable[[str], None]) -> list[Report]:
-    """Reports on every kind of failure, those of earlier sessions included. The suite's runs must all have their verdicts."""
+    """Reports on every kind of failure, those of earlier sessions included. The suite's runs must
+    all have their verdicts."""
     return [
-        _known(path) if (path := _path(folder, kind) / REPORT).exists() else _one(folder, works, kind, runs, say)
+        (
+            _known(path)
+            if (path := _path(folder, kind) / REPORT).exists()
+            else _one(folder, works, kind, runs, say)
+        )
         for kind, runs in by_kind(folder.results).items()
         if kind != NOT_SHRUNK
     ]
@@ -55,19 +62,32 @@ def _known(path: Path) -> Report:
     return msgspec.json.decode(with_current_kinds(path.read_bytes()), type=Report)
 
 
-def _one(folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], say: Callable[[str], None]) -> Report:
+def _one(
+    folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], say: Callable[[str], None]
+) -> Report:
     plan, own = folder.plan, _path(folder, kind)
     first = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))
-    replays = Replays(folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs))
+    replays = Replays(
+        folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs)
+    )
     smallest = own / SMALLEST
-    scenario = scenario_file.read(smallest, seed=0) if smallest.exists() else folder.scenario(first.number)
-    say(f"{kind}: replaying run {first.number} ({len(scenario.schedule)} faults) {plan.replays} times")
+    scenario = (
+        scenario_file.read(smallest, seed=0) if smallest.exists() else folder.scenario(first.number)
+    )
+    say(
+        f"{kind}: replaying run {first.number} ({len(scenario.schedule)} faults) {plan.replays} "
+        "times"
+    )
     (rate,) = replays([scenario], times=plan.replays)
     say(f"{kind}: failed like that in {rate}")
     shrunk = Shrunk(scenario=scenario, rate=rate, steps=0)
     replays.shrinks()
     if rate.failed and plan.shrink_seconds:
-        shrinker = Shrinker(fails=replays, accepted=lambda made: _accept(smallest, made, kind, say), measures=plan.replays)
+        shrinker = Shrinker(
+            fails=replays,
+            accepted=lambda made: _accept(smallest, made, kind, say),
+            measures=plan.replays,
+        )
         shrunk = shrinker.shrink(scenario, rate)
     _accept(smallest, shrunk.scenario, kind, lambda _: None)
     report = _report(folder, kind, runs, first, rate, shrunk)
@@ -81,7 +101,14 @@ def _accept(path: Path, scenario: Scenario, kind: str, say: Callable[[str], None
     say(f"{kind}: still with {', '.join(fault.fault for fault in scenario.schedule)}")
 
 
-def _report(folder: SuiteFolder, kind: str, runs: Sequence[Result], first: Result, rate: Rate, shrunk: Shrunk) -> Report:
+def _report(
+    folder: SuiteFolder,
+    kind: str,
+    runs: Sequence[Result],
+    first: Result,
+    rate: Rate,
+    shrunk: Shrunk,
+) -> Report:
     smallest = _path(folder, kind) / SMALLEST
     return Report(
         kind=kind,

@@ -1,4 +1,5 @@
-"""Scenario files in, verdicts out: so many recordings at once, judged in batches. What suites and shrinking share."""
+"""Scenario files in, verdicts out: so many recordings at once, judged in batches. What suites and
+shrinking share."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """One run that was made and judged; `document` is None where it could not be, `error` says why. `again`: recordings of it
-    that the environment spoiled before."""
+    """One run that was made and judged; `document` is None where it could not be, `error` says why.
+    `again`: recordings of it that the environment spoiled before."""
 
     task: Task
     document: Mapping[str, Any] | None
@@ -44,7 +45,8 @@ class Finished:
 
 @dataclass(slots=True, kw_only=True)
 class Works:
-    """The work under way. Its owner calls `step` again and again; between two calls only child processes work."""
+    """The work under way. Its owner calls `step` again and again; between two calls only child
+    processes work."""
 
     jobs: int
     batch: int
@@ -74,7 +76,9 @@ class Works:
             warm()  # beside the first recording
         self._tasks[task.number] = task
         shutil.rmtree(task.folder, ignore_errors=True)
-        self.recordings.append(self.record(task.number, task.scenario, task.folder, runtime=self.runtime))
+        self.recordings.append(
+            self.record(task.number, task.scenario, task.folder, runtime=self.runtime)
+        )
 
     def recorded(self, task: Task) -> None:
         """One whose recording is there already has to be judged only."""
@@ -87,8 +91,12 @@ class Works:
         for outcome in self.judge.take():
             self._judging -= 1
             document = outcome.judgement.document if outcome.judgement else None
-            done(self._finished(self._by_folder(outcome.folder), document, str(outcome.error or "")))
-        enough = len(self.waiting) >= min(2 * self.jobs, self.batch) or not (more or self.recordings)
+            done(
+                self._finished(self._by_folder(outcome.folder), document, str(outcome.error or ""))
+            )
+        enough = len(self.waiting) >= min(2 * self.jobs, self.batch) or not (
+            more or self.recordings
+        )
         if self.waiting and enough and not self._judging:
             self._judging = len(self.waiting)
             self.judge.start([task.folder for task, _ in self.waiting])
@@ -101,7 +109,9 @@ class Works:
             task, failure = self._tasks[ended.number], ended.failure()
             self._seconds[task.folder] = round(ended.seconds, 1)
             if failure and room(task.folder.parent) < 4 * LEAST_ROOM:
-                raise EnvironmentFailure(f"the disk of {task.folder.parent} is full; make room, and go on with --resume")
+                raise EnvironmentFailure(
+                    f"the disk of {task.folder.parent} is full; make room, and go on with --resume"
+                )
             if failure and self._again.get(task.number, 0) < AGAIN:
                 self._again[task.number] = self._again.get(task.number, 0) + 1
                 self.start(task)

@@ -1,7 +1,8 @@
-"""How a node is entered: TLS, then SASL, for whoever speaks Kafka's protocol itself, over whatever kind of socket.
+"""How a node is entered: TLS, then SASL, for whoever speaks Kafka's protocol itself, over whatever
+kind of socket.
 
-TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). Logging in is a dialogue of requests and responses;
-who has the connection exchanges them.
+TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). Logging in is a
+dialogue of requests and responses; who has the connection exchanges them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Exchange = tuple[str, int, Message]
 
 
 class Refused(Exception):
-    """The node answers and will not have us, or is not who it should be: trying again does not help."""
+    """The node answers and will not have us, or is not who it should be: trying again does not
+    help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,9 @@ def access(security: Security) -> Access:
             tls.load_cert_chain(security.identity)
     login = None
     if security.mechanism:
-        login = Login(mechanism=security.mechanism, username=security.username, password=security.password)
+        login = Login(
+            mechanism=security.mechanism, username=security.username, password=security.password
+        )
     return Access(tls=tls, login=login)
 
 
@@ -68,9 +72,14 @@ def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]
             body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(auth_bytes=said)
             answer = yield "sasl_authenticate", 0, body
             if answer.error_code != Error.none:
-                raise Refused(f"{address} refuses {login.username}: {answer.error_message or answer.error_code.name}")
+                raise Refused(
+                    f"{address} refuses {login.username}: "
+                    f"{answer.error_message or answer.error_code.name}"
+                )
             said = dialogue.send(answer.auth_bytes)
     except StopIteration:
         return
     except LoginFailed as error:
-        raise Refused(f"{address} does not prove that it knows {login.username}: {error}") from error
+        raise Refused(
+            f"{address} does not prove that it knows {login.username}: {error}"
+        ) from error

@@ -1,7 +1,9 @@
-"""Records in messages without copying them: fetch responses whose records are views of the frame, and frames made of pieces.
+"""Records in messages without copying them: fetch responses whose records are views of the frame,
+and frames made of pieces.
 
-kio copies records out of what it reads, and joins all that it writes. So they are split off a response before it reads the rest,
-and left where they are in what it writes. What the rest means is for kio to know.
+kio copies records out of what it reads, and joins all that it writes. So they are split off a
+response before it reads the rest, and left where they are in what it writes. What the rest means is
+for kio to know.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Any, Final
 Buffer = bytes | bytearray | memoryview
 Message = Any
 VIEWED_FROM: Final = 13
-"""The first version of the fetch response that is laid out as in `_records`: compact fields (KIP-482), topic ids (KIP-516)."""
+"""The first version of the fetch response that is laid out as in `_records`: compact fields
+(KIP-482), topic ids (KIP-516)."""
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD_SIZE: Final = 4 + 2 + 4
@@ -46,7 +49,8 @@ class Pieces:
 
 
 class Sink:
-    """What kio's writers write to: joins what is small, leaves pieces where they are, and begins with the length of all."""
+    """What kio's writers write to: joins what is small, leaves pieces where they are, and begins
+    with the length of all."""
 
     def __init__(self) -> None:
         self._head = self._small = bytearray(_LENGTH.size)
@@ -67,7 +71,8 @@ class Sink:
 
 
 def split(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
-    """A fetch response from `start` of a frame on, without its records; and per partition these, None where there are none.
+    """A fetch response from `start` of a frame on, without its records; and per partition these,
+    None where there are none.
 
     Raises ValueError or IndexError for bytes that are no response.
     """
@@ -92,13 +97,17 @@ def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
     left = iter(records)
     topics = []
     for topic in answer.responses:
-        rows = [row if (found := next(left)) is None else replace(row, records=found) for row in topic.partitions]
+        rows = [
+            row if (found := next(left)) is None else replace(row, records=found)
+            for row in topic.partitions
+        ]
         topics.append(replace(topic, partitions=tuple(rows)))
     return replace(answer, responses=tuple(topics))
 
 
 def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
-    """Per partition of a fetch response: where the length of its records is, where they are, where they end."""
+    """Per partition of a fetch response: where the length of its records is, where they are, where
+    they end."""
     topics, at = _varint(frame, at + _HEAD_SIZE)
     for _ in range(topics - 1):
         rows, at = _varint(frame, at + _ID_SIZE)

@@ -1,7 +1,9 @@
-"""A connection of our own to one Kafka node, for asyncio: one request at a time, every one with a deadline.
+"""A connection of our own to one Kafka node, for asyncio: one request at a time, every one with a
+deadline.
 
-After any failure the connection is closed, and the next call opens a new one. One thing is tried again: a request on a connection
-that had answered before and that the peer turns out to have closed since.
+After any failure the connection is closed, and the next call opens a new one. One thing is tried
+again: a request on a connection that had answered before and that the peer turns out to have closed
+since.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Unanswered(Exception):
 
 
 class Connection:
-    """To one node at `address` (host:port), entered as the address says, or by `access`. Calls of several tasks take turns."""
+    """To one node at `address` (host:port), entered as the address says, or by `access`. Calls of
+    several tasks take turns."""
 
     def __init__(self, address: str, *, client: str = CLIENT, access: Access | None = None) -> None:
         self.address = address
@@ -38,7 +41,8 @@ class Connection:
         self._turn = asyncio.Lock()
 
     async def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
-        """The response's body. Raises Unanswered after `within` seconds, or when the connection broke."""
+        """The response's body. Raises Unanswered after `within` seconds, or when the connection
+        broke."""
         async with self._turn:
             self._correlation += 1
             frame = messages.encode_request(api, version, self._correlation, self._client, body)
@@ -67,7 +71,9 @@ class Connection:
                     return await self._once(framed)
         except (OSError, EOFError, TimeoutError, Malformed) as error:
             self.close()
-            raise Unanswered(f"{self.address} did not answer: {type(error).__name__} {error}") from error
+            raise Unanswered(
+                f"{self.address} did not answer: {type(error).__name__} {error}"
+            ) from error
         except asyncio.CancelledError:
             self.close()  # its answer may come yet, and would be taken for the next one's
             raise

@@ -1,8 +1,10 @@
-"""Kafka's messages by API name and version, both sides of a connection, written and read with kio's schemas.
+"""Kafka's messages by API name and version, both sides of a connection, written and read with kio's
+schemas.
 
-`request("fetch", 17)` is the module that has the classes of that message. Frames to be decoded are without their length prefix.
-kio has no single type for all messages, so they are Any here: what is in them is for the caller to know (Kafka protocol guide).
-Records of fetch responses are not copied (`bulk`): what is encoded may have Pieces, what is decoded has views of its frame.
+`request("fetch", 17)` is the module that has the classes of that message. Frames to be decoded are
+without their length prefix. kio has no single type for all messages, so they are Any here: what is
+in them is for the caller to know (Kafka protocol guide). Records of fetch responses are not copied
+(`bulk`): what is encoded may have Pieces, what is decoded has views of its frame.
 """
 
 from __future__ import annotations
@@ -50,9 +52,12 @@ class Schema:
 
 @cache
 def schema(api: str, version: int, side: Side) -> Schema:
-    """The schema of an API (as kio names it: fetch, list_offsets, …); raises ImportError for a version that kio does not have."""
+    """The schema of an API (as kio names it: fetch, list_offsets, …); raises ImportError for a
+    version that kio does not have."""
     module = import_module(f"kio.schema.{api}.v{version}.{side}")
-    entity: Any = getattr(module, "".join(word.capitalize() for word in api.split("_")) + side.capitalize())
+    entity: Any = getattr(
+        module, "".join(word.capitalize() for word in api.split("_")) + side.capitalize()
+    )
     header: Any = entity.__header_schema__
     return Schema(
         module=module,
@@ -80,7 +85,10 @@ def encode_request(api: str, version: int, correlation: int, client: str, body: 
     known = schema(api, version, "request")
     out = Sink()
     header = known.header(
-        request_api_key=known.entity.__api_key__, request_api_version=version, correlation_id=correlation, client_id=client
+        request_api_key=known.entity.__api_key__,
+        request_api_version=version,
+        correlation_id=correlation,
+        client_id=client,
     )
     known.write_header(out, header)
     known.write(out, body)
@@ -124,7 +132,15 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
             return known.read(readable, start)[0]
         rest, records = bulk.split(view, start)
         return bulk.put_back(known.read(rest, 0)[0], records)
-    except (ImportError, SerialError, ValueError, LookupError, struct.error, OverflowError) as error:
+    except (
+        ImportError,
+        SerialError,
+        ValueError,
+        LookupError,
+        struct.error,
+        OverflowError,
+    ) as error:
         raise Malformed(
-            f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} {error}"
+            f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} "
+            f"{error}"
         ) from error

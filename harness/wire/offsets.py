@@ -20,7 +20,8 @@ Partition = tuple[str, int]
 
 
 def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
-    """Settings of a client that reconnects at once and prints nothing, and enters as the address says: brokers die on purpose."""
+    """Settings of a client that reconnects at once and prints nothing, and enters as the address
+    says: brokers die on purpose."""
     return {
         **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,
@@ -30,15 +31,23 @@ def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
     }
 
 
-def bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float) -> dict[Partition, int]:
+def bounds(
+    admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float
+) -> dict[Partition, int]:
     """Log start offset, last stable offset, or high watermark per partition.
 
-    `within` is seconds for each of two requests. Raises KafkaException when a leader did not answer in time.
+    `within` is seconds for each of two requests. Raises KafkaException when a leader did not answer
+    in time.
     """
-    return {partition: _offset(answer) for partition, answer in _ask(admin, partitions, which, within).items()}
+    return {
+        partition: _offset(answer)
+        for partition, answer in _ask(admin, partitions, which, within).items()
+    }
 
 
-def answered_bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float) -> dict[Partition, int]:
+def answered_bounds(
+    admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float
+) -> dict[Partition, int]:
     """As `bounds`, without the partitions whose leader did not answer in time."""
     found: dict[Partition, int] = {}
     with contextlib.suppress(KafkaException):
@@ -48,8 +57,11 @@ def answered_bounds(admin: AdminClient, partitions: Iterable[Partition], which: 
     return found
 
 
-def leader_epochs(admin: AdminClient, partitions: Iterable[Partition], *, within: float) -> dict[Partition, int]:
-    """The epoch in which the leader of each partition leads, of those that answered in time and said so."""
+def leader_epochs(
+    admin: AdminClient, partitions: Iterable[Partition], *, within: float
+) -> dict[Partition, int]:
+    """The epoch in which the leader of each partition leads, of those that answered in time and
+    said so."""
     found: dict[Partition, int] = {}
     with contextlib.suppress(KafkaException):
         for partition, answer in _ask(admin, partitions, "high", within).items():
@@ -73,8 +85,11 @@ def _ask(
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not asked:
         return {}
-    # librdkafka's admin client asks the leaders that it knew first, for ever: also those that answer that they lead no more.
+    # librdkafka's admin client asks the leaders that it knew first, for ever: also those that
+    # answer that they lead no more.
     admin.list_topics(timeout=within)
-    isolation = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
+    isolation = (
+        IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
+    )
     answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=within)
     return {(asked.topic, asked.partition): answer for asked, answer in answers.items()}

@@ -1,7 +1,9 @@
-"""A connection to one node of a cluster: TLS and SASL where it wants them, for threads that may wait.
+"""A connection to one node of a cluster: TLS and SASL where it wants them, for threads that may
+wait.
 
-TCP, then TLS, then ApiVersions, then what SASL wants (`harness.wire.access`), then requests, one at a time and each with a
-deadline. After any failure the connection is closed, and the next call opens a new one and logs in again.
+TCP, then TLS, then ApiVersions, then what SASL wants (`harness.wire.access`), then requests, one at
+a time and each with a deadline. After any failure the connection is closed, and the next call opens
+a new one and logs in again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Peer:
         self._versions: Mapping[int, range] = {}
 
     def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
-        """The response's body. Raises Unanswered after `within` seconds or when the connection broke, and Refused."""
+        """The response's body. Raises Unanswered after `within` seconds or when the connection
+        broke, and Refused."""
         return self._guarded(lambda: self._exchange(api, version, body), within)
 
     def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
@@ -60,7 +63,9 @@ class Peer:
             return act()
         except ssl.SSLCertVerificationError as error:
             self.close()
-            raise Refused(f"the certificate of {self.address} is not trusted: {error.verify_message}") from error
+            raise Refused(
+                f"the certificate of {self.address} is not trusted: {error.verify_message}"
+            ) from error
         except (OSError, EOFError, Malformed) as error:
             self.close()
             raise Unanswered(f"{self.address} did not answer: {_words(error)}") from error
@@ -71,13 +76,19 @@ class Peer:
     def _open(self) -> None:
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
-        plain = socket.create_connection((host, int(port)), timeout=min(_CONNECT_SECONDS, self._left()))
+        plain = socket.create_connection(
+            (host, int(port)), timeout=min(_CONNECT_SECONDS, self._left())
+        )
         self._socket = plain
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._access.tls is not None:
             self._socket = self._access.tls.wrap_socket(plain, server_hostname=host)
-        answer = self._exchange("api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest())
-        self._versions = {int(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+        answer = self._exchange(
+            "api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest()
+        )
+        self._versions = {
+            int(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys
+        }
         if self._access.login is not None:
             self._log_in(self._access.login)
 
@@ -93,7 +104,9 @@ class Peer:
             raise EOFError("the connection is closed")
         self._correlation += 1
         self._socket.settimeout(self._left())
-        self._socket.sendall(messages.encode_request(api, version, self._correlation, self._access.client, body))
+        self._socket.sendall(
+            messages.encode_request(api, version, self._correlation, self._access.client, body)
+        )
         (length,) = messages.LENGTH.unpack(self._exactly(messages.LENGTH.size))
         if not 0 <= length <= _LARGEST_FRAME:
             raise Malformed(f"a frame of {length} bytes")

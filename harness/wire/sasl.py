@@ -1,7 +1,8 @@
-"""Logging in to a broker: SASL PLAIN (RFC 4616) and SCRAM-SHA-256 and -512 (RFC 5802, KIP-84), as a client, without a socket.
+"""Logging in to a broker: SASL PLAIN (RFC 4616) and SCRAM-SHA-256 and -512 (RFC 5802, KIP-84), as a
+client, without a socket.
 
-A dialogue is a generator: it yields what is to be sent, is sent what the broker answered, and ends when the broker has proven
-that it knows the password too (SCRAM), or at once (PLAIN).
+A dialogue is a generator: it yields what is to be sent, is sent what the broker answered, and ends
+when the broker has proven that it knows the password too (SCRAM), or at once (PLAIN).
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class Login:
     password: str
 
     def __repr__(self) -> str:
-        return f"Login({self.mechanism}, {self.username})"  # never the password, wherever this is printed
+        # never the password, wherever this is printed
+        return f"Login({self.mechanism}, {self.username})"
 
     def dialogue(self) -> Dialogue:
-        """A new one for every connection. Sending to it raises LoginFailed when the broker does not know the password."""
+        """A new one for every connection. Sending to it raises LoginFailed when the broker does not
+        know the password."""
         return MECHANISMS[self.mechanism](self)
 
 

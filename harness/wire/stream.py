@@ -1,8 +1,10 @@
-"""Kafka's frames over a socket, for asyncio, without copying them: received where they stay, sent from where they lie.
+"""Kafka's frames over a socket, for asyncio, without copying them: received where they stay, sent
+from where they lie.
 
-asyncio's own streams copy all bytes twice on their way in, and on their way out what the socket does not take at once. While a
-large frame is on its way nobody is woken before a good part of it is there (SO_RCVLOWAT). Over TLS the bytes are copied once each
-way, and the waiting is by TLS records: what the socket has to be ready for is what OpenSSL wants.
+asyncio's own streams copy all bytes twice on their way in, and on their way out what the socket
+does not take at once. While a large frame is on its way nobody is woken before a good part of it is
+there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the waiting is by TLS records:
+what the socket has to be ready for is what OpenSSL wants.
 """
 
 from __future__ import annotations
@@ -26,17 +28,30 @@ _TOGETHER: Final = 64 << 10
 
 
 class Stream:
-    """One connected socket. One task reads at a time, and one writes. One with TLS is usable after `shake_hands`."""
+    """One connected socket. One task reads at a time, and one writes. One with TLS is usable after
+    `shake_hands`."""
 
-    def __init__(self, connected: socket.socket, *, tls: ssl.SSLContext | None = None, host: str | None = None) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str | None = None,
+    ) -> None:
         """`tls` is of a client where `host` is who the other side should be, else of a server."""
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            connected = tls.wrap_socket(connected, server_side=host is None, server_hostname=host, do_handshake_on_connect=False)
+            connected = tls.wrap_socket(
+                connected,
+                server_side=host is None,
+                server_hostname=host,
+                do_handshake_on_connect=False,
+            )
         self._socket = connected
         self._tls = connected if isinstance(connected, ssl.SSLSocket) else None
-        self._number = connected.fileno()  # the loop's table is of numbers: a socket would be searched in it
+        # the loop's table is of numbers: a socket would be searched in it
+        self._number = connected.fileno()
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
         self._wakes_at = 1
@@ -81,7 +96,8 @@ class Stream:
         await self._until(lambda: next(calls, True), add, remove)
 
     async def read(self) -> memoryview:
-        """One frame without its length, in memory of its own. Raises EOFError when the peer ended, OSError, Malformed."""
+        """One frame without its length, in memory of its own. Raises EOFError when the peer ended,
+        OSError, Malformed."""
         head = bytearray(LENGTH.size)
         await self._fill(memoryview(head))
         (length,) = LENGTH.unpack(head)
@@ -105,7 +121,8 @@ class Stream:
             return got == len(room)
 
         def receive_all() -> bool:
-            while not receive():  # OpenSSL may hold what came in already: the socket never becomes readable then
+            # OpenSSL may hold what came in already: the socket never becomes readable then
+            while not receive():
                 pass
             return True
 
@@ -115,17 +132,26 @@ class Stream:
             await self._until(act, self._loop.add_reader, self._loop.remove_reader)
 
     def _wake_at(self, count: int) -> None:
-        """Sets how many bytes must be there before a reader is woken, unless the connection ends. A TLS record may be smaller."""
+        """Sets how many bytes must be there before a reader is woken, unless the connection ends. A
+        TLS record may be smaller."""
         if count != self._wakes_at and self._tls is None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._wakes_at = count
 
     async def write(self, data: Buffer | Pieces) -> None:
         """Returns when all of it is on its way. Raises OSError."""
-        left = [memoryview(part) for part in (data.parts if isinstance(data, Pieces) else (data,)) if len(part)]
+        left = [
+            memoryview(part)
+            for part in (data.parts if isinstance(data, Pieces) else (data,))
+            if len(part)
+        ]
 
         def send() -> bool:
-            sent = self._socket.sendmsg(left[:_MOST_PARTS]) if self._tls is None else self._socket.send(_together(left))
+            sent = (
+                self._socket.sendmsg(left[:_MOST_PARTS])
+                if self._tls is None
+                else self._socket.send(_together(left))
+            )
             while left and sent >= len(left[0]):
                 sent -= len(left.pop(0))
             if sent:
@@ -135,8 +161,11 @@ class Stream:
         if left:
             await self._until(send, self._loop.add_writer, self._loop.remove_writer)
 
-    async def _until(self, act: Callable[[], bool], add: Callable[..., Any], remove: Callable[[int], Any]) -> None:
-        """Acts now, and again whenever the socket is ready for it, until that says that it is done."""
+    async def _until(
+        self, act: Callable[[], bool], add: Callable[..., Any], remove: Callable[[int], Any]
+    ) -> None:
+        """Acts now, and again whenever the socket is ready for it, until that says that it is
+        done."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def again() -> None:
@@ -174,7 +203,8 @@ class Stream:
 
 
 def _together(parts: list[memoryview]) -> bytes | memoryview:
-    """The first part, with the next ones where they are small. OpenSSL must be given the same bytes again when it took none."""
+    """The first part, with the next ones where they are small. OpenSSL must be given the same bytes
+    again when it took none."""
     if len(parts[0]) >= _TOGETHER or len(parts) == 1:
         return parts[0]
     size = count = 0

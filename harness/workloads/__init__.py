@@ -13,7 +13,14 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import topic_name
-from linkflap.harness.workloads import idempotent, readers, relay, share_group, transactional, zombie
+from linkflap.harness.workloads import (
+    idempotent,
+    readers,
+    relay,
+    share_group,
+    transactional,
+    zombie,
+)
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context, Writer
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
@@ -22,7 +29,8 @@ from linkflap.harness.workloads.numbers import Numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of workload is made of. `client` is called with (context, name, cluster); `reads`: its clients only read."""
+    """What a kind of workload is made of. `client` is called with (context, name, cluster);
+    `reads`: its clients only read."""
 
     client: Callable[[Context, str, str], Client]
     reads: bool
@@ -53,7 +61,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         client=relay.RelayClient,
         reads=False,
         options=relay.OPTIONS,
-        about="consume, transform, produce: records of one topic become those of another, offsets in the transaction",
+        about=(
+            "consume, transform, produce: records of one topic become those of another, offsets in "
+            "the transaction"
+        ),
     ),
     "readers": Kind(
         client=readers.ReaderClient,
@@ -65,38 +76,61 @@ KINDS: Final[Mapping[str, Kind]] = {
         client=share_group.ShareClient,
         reads=True,
         options=share_group.OPTIONS,
-        about="members of a share group (KIP-932; Java's clients), which acknowledge record by record",
+        about=(
+            "members of a share group (KIP-932; Java's clients), which acknowledge record by record"
+        ),
     ),
 }
 
 
 COMMAND: Final = "command"
-"""A program of the user's own (`harness.workloads.command`): it is no client of ours, and writes no history."""
-COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"via": ("direct", "proxy"), "move": ("restart", "signal"), "group": ()}
+"""A program of the user's own (`harness.workloads.command`): it is no client of ours, and writes no
+history."""
+COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "via": ("direct", "proxy"),
+    "move": ("restart", "signal"),
+    "group": (),
+}
 """Its options, each with what it may be, the default first; any text where nothing is named."""
 
 
 def check(spec: WorkloadSpec) -> Kind:
-    """The kind of a spec; InputError when there is no such kind, or the number of clients is wrong."""
+    """The kind of a spec; InputError when there is no such kind, or the number of clients is
+    wrong."""
     if spec.kind not in KINDS:
-        raise InputError(f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise InputError(
+            f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; there are "
+            f"{', '.join(KINDS)}"
+        )
     if spec.clients < 1:
         raise InputError(f"workload {spec.kind} cannot have {spec.clients} clients; give 1 or more")
     return KINDS[spec.kind]
 
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
-    """Topic -> home of all that these workloads write: one topic for each home, and one more for its relays."""
+    """Topic -> home of all that these workloads write: one topic for each home, and one more for
+    its relays."""
     homes = {topic_name(spec.home, "orders"): spec.home for spec in specs if spec.kind != COMMAND}
-    homes |= {topic_name(spec.home, topic): spec.home for spec in specs for topic in (*spec.reads, *spec.writes)}
-    return homes | {topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"}
+    homes |= {
+        topic_name(spec.home, topic): spec.home
+        for spec in specs
+        for topic in (*spec.reads, *spec.writes)
+    }
+    return homes | {
+        topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"
+    }
 
 
-def topics_for(spec: WorkloadSpec, specs: Sequence[WorkloadSpec], topics: Mapping[str, int]) -> dict[str, int]:
-    """Those of `topics` that a workload may touch: what a program writes, clients of linkflap's only read."""
+def topics_for(
+    spec: WorkloadSpec, specs: Sequence[WorkloadSpec], topics: Mapping[str, int]
+) -> dict[str, int]:
+    """Those of `topics` that a workload may touch: what a program writes, clients of linkflap's
+    only read."""
     theirs = {topic_name(other.home, topic) for other in specs for topic in other.writes}
     return {
-        topic: count for topic, count in topics.items() if topic not in theirs or (spec.kind in KINDS and KINDS[spec.kind].reads)
+        topic: count
+        for topic, count in topics.items()
+        if topic not in theirs or (spec.kind in KINDS and KINDS[spec.kind].reads)
     }
 
 
@@ -109,7 +143,8 @@ def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
 
 
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
-    """Whether a workload uses a topic of its home: topics that relays write have no other writer."""
+    """Whether a workload uses a topic of its home: topics that relays write have no other
+    writer."""
     return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)
 
 
@@ -125,12 +160,17 @@ def context(
     library: ClientLibrary | None = None,
     deaths: int = 0,
 ) -> Context:
-    """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those named `<home>.*` are used.
+    """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those
+    named `<home>.*` are used.
 
     Raises InputError where the spec has a wrong option, or its home no topics.
     """
     kind = check(spec)
-    own = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
+    own = {
+        topic: count
+        for topic, count in topics.items()
+        if topic.startswith(topic_name(spec.home, ""))
+    }
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
     made = Context(
         spec=spec,

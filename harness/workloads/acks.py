@@ -1,7 +1,9 @@
-"""What became of the records of one send group, as runs: one cheap call per record, a handful of numbers per group.
+"""What became of the records of one send group, as runs: one cheap call per record, a handful of
+numbers per group.
 
-Producers report the deliveries of an idempotent producer in order per partition, but purged and refused records come in any
-order between them, so each report carries the index of its record and nothing here relies on order.
+Producers report the deliveries of an idempotent producer in order per partition, but purged and
+refused records come in any order between them, so each report carries the index of its record and
+nothing here relies on order.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ REFUSALS: Final = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-"""Errors that depend on the record alone, so that an earlier attempt whose answer was lost met them too: certainly not written.
+"""Errors that depend on the record alone, so that an earlier attempt whose answer was lost met them
+too: certainly not written.
 
-Fencing, timeouts and purges are not among them: a first attempt may have been appended before the retry was turned away. So it is
-with what depends on whom was asked (POLICY_VIOLATION: a mirror that leads the partition by now), or when (INVALID_TIMESTAMP,
-_UNKNOWN_PARTITION).
+Fencing, timeouts and purges are not among them: a first attempt may have been appended before the
+retry was turned away. So it is with what depends on whom was asked (POLICY_VIOLATION: a mirror that
+leads the partition by now), or when (INVALID_TIMESTAMP, _UNKNOWN_PARTITION).
 """
 
 
@@ -34,7 +37,8 @@ class Appended(Protocol):
 
 
 class Acks:
-    """Collects the deliveries of `count` records with consecutive uids to one partition. One thread at a time."""
+    """Collects the deliveries of `count` records with consecutive uids to one partition. One thread
+    at a time."""
 
     __slots__ = (
         "_index",
@@ -52,7 +56,14 @@ class Acks:
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, first_uid: int, count: int, made_from: Fetched | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        first_uid: int,
+        count: int,
+        made_from: Fetched | None = None,
+    ) -> None:
         self.topic, self.partition, self.first_uid, self.count = topic, partition, first_uid, count
         self.made_from = made_from
         self.handed = 0
@@ -64,12 +75,14 @@ class Acks:
         self._index = self._offset = -1
 
     def delivered(self, index: int, error: KafkaError | None, message: Appended) -> None:
-        """Delivery report of record `index` of the group; never raises, because the poll would raise it."""
+        """Delivery report of record `index` of the group; never raises, because the poll would
+        raise it."""
         if error is not None:
             self._failed(index, error)
             return
         offset = message.offset()
-        if offset is None or offset < 0:  # persisted, and the broker did not say where (DUPLICATE_SEQUENCE_NUMBER): unknown
+        # persisted, and the broker did not say where (DUPLICATE_SEQUENCE_NUMBER): unknown
+        if offset is None or offset < 0:
             self.error = self.error or "acknowledged without an offset"
             return
         self.acked += 1
@@ -98,7 +111,11 @@ class Acks:
     def planned(self) -> SendGroup:
         """The group as it is about to be sent."""
         return SendGroup(
-            topic=self.topic, partition=self.partition, first_uid=self.first_uid, count=self.count, made_from=self.made_from
+            topic=self.topic,
+            partition=self.partition,
+            first_uid=self.first_uid,
+            count=self.count,
+            made_from=self.made_from,
         )
 
     def outcome(self) -> SendGroup:

@@ -14,9 +14,15 @@ from linkflap.harness.workloads.prefork import Prefork
 
 
 def make_all(
-    specs: Sequence[WorkloadSpec], *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int
+    specs: Sequence[WorkloadSpec],
+    *,
+    addresses: Addresses,
+    topics: Mapping[str, int],
+    writer: RunWriter,
+    seed: int,
 ) -> list[Crew]:
-    """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises InputError."""
+    """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises
+    InputError."""
     names, forks = Names(), Prefork()
     return [
         Command(spec, names.next(COMMAND), addresses, writer)

@@ -1,7 +1,8 @@
 """One client: a thread that takes steps on one cluster until it is asked to pause, move or stop.
 
-Every wait of a step is cut into slices of `SLICE` seconds, and between slices the step asks `interrupted`; so a client of a
-dead cluster obeys within about a second, and what it had in flight is written down as info.
+Every wait of a step is cut into slices of `SLICE` seconds, and between slices the step asks
+`interrupted`; so a client of a dead cluster obeys within about a second, and what it had in flight
+is written down as info.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ GRACE: Final = 5.0
 class Tally:
     """Counts of one client; written by its thread alone, read by any (an int is read whole)."""
 
-    __slots__ = ("_returned", "_sums", "aborted", "aborts", "acknowledged", "commits", "errors", "read")
+    __slots__ = (
+        "_returned",
+        "_sums",
+        "aborted",
+        "aborts",
+        "acknowledged",
+        "commits",
+        "errors",
+        "read",
+    )
 
     def __init__(self) -> None:
         self.acknowledged = self.aborted = self.commits = self.aborts = self.errors = self.read = 0
@@ -60,7 +70,8 @@ class Tally:
 
 
 class Client(ABC):
-    """A named thread with a cluster. Subclasses take steps, leave a cluster, and arrive at one by their next step."""
+    """A named thread with a cluster. Subclasses take steps, leave a cluster, and arrive at one by
+    their next step."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         self.context, self.name, self.cluster = context, name, cluster
@@ -80,17 +91,20 @@ class Client(ABC):
 
     @abstractmethod
     def leave(self, *, clean: bool) -> None:
-        """Drops the connection to the current cluster without blocking; what is in flight becomes info."""
+        """Drops the connection to the current cluster without blocking; what is in flight becomes
+        info."""
 
     @property
     def interrupted(self) -> bool:
-        """True once an operation in flight must be given up: a forced move, or the grace of a stop or pause is over."""
+        """True once an operation in flight must be given up: a forced move, or the grace of a stop
+        or pause is over."""
         give_up_at = self._give_up_at
         return give_up_at is not None and now() >= give_up_at
 
     @property
     def ending(self) -> bool:
-        """True once no new operation may begin here, and one that holds a transaction open should end it."""
+        """True once no new operation may begin here, and one that holds a transaction open should
+        end it."""
         return self._stopping.is_set() or self._paused or self._target is not None
 
     def rest(self, seconds: float) -> None:
@@ -104,7 +118,8 @@ class Client(ABC):
         self._thread.start()
 
     def in_flight_at(self, moment: Moment) -> int | None:
-        """The operation that it has in flight, if this is such a moment; 0 for a client without operations."""
+        """The operation that it has in flight, if this is such a moment; 0 for a client without
+        operations."""
         return 0 if moment == "any" else None
 
     def state(self) -> ClientState:
@@ -146,7 +161,8 @@ class Client(ABC):
             self.step()
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Sets the partition count of a topic (any thread may read it: one number is replaced at once)."""
+        """Sets the partition count of a topic (any thread may read it: one number is replaced at
+        once)."""
         self.context.grown(topic, partitions)
 
     def pause(self) -> None:
@@ -156,14 +172,17 @@ class Client(ABC):
         self._wake.set()
 
     def move(self, destination: str, *, drained: bool) -> None:
-        """Asks to go on at `destination`; drained gives the operation in flight `GRACE` seconds, else it is given up at once."""
+        """Asks to go on at `destination`; drained gives the operation in flight `GRACE` seconds,
+        else it is given up at once."""
         self._give_up_at = now() + int(GRACE * 1e9 if drained else 0)
         self._target = destination
         self._wake.set()
 
     def stop(self) -> None:
         """Asks to stop; the operation in flight has `GRACE` seconds."""
-        self._give_up_at = min(self._give_up_at or now() + int(GRACE * 1e9), now() + int(GRACE * 1e9))
+        self._give_up_at = min(
+            self._give_up_at or now() + int(GRACE * 1e9), now() + int(GRACE * 1e9)
+        )
         self._stopping.set()
         self._wake.set()
 
@@ -179,4 +198,8 @@ class Client(ABC):
     def join(self, within: float) -> None:
         """Returns when the thread is gone; DeadlineExceeded when it is not in time."""
         if self._thread.ident is not None:
-            until(lambda: not self._thread.is_alive(), within=within, what=f"client {self.name} to stop")
+            until(
+                lambda: not self._thread.is_alive(),
+                within=within,
+                what=f"client {self.name} to stop",
+            )

@@ -1,4 +1,5 @@
-"""All workload clients of a run together: what faults are handed (harness.model.protocols.Clients), and what a run drives.
+"""All workload clients of a run together: what faults are handed (harness.model.protocols.Clients),
+and what a run drives.
 
 Order at the end of a run: `stop_producers`, then `drain` of the readers, then `stop`.
 """
@@ -22,12 +23,20 @@ from linkflap.harness.workloads.worker import Worker
 
 MOVE_WITHIN: Final = 30.0
 READY_WITHIN: Final = 180.0
-_WORDS: Final[Mapping[Moment, str]] = {"any": "anything", "transaction": "an open transaction", "commit": "a commit"}
+_WORDS: Final[Mapping[Moment, str]] = {
+    "any": "anything",
+    "transaction": "an open transaction",
+    "commit": "a commit",
+}
 
 
 def _at(state: ClientState, moment: Moment) -> bool:
     """Whether a client said last that it has this in flight."""
-    return {"any": True, "transaction": state.open and not state.committing, "commit": state.committing}[moment]
+    return {
+        "any": True,
+        "transaction": state.open and not state.committing,
+        "commit": state.committing,
+    }[moment]
 
 
 class WorkloadClients:
@@ -43,15 +52,27 @@ class WorkloadClients:
             workload.prepare()
 
     def start(self) -> None:
-        """Has the clients begin, all at once. Raises DeadlineExceeded where a process of theirs does not get ready."""
+        """Has the clients begin, all at once. Raises DeadlineExceeded where a process of theirs
+        does not get ready."""
         self.prepare()
-        until(self._ready, within=READY_WITHIN, what="the processes of all clients to be ready", every=0.05)
+        until(
+            self._ready,
+            within=READY_WITHIN,
+            what="the processes of all clients to be ready",
+            every=0.05,
+        )
         for workload in self.workloads:
             workload.start()
 
     def _ready(self) -> bool:
-        """Whether every process has what its clients need: while a JVM starts, others would write and be failed over."""
-        waiting = [worker for crew in self.workloads for worker in crew.workers if not (worker.ready or worker.given_up)]
+        """Whether every process has what its clients need: while a JVM starts, others would write
+        and be failed over."""
+        waiting = [
+            worker
+            for crew in self.workloads
+            for worker in crew.workers
+            if not (worker.ready or worker.given_up)
+        ]
         for worker in waiting:
             worker.look()
         return not waiting
@@ -72,43 +93,73 @@ class WorkloadClients:
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`.
 
-        Records of the user's own programs count only in a run without other producers: a run must have some records to judge.
+        Records of the user's own programs count only in a run without other producers: a run must
+        have some records to judge.
         """
-        recorded = [w for w in self.workloads if isinstance(w, Producers) and not isinstance(w, Command)]
-        return sum(workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads)
+        recorded = [
+            w for w in self.workloads if isinstance(w, Producers) and not isinstance(w, Command)
+        ]
+        return sum(
+            workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads
+        )
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that the readers on this cluster have been given, of the kind of readers that was given least.
+        """Records that the readers on this cluster have been given, of the kind of readers that was
+        given least.
 
-        Readers of topics without a writer are left out. None where there are no readers. A group joins for seconds when readers
-        with fixed partitions have long read, and has committed nothing until then.
+        Readers of topics without a writer are left out. None where there are no readers. A group
+        joins for seconds when readers with fixed partitions have long read, and has committed
+        nothing until then.
         """
-        here = [(workload, read) for workload in self.workloads if (read := workload.read_on(cluster)) is not None]
-        written = {workload.spec.home for workload in self.workloads if workload.progress().acknowledged}
-        return min((read for workload, read in here if workload.spec.home in written), default=0) if here else None
+        here = [
+            (workload, read)
+            for workload in self.workloads
+            if (read := workload.read_on(cluster)) is not None
+        ]
+        written = {
+            workload.spec.home for workload in self.workloads if workload.progress().acknowledged
+        }
+        return (
+            min((read for workload, read in here if workload.spec.home in written), default=0)
+            if here
+            else None
+        )
 
     def groups_on(self, cluster: str) -> frozenset[str]:
-        """Groups of readers and relays at this cluster, of topics that have a writer: they are to commit offsets there."""
-        written = {workload.spec.home for workload in self.workloads if workload.progress().acknowledged}
-        here = [w.spec for w in self.workloads if any(member.state.cluster == cluster for member in w.members)]
+        """Groups of readers and relays at this cluster, of topics that have a writer: they are to
+        commit offsets there."""
+        written = {
+            workload.spec.home for workload in self.workloads if workload.progress().acknowledged
+        }
+        here = [
+            w.spec
+            for w in self.workloads
+            if any(member.state.cluster == cluster for member in w.members)
+        ]
         return frozenset(groups([spec for spec in here if spec.home in written]))
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now; its clients take that in before their next operation, or when they look again."""
+        """A topic has so many partitions now; its clients take that in before their next operation,
+        or when they look again."""
         for workload in self.workloads:
             workload.grown(topic, partitions)
 
     def pause(self, cluster: str) -> None:
-        """Lets producers' operations in flight end and begins no new ones; returns when nothing is in flight."""
+        """Lets producers' operations in flight end and begins no new ones; returns when nothing is
+        in flight."""
         for workload in self.workloads:
             workload.pause(cluster)
 
     def move(self, source: str, destination: str, *, drained: bool) -> None:
-        """Producers and following readers of `source` go on at `destination`; returns when all have let go of `source`.
+        """Producers and following readers of `source` go on at `destination`; returns when all have
+        let go of `source`.
 
-        drained: operations in flight have a grace to end; else they are info at once. Paused clients work again afterwards.
+        drained: operations in flight have a grace to end; else they are info at once. Paused
+        clients work again afterwards.
         """
-        asked = [c for w in self.workloads for c in w.ask_to_move(source, destination, drained=drained)]
+        asked = [
+            c for w in self.workloads for c in w.ask_to_move(source, destination, drained=drained)
+        ]
 
         def moved() -> bool:
             for workload in self.workloads:
@@ -128,12 +179,14 @@ class WorkloadClients:
         self._stop([workload for workload in self.workloads if isinstance(workload, Producers)])
 
     def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
-        """Every reader reads on to `ends`: cluster -> (topic, partition) -> offset. Before `stop`."""
+        """Every reader reads on to `ends`: cluster -> (topic, partition) -> offset. Before
+        `stop`."""
         for workload in self.workloads:
             workload.drain(ends, within=within)
 
     def stop(self) -> None:
-        """Stops every client and waits for its process; safe to call twice, and after a failed start."""
+        """Stops every client and waits for its process; safe to call twice, and after a failed
+        start."""
         self._stop(self.workloads)
 
     def _stop(self, workloads: Sequence[Crew]) -> None:
@@ -143,14 +196,24 @@ class WorkloadClients:
             workload.stop()
 
     def deaths(self) -> Sequence[Death]:
-        """Processes of clients that died, so far, in the order of their deaths; each was also written as an event."""
-        every = [death for workload in self.workloads for worker in workload.workers for death in worker.deaths]
+        """Processes of clients that died, so far, in the order of their deaths; each was also
+        written as an event."""
+        every = [
+            death
+            for workload in self.workloads
+            for worker in workload.workers
+            for death in worker.deaths
+        ]
         return sorted(every, key=attrgetter("time"))
 
-    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> ClientDeath:
-        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of one of them, `by` a fault.
+    def kill(
+        self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
+    ) -> ClientDeath:
+        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of
+        one of them, `by` a fault.
 
-        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
+        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded
+        when the moment does not come.
         """
         if workload == COMMAND:
             return self._program(cluster).kill(by=by)
@@ -162,20 +225,36 @@ class WorkloadClients:
 
         worker.fall(Fall(cluster=cluster, moment=moment), by=by)
         try:
-            return until(died, within=within, what=f"clients {worker.clients} to be killed with {_WORDS[moment]} in flight")
+            return until(
+                died,
+                within=within,
+                what=f"clients {worker.clients} to be killed with {_WORDS[moment]} in flight",
+            )
         except DeadlineExceeded:
             worker.fall(None)
             raise
 
     def _victim(self, cluster: str, kind: str, moment: Moment) -> Worker:
-        """The process that is at such a moment now, else one that can come to it. Those that write come before readers."""
-        crews = [w for w in self.workloads if kind in ("any", w.spec.kind) and (moment == "any" or isinstance(w, Producers))]
+        """The process that is at such a moment now, else one that can come to it. Those that write
+        come before readers."""
+        crews = [
+            w
+            for w in self.workloads
+            if kind in ("any", w.spec.kind) and (moment == "any" or isinstance(w, Producers))
+        ]
         crews.sort(key=lambda crew: not isinstance(crew, Producers))
         there = [
-            (worker, member) for c in crews for worker in c.workers for member in worker.members if member.cluster == cluster
+            (worker, member)
+            for c in crews
+            for worker in c.workers
+            for member in worker.members
+            if member.cluster == cluster
         ]
         if not there:
-            raise InputError(f"no client of workload {kind} that can have {_WORDS[moment]} in flight is at {cluster}")
+            raise InputError(
+                f"no client of workload {kind} that can have {_WORDS[moment]} in flight is at "
+                f"{cluster}"
+            )
         for crew in crews:
             crew.look()
         return next((worker for worker, member in there if _at(member.state, moment)), there[0][0])
@@ -195,15 +274,24 @@ class WorkloadClients:
         return [program for program in self._programs() if program.cluster == cluster]
 
     def process(self, cluster: str, *, workload: str) -> Program:
-        """A process with clients of this kind (or `any`) at a cluster, those that write before readers. Raises InputError."""
+        """A process with clients of this kind (or `any`) at a cluster, those that write before
+        readers. Raises InputError."""
         if workload == COMMAND:
             return self._program(cluster)
         return self._victim(cluster, workload, "any")
 
     def done_since_restart(self, process: str) -> int:
-        """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""
-        done = sum(program.done_since_restart() for program in self._programs() if program.name == process)
-        for worker in (worker for crew in self.workloads for worker in crew.workers if worker.name == process and worker.alive):
+        """Records that the clients of a process have acknowledged or read since it was started
+        last; 0 while it does not run."""
+        done = sum(
+            program.done_since_restart() for program in self._programs() if program.name == process
+        )
+        for worker in (
+            worker
+            for crew in self.workloads
+            for worker in crew.workers
+            if worker.name == process and worker.alive
+        ):
             worker.look()
             counts = [member.state.counts for member in worker.members]
             done += sum(sum(each.acknowledged.values()) + each.read for each in counts)
@@ -211,7 +299,8 @@ class WorkloadClients:
 
     @property
     def crashes(self) -> list[str]:
-        """Clients that ended by an error of ours, and those that died too often; each was also written as an event."""
+        """Clients that ended by an error of ours, and those that died too often; each was also
+        written as an event."""
         return [crash for workload in self.workloads for crash in workload.crashes]
 
     def progress(self) -> WorkloadProgress:

@@ -1,8 +1,10 @@
-"""command: a program of the user's own as a workload, with the clusters' addresses in its environment, judged by the bytes.
+"""command: a program of the user's own as a workload, with the clusters' addresses in its
+environment, judged by the bytes.
 
-It writes no history: what it wrote is what the logs have of the topics that it names in `writes`, how far it got are its groups.
-Moved at a failover by restart with the other address, or by a signal after which it reads its address again; started again when
-it ended by itself, as a supervisor would. It runs in a process group that is killed as one (`harness.machine.foreign`).
+It writes no history: what it wrote is what the logs have of the topics that it names in `writes`,
+how far it got are its groups. Moved at a failover by restart with the other address, or by a signal
+after which it reads its address again; started again when it ended by itself, as a supervisor
+would. It runs in a process group that is killed as one (`harness.machine.foreign`).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ _WORDS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDeath:
-    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what it had in flight."""
+    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what
+    it had in flight."""
 
     process: str
     by: str
@@ -54,11 +57,15 @@ class ProgramDeath:
 class Command(Producers):
     """One program. Calls come from the run's thread and those of faults."""
 
-    def __init__(self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter) -> None:
+    def __init__(
+        self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter
+    ) -> None:
         super().__init__(spec, (), {})
         self.name, self.cluster = name, spec.home
         self._addresses, self._writer = addresses, writer
-        self._written = WrittenOffsets([topic_name(spec.home, topic) for topic in spec.writes], addresses)
+        self._written = WrittenOffsets(
+            [topic_name(spec.home, topic) for topic in spec.writes], addresses
+        )
         folder = writer.logs / "commands" / name
         self._address_file = folder / "address"
         self._foreign = Foreign(
@@ -73,9 +80,15 @@ class Command(Producers):
         self._lock = threading.RLock()
 
     def _given(self) -> dict[str, str]:
-        topics = {name: ",".join(topic_name(self.spec.home, t) for t in getattr(self.spec, name)) for name in ("reads", "writes")}
+        topics = {
+            name: ",".join(topic_name(self.spec.home, t) for t in getattr(self.spec, name))
+            for name in ("reads", "writes")
+        }
         return {
-            **{f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name) for name in self._addresses.clusters},
+            **{
+                f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name)
+                for name in self._addresses.clusters
+            },
             **self._secured(),
             **jvms.given(libraries(self.spec.library)[0]),
             "LINKFLAP_READS": topics["reads"],
@@ -84,9 +97,11 @@ class Command(Producers):
         }
 
     def _secured(self) -> dict[str, str]:
-        """The files that say how secured clusters are entered: with Java's names, and with librdkafka's."""
+        """The files that say how secured clusters are entered: with Java's names, and with
+        librdkafka's."""
         entries = {
-            name: security_of(entered_by(cluster.bootstrap, "client")) for name, cluster in self._addresses.clusters.items()
+            name: security_of(entered_by(cluster.bootstrap, "client"))
+            for name, cluster in self._addresses.clusters.items()
         }
         return {
             f"LINKFLAP_{kind}_{name}": path
@@ -117,17 +132,30 @@ class Command(Producers):
         self._written.sample(self.cluster)
         self._before = self._written.total(self.cluster)
         self._child = self._foreign.start(
-            self.spec.command, LINKFLAP_CLUSTER=self.cluster, LINKFLAP_BOOTSTRAP=self._bootstrap(self.cluster)
+            self.spec.command,
+            LINKFLAP_CLUSTER=self.cluster,
+            LINKFLAP_BOOTSTRAP=self._bootstrap(self.cluster),
         )
         self._writer.write(
-            ProgramStarted(program=self.name, cluster=self.cluster, command=tuple(self.spec.command), pid=self._child.pid)
+            ProgramStarted(
+                program=self.name,
+                cluster=self.cluster,
+                command=tuple(self.spec.command),
+                pid=self._child.pid,
+            )
         )
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Starts it again when it has ended by itself; what was written to its topics on a cluster since a time."""
+        """Starts it again when it has ended by itself; what was written to its topics on a cluster
+        since a time."""
         with self._lock:
             child = self._child
-            if self._wanted and child is not None and child.end_group() is not None and now() >= self._started_at + AGAIN_AFTER:
+            if (
+                self._wanted
+                and child is not None
+                and child.end_group() is not None
+                and now() >= self._started_at + AGAIN_AFTER
+            ):
                 self._died(child, by="itself", again=self._starts < MOST_STARTS)
                 if self._wanted:
                     self._begin()
@@ -140,17 +168,24 @@ class Command(Producers):
         status = child.end_group() or 0
         words = self._foreign.last_words().splitlines()[-_WORDS:]
         self._writer.write(ClientDied(
-            process=self.name, by=by, pid=child.pid, clients=(self.name,), clusters=(self.cluster,), status=status,
-            signal=signal_name(status) if status < 0 else "", in_flight=(), torn_bytes=0, last_words=tuple(words), again=again,
+            process=self.name, by=by, pid=child.pid, clients=(self.name,), clusters=(self.cluster,),
+            status=status,
+            signal=signal_name(status) if status < 0 else "", in_flight=(), torn_bytes=0,
+            last_words=tuple(words), again=again,
         ))  # fmt: skip
         self._wanted = again
         self._child = None
-        return ProgramDeath(process=self.name, by=by, clients=[self.name], status=status, time=now())
+        return ProgramDeath(
+            process=self.name, by=by, clients=[self.name], status=status, time=now()
+        )
 
     @property
     def crashes(self) -> list[str]:
         if self._starts >= MOST_STARTS and not self._wanted:
-            return [f"{self.name} ended {MOST_STARTS} times and is not started again; see {self._foreign.log}"]
+            return [
+                f"{self.name} ended {MOST_STARTS} times and is not started again; see "
+                f"{self._foreign.log}"
+            ]
         return []
 
     @property
@@ -159,7 +194,8 @@ class Command(Producers):
         return child is not None and child.end_group() is None
 
     def pause(self, cluster: str) -> None:
-        """Ends it, until it is moved; one that moves by a signal is asked to write nothing more (SIGUSR2)."""
+        """Ends it, until it is moved; one that moves by a signal is asked to write nothing more
+        (SIGUSR2)."""
         with self._lock:
             if self.cluster != cluster or self._child is None:
                 return
@@ -209,7 +245,8 @@ class Command(Producers):
     # What faults do to it.
 
     def kill(self, *, by: str) -> ProgramDeath:
-        """SIGKILL of its process group, and a new start. Raises InputError where it does not run."""
+        """SIGKILL of its process group, and a new start. Raises InputError where it does not
+        run."""
         with self._lock:
             child = self._child
             if child is None or not self.alive:
@@ -222,7 +259,8 @@ class Command(Producers):
             return death
 
     def done_since_restart(self) -> int:
-        """Offsets that were written to its topics since it was started last; of one that names none, whether it runs."""
+        """Offsets that were written to its topics since it was started last; of one that names
+        none, whether it runs."""
         if not self._written.topics:
             return int(self.alive)
         with self._lock:
@@ -242,7 +280,8 @@ class Command(Producers):
         return child is not None and child.stands_still
 
     def freeze(self) -> None:
-        """SIGSTOP of its process group; returns when it stands still. Raises InputError where it does not run."""
+        """SIGSTOP of its process group; returns when it stands still. Raises InputError where it
+        does not run."""
         child = self._child
         if child is None or not self.alive:
             raise InputError(f"{self.name} does not run, so it cannot be paused")
@@ -255,7 +294,8 @@ class Command(Producers):
             child.resume()
 
     def open_transactions(self, cluster: str) -> int:
-        """Partitions of its topics that have an open transaction: it says nothing of them itself."""
+        """Partitions of its topics that have an open transaction: it says nothing of them
+        itself."""
         return self._written.open_transactions(cluster) if cluster == self.cluster else 0
 
     def commits_in_flight(self, cluster: str) -> int:

@@ -1,4 +1,5 @@
-"""Consumers of one workload: in a consumer group, with fixed partitions, or in a share group; how each is drained."""
+"""Consumers of one workload: in a consumer group, with fixed partitions, or in a share group; how
+each is drained."""
 
 from __future__ import annotations
 
@@ -24,10 +25,18 @@ class Readers(Crew):
     """Readers of one home's topics, in one isolation, on one cluster at a time."""
 
     def __init__(
-        self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int], pattern: ReaderClient | ShareClient
+        self,
+        spec: WorkloadSpec,
+        workers: Sequence[Worker],
+        topics: Mapping[str, int],
+        pattern: ReaderClient | ShareClient,
     ) -> None:
         super().__init__(spec, workers, topics)
-        self._follows, self._group, self._isolation = pattern.follows, pattern.group, pattern.isolation
+        self._follows, self._group, self._isolation = (
+            pattern.follows,
+            pattern.group,
+            pattern.isolation,
+        )
 
     @property
     def follows(self) -> bool:
@@ -37,7 +46,9 @@ class Readers(Crew):
         counts = super().progress()
         read = sum(member.counts.read for member in self.members)
         committed = self._isolation == "read_committed"
-        return counts + WorkloadProgress(read_committed=read * committed, read_uncommitted=read * (not committed))
+        return counts + WorkloadProgress(
+            read_committed=read * committed, read_uncommitted=read * (not committed)
+        )
 
     def read_on(self, cluster: str) -> int | None:
         self.look()
@@ -45,12 +56,17 @@ class Readers(Crew):
         return sum(there) if there else None
 
     def drain(self, ends: Ends, *, within: float) -> None:
-        """Reads on until every partition that `ends` has of the readers' topics and cluster was read to its end: by one
-        reader of the group, or by each reader with fixed partitions. Writes a row of kind drained for each reader that got
-        there, and one of kind error for what was not reached in time; raises nothing, because the verdict judges that. A
-        reader that is killed after it got there and before it wrote that is waited for again, as the one after it."""
+        """Reads on until every partition that `ends` has of the readers' topics and cluster was
+        read to its end: by one reader of the group, or by each reader with fixed partitions. Writes
+        a row of kind drained for each reader that got there, and one of kind error for what was not
+        reached in time; raises nothing, because the verdict judges that. A reader that is killed
+        after it got there and before it wrote that is waited for again, as the one after it."""
         try:
-            until(lambda: self._concluded(ends), within=within, what="readers to reach the ends and to write that")
+            until(
+                lambda: self._concluded(ends),
+                within=within,
+                what="readers to reach the ends and to write that",
+            )
         except DeadlineExceeded:
             self._conclude(ends, self._missing(ends))
 
@@ -74,7 +90,8 @@ class Readers(Crew):
         return [m for m in self.members if m.cluster == member.cluster] if self._group else [member]
 
     def _undrained(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
-        """What is due of it, and neither it nor its group has written yet to have read to the end."""
+        """What is due of it, and neither it nor its group has written yet to have read to the
+        end."""
         peers = self._peers(member)
         due = self._due(member, ends).items()
         return {tp: end for tp, end in due if all(peer.drained.get(tp, -1) < end for peer in peers)}
@@ -101,28 +118,42 @@ class ShareGroup(Readers):
     """Members of a share group."""
 
     def drain(self, ends: Ends, *, within: float) -> None:
-        """Reads on until the group is done with every partition up to its end, or is given nothing more; then a member writes
-        how far the group's coordinator holds it to be done.
+        """Reads on until the group is done with every partition up to its end, or is given nothing
+        more; then a member writes how far the group's coordinator holds it to be done.
 
-        A group need not be done with the markers at the end of a log, so that its end is not always reached. Nothing is claimed
-        by having waited: what lies behind that start offset was not read to the end for the verdict either.
+        A group need not be done with the markers at the end of a log, so that its end is not always
+        reached. Nothing is claimed by having waited: what lies behind that start offset was not
+        read to the end for the verdict either.
         """
         quiet = _Quiet()
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: self._over(ends, quiet), within=within, what="share groups to have nothing left")
+            until(
+                lambda: self._over(ends, quiet),
+                within=within,
+                what="share groups to have nothing left",
+            )
         for worker in self.workers:
             for member in worker.members:
                 if due := self._due(member, ends):
                     worker.drained(member, reached=list(due), missing="")
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: self.look() >= 0 and self._settled(ends), within=within, what="share groups to say how far they are")
+            until(
+                lambda: self.look() >= 0 and self._settled(ends),
+                within=within,
+                what="share groups to say how far they are",
+            )
 
     def _over(self, ends: Ends, quiet: _Quiet) -> bool:
         self.look()
-        return not self._missing(ends) or quiet.since(sum(member.counts.read for member in self.members)) > QUIET_FOR
+        return (
+            not self._missing(ends)
+            or quiet.since(sum(member.counts.read for member in self.members)) > QUIET_FOR
+        )
 
     def _settled(self, ends: Ends) -> bool:
-        return all(member.drained.keys() >= self._due(member, ends).keys() for member in self.members)
+        return all(
+            member.drained.keys() >= self._due(member, ends).keys() for member in self.members
+        )
 
 
 class _Quiet:

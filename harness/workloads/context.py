@@ -1,4 +1,5 @@
-"""What a workload is made from: where the clusters are, which topics there are, where rows go, who is numbered how."""
+"""What a workload is made from: where the clusters are, which topics there are, where rows go, who
+is numbered how."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only;
-    `clusters` and `links` are name -> bootstrap servers; `library` makes their producers and
-    consumers; `deaths` is how many processes of these clients died before."""
+    """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of
+    the workload's home only; `clusters` and `links` are name -> bootstrap servers; `library` makes
+    their producers and consumers; `deaths` is how many processes of these clients died before."""
 
     spec: WorkloadSpec
     clusters: Mapping[str, str]
@@ -47,12 +48,14 @@ class Context:
         return [(topic, p) for topic, count in sorted(self.topics.items()) for p in range(count)]
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now. Nothing, when the workload has nothing to do with it."""
+        """A topic has so many partitions now. Nothing, when the workload has nothing to do with
+        it."""
         if topic in self.topics:
             self.topics[topic] = partitions
 
     def bootstrap(self, cluster: str) -> str:
-        """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied path of ordinary clients."""
+        """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied
+        path of ordinary clients."""
         if self.text("via", "direct") == "proxy":
             return self.links[f"*->{cluster}"]
         return self.clusters[cluster]
@@ -60,7 +63,11 @@ class Context:
     def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
         """A numeric option; InputError when it is no number or out of range."""
         value = self.spec.options.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ):
             raise self._wrong(name, value, f"give a number from {low:g} to {high:g}")
         return float(value)
 
@@ -90,13 +97,17 @@ class Context:
         return value
 
     def check(self, known: frozenset[str]) -> None:
-        """InputError when the spec has an option that its kind does not know, or its home has no topics."""
+        """InputError when the spec has an option that its kind does not know, or its home has no
+        topics."""
         for name, value in self.spec.options.items():
             if name not in known:
                 raise self._wrong(name, value, f"it knows {', '.join(sorted(known))}")
         self.choice("via", VIA)
         if not self.topics:
-            raise InputError(f"workload {self.spec.kind} has no topics of home {self.spec.home}; create {self.spec.home}.* first")
+            raise InputError(
+                f"workload {self.spec.kind} has no topics of home {self.spec.home}; create "
+                f"{self.spec.home}.* first"
+            )
 
     def _wrong(self, name: str, value: Option, fix: str) -> InputError:
         return InputError(f"workload {self.spec.kind} cannot have {name}={value!r}; {fix}")

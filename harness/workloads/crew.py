@@ -1,4 +1,5 @@
-"""A workload: the clients of one spec, in processes of a few each; started, paused, moved, drained and stopped together."""
+"""A workload: the clients of one spec, in processes of a few each; started, paused, moved, drained
+and stopped together."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Addresses(Protocol):
 
 
 class Names:
-    """Names that no other client, and no other process of clients, of the run has: `transactional-1`, `clients-1`."""
+    """Names that no other client, and no other process of clients, of the run has:
+    `transactional-1`, `clients-1`."""
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -49,8 +51,9 @@ class Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadProgress:
-    """Counts so far, over all clients: records acknowledged, records of confirmed aborts, transactions confirmed as committed
-    and as aborted, transactions open now, records read per isolation, errors noticed (librdkafka's notices included)."""
+    """Counts so far, over all clients: records acknowledged, records of confirmed aborts,
+    transactions confirmed as committed and as aborted, transactions open now, records read per
+    isolation, errors noticed (librdkafka's notices included)."""
 
     acknowledged: int = 0
     aborted: int = 0
@@ -75,9 +78,12 @@ class WorkloadProgress:
 
 
 class Crew:
-    """Some clients with one purpose (harness.model.protocols.Workload). Calls come from one thread, questions from any."""
+    """Some clients with one purpose (harness.model.protocols.Workload). Calls come from one thread,
+    questions from any."""
 
-    def __init__(self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]) -> None:
+    def __init__(
+        self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]
+    ) -> None:
         self.workers = workers
         self.topics = topics
         self._spec = spec
@@ -93,8 +99,11 @@ class Crew:
 
     @property
     def crashes(self) -> list[str]:
-        """Clients that ended by an error of ours, `name: reason` each; and processes that died too often to be started again."""
-        crashed = [f"{member.name}: {member.state.crash}" for member in self.members if member.state.crash]
+        """Clients that ended by an error of ours, `name: reason` each; and processes that died too
+        often to be started again."""
+        crashed = [
+            f"{member.name}: {member.state.crash}" for member in self.members if member.state.crash
+        ]
         return [*crashed, *(worker.given_up for worker in self.workers if worker.given_up)]
 
     def prepare(self) -> None:
@@ -108,11 +117,13 @@ class Crew:
             worker.start()
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Asks every process how its clients are; what they acknowledged on a cluster since a time."""
+        """Asks every process how its clients are; what they acknowledged on a cluster since a
+        time."""
         return sum([worker.look(cluster=cluster, since=since) for worker in self.workers])
 
     def pause(self, cluster: str) -> None:
-        """Lets operations in flight on this cluster end; what did not within the grace is info. Readers read on."""
+        """Lets operations in flight on this cluster end; what did not within the grace is info.
+        Readers read on."""
 
     def grown(self, topic: str, partitions: int) -> None:
         """Lets the clients know that a topic has so many partitions now."""
@@ -128,7 +139,9 @@ class Crew:
         """Asks the clients of `source` to go on at `destination`; those that were asked."""
         asked: list[Member] = []
         for worker in self.workers:
-            here = [member for member in worker.members if member.cluster == source and self.follows]
+            here = [
+                member for member in worker.members if member.cluster == source and self.follows
+            ]
             if here:
                 worker.move(here, destination, drained=drained)
             asked += here
@@ -140,8 +153,9 @@ class Crew:
             worker.stop()
 
     def stop(self) -> None:
-        """No new operations; those in flight end, or are info after the grace. Transactions held open are aborted where the
-        cluster still answers. No process is left; DeadlineExceeded when one had to be killed."""
+        """No new operations; those in flight end, or are info after the grace. Transactions held
+        open are aborted where the cluster still answers. No process is left; DeadlineExceeded when
+        one had to be killed."""
         self.ask_to_stop()
         for worker in self.workers:
             worker.join(JOIN_WITHIN)
@@ -200,7 +214,9 @@ class Producers(Crew):
 
     def commits_in_flight(self, cluster: str) -> int:
         self.look()
-        return sum(member.state.committing and member.state.cluster == cluster for member in self.members)
+        return sum(
+            member.state.committing and member.state.cluster == cluster for member in self.members
+        )
 
     def progress(self) -> WorkloadProgress:
         counts = super().progress()

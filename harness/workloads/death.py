@@ -1,4 +1,5 @@
-"""What is known of a process of clients that died: how it ended, what its clients had in flight, what it printed last."""
+"""What is known of a process of clients that died: how it ended, what its clients had in flight,
+what it printed last."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ _WIDTH: Final = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One death. `by` is a fault's id, or itself; `in_flight` are the operations that never returned; `falling` is what a process
-    that was to die at some moment said right before it did. `idle`: nothing was done since the process had begun."""
+    """One death. `by` is a fault's id, or itself; `in_flight` are the operations that never
+    returned; `falling` is what a process that was to die at some moment said right before it did.
+    `idle`: nothing was done since the process had begun."""
 
     time: int
     process: str
@@ -40,13 +42,18 @@ class Death:
 
     @property
     def expected(self) -> int | None:
-        """The operation that it saw in flight right before it was killed; 0 for a reader, None where it said nothing."""
+        """The operation that it saw in flight right before it was killed; 0 for a reader, None
+        where it said nothing."""
         return None if self.falling is None else self.falling.operation
 
     @property
     def how(self) -> str:
         """How it ended, in words."""
-        return f"killed by {signal_name(self.status)}" if self.status < 0 else f"exit status {self.status}"
+        return (
+            f"killed by {signal_name(self.status)}"
+            if self.status < 0
+            else f"exit status {self.status}"
+        )
 
     @property
     def sentence(self) -> str:
@@ -54,7 +61,10 @@ class Death:
         by = "by itself" if self.by == ITSELF else f"by fault {self.by}"
         flying = f"{len(self.in_flight)} operation{'s' * (len(self.in_flight) != 1)} in flight"
         words = f"; its last words: {' | '.join(self.last_words)}" if self.last_words else ""
-        return f"process {self.process} of {', '.join(self.clients)} died {by} ({self.how}), {flying}{words}"
+        return (
+            f"process {self.process} of {', '.join(self.clients)} died {by} ({self.how}), "
+            f"{flying}{words}"
+        )
 
     def event(self, *, again: bool) -> ClientDied:
         """As it is written down."""
@@ -97,12 +107,18 @@ def examined(
     began: int,
     known: set[int],
 ) -> Death:
-    """Looks at what a process that died since `began` left behind, and removes a row that it had not finished.
+    """Looks at what a process that died since `began` left behind, and removes a row that it had
+    not finished.
 
     `known` are operations of earlier processes that never returned; those of this one join them.
     """
     rows = {member.name: last_rows(root, member.name) for member in members}
-    in_flight = [op for mine in rows.values() for op in _unreturned(mine.operations) if op.number not in known]
+    in_flight = [
+        op
+        for mine in rows.values()
+        for op in _unreturned(mine.operations)
+        if op.number not in known
+    ]
     known.update(op.number for op in in_flight)
     return Death(
         time=now(),
@@ -127,8 +143,13 @@ def _unreturned(rows: Sequence[Operation]) -> Iterator[Operation]:
 
 def _worked(rows: LastRows, since: int) -> bool:
     """Whether something was acknowledged or read."""
-    done = any(row.time > since and row.phase == "return" and row.outcome == "ok" for row in rows.operations)
-    return done or any(poll.time > since and any(part.runs for part in poll.fetched) for poll in rows.polls)
+    done = any(
+        row.time > since and row.phase == "return" and row.outcome == "ok"
+        for row in rows.operations
+    )
+    return done or any(
+        poll.time > since and any(part.runs for part in poll.fetched) for poll in rows.polls
+    )
 
 
 def _short(row: Operation) -> InFlight:
@@ -148,4 +169,6 @@ def _last_words(log: Path) -> Iterator[str]:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return iter(())
-    return (textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines[-_LINES:] if line.strip())
+    return (
+        textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines[-_LINES:] if line.strip()
+    )

@@ -1,4 +1,5 @@
-"""The deaths of one process of clients and its successors: which of them a fault ordered, and when another start is in vain."""
+"""The deaths of one process of clients and its successors: which of them a fault ordered, and when
+another start is in vain."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.protocol import Fall, Falling
 
 DEATHS_IN_A_ROW: Final = 5
-"""So many deaths of one process soon after its start, nothing done in between, and it is not started again."""
+"""So many deaths of one process soon after its start, nothing done in between, and it is not
+started again."""
 SOON: Final = int(5e9)
 """Nanoseconds. Who lives longer and has done nothing has perhaps a cluster that does not answer."""
 
 
 class Deaths:
-    """Counts them, and keeps the order by which a fault has the process killed. Whoever has it locks around its methods."""
+    """Counts them, and keeps the order by which a fault has the process killed. Whoever has it
+    locks around its methods."""
 
     def __init__(self, name: str, *, root: Path, log: Path) -> None:
         self.count = self.in_vain = 0

@@ -1,12 +1,14 @@
-"""Initialising, committing and aborting, with outcomes that claim nothing that is not known (Jepsen's ok, fail, info).
+"""Initialising, committing and aborting, with outcomes that claim nothing that is not known
+(Jepsen's ok, fail, info).
 
-Calls are made in slices: librdkafka lets a call that timed out be resumed by calling again, so that a client of a dead cluster
-can be interrupted.
+Calls are made in slices: librdkafka lets a call that timed out be resumed by calling again, so that
+a client of a dead cluster can be interrupted.
 
-When a commit certainly was not done: librdkafka sends EndTxn only after every record of the transaction was delivered
-(rd_kafka_commit_transaction flushes first and turns a failed delivery into an abortable error). So a failed commit of a
-transaction with a failed delivery was never asked for. Anything else that failed may have been done with the answer lost: info,
-also where librdkafka says "fenced", because the answer to the first EndTxn may have been lost before the fence came up.
+When a commit certainly was not done: librdkafka sends EndTxn only after every record of the
+transaction was delivered (rd_kafka_commit_transaction flushes first and turns a failed delivery
+into an abortable error). So a failed commit of a transaction with a failed delivery was never asked
+for. Anything else that failed may have been done with the answer lost: info, also where librdkafka
+says "fenced", because the answer to the first EndTxn may have been lost before the fence came up.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """The last answer of a sliced call: done, or the error that ended it; `resumed` when a slice had timed out before."""
+    """The last answer of a sliced call: done, or the error that ended it; `resumed` when a slice
+    had timed out before."""
 
     done: bool
     error: KafkaError | None = None
@@ -56,12 +59,15 @@ def _call(call: Callable[[float], None], given_up: Callable[[], bool], within: f
 
 
 def initialise(incarnation: Incarnation, given_up: Callable[[], bool], *, within: float) -> Ended:
-    """InitProducerId with the transactional id: ends what an earlier incarnation left open, and fences it."""
+    """InitProducerId with the transactional id: ends what an earlier incarnation left open, and
+    fences it."""
     answer = _call(incarnation.producer.init_transactions, given_up, within)
     return Ended(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
 
 
-def commit(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float) -> Ended:
+def commit(
+    incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
+) -> Ended:
     """Commits; an abortable error is followed by an abort, so that the incarnation can go on."""
     flight.ended_at = now()
     answer = _call(incarnation.producer.commit_transaction, given_up, within)
@@ -75,7 +81,9 @@ def commit(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bo
     return Ended(outcome=outcome, usable=aborted.done, error=answer.text)
 
 
-def abort(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float) -> Ended:
+def abort(
+    incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
+) -> Ended:
     """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
     flight.ended_at = now()
     flight.ending = "abort"

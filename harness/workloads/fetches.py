@@ -1,4 +1,5 @@
-"""What one poll returned, as runs per partition: (uid, offset, how many), both rising by one, in the order of the poll."""
+"""What one poll returned, as runs per partition: (uid, offset, how many), both rising by one, in
+the order of the poll."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
                 last[2] += 1
                 continue
         runs.append([uid, offset, 1])
-    return {tp: tuple((uid, offset, count) for uid, offset, count in runs) for tp, runs in collected.items()}
+    return {
+        tp: tuple((uid, offset, count) for uid, offset, count in runs)
+        for tp, runs in collected.items()
+    }
 
 
 def partition_of(message: ClientMessage) -> Partition | None:

@@ -1,7 +1,8 @@
-"""The process that processes of clients are forked from (harness.workloads.prefork): its requests and reports, and what it does.
+"""The process that processes of clients are forked from (harness.workloads.prefork): its requests
+and reports, and what it does.
 
-It has one thread, and so may be forked. It leaves the dead in place until the harness has taken in how they ended, so that
-meanwhile no other process gets the same pid.
+It has one thread, and so may be forked. It leaves the dead in place until the harness has taken in
+how they ended, so that meanwhile no other process gets the same pid.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ import msgspec
 
 FORKS: Final = "forks"
 SERVES: Final = "serves"
-"""What a program does with the socket that it is given: fork processes as asked there, or serve it itself."""
+"""What a program does with the socket that it is given: fork processes as asked there, or serve it
+itself."""
 MESSAGE: Final = 1 << 12
 """Bytes of the longest message."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
-    """Fork a process that works in `folder`. With it come the socket that it serves, and the file for what it prints."""
+    """Fork a process that works in `folder`. With it come the socket that it serves, and the file
+    for what it prints."""
 
     folder: str
 
@@ -59,8 +62,9 @@ Serve = Callable[[socket.socket], int]
 
 
 def serve_forks(control: socket.socket, serve: Serve) -> None:
-    """Forks a process for each request, which calls `serve` with its socket and ends with what that returns; until the other
-    end of `control` is closed. To be called in the only thread, after everything was imported."""
+    """Forks a process for each request, which calls `serve` with its socket and ends with what that
+    returns; until the other end of `control` is closed. To be called in the only thread, after
+    everything was imported."""
     gc.collect()
     gc.freeze()  # no process need look through what is there now, and its pages stay shared
     _Forks(control, serve).serve()
@@ -109,7 +113,8 @@ class _Forks:
             for each in (self._control, self._wakes, self._woken):
                 each.close()
             _become(source, folder, handles, self._serve)
-        with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or has ended
+        # it did so itself, or has ended
+        with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
         for handle in handles:
             os.close(handle)
@@ -118,7 +123,8 @@ class _Forks:
 
     def _report_the_dead(self) -> None:
         for pid in list(self._running):
-            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # WNOWAIT: the pid stays its own
+            # WNOWAIT: the pid stays its own
+            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is not None:
                 self._running.remove(pid)
                 status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
@@ -126,7 +132,8 @@ class _Forks:
 
 
 def _become(source: int, folder: str, handles: Sequence[int], serve: Serve) -> NoReturn:
-    """In what was forked: what harness.machine.children does between fork and the real program, and the program."""
+    """In what was forked: what harness.machine.children does between fork and the real program, and
+    the program."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -144,5 +151,6 @@ def _become(source: int, folder: str, handles: Sequence[int], serve: Serve) -> N
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        # Not sys.exit: threads of a client library may still be at work, and all that matters is written.
+        # Not sys.exit: threads of a client library may still be at work, and all that matters is
+        # written.
         os._exit(status)

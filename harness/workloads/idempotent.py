@@ -1,6 +1,7 @@
 """Idempotent producers without transactions: groups of records, acknowledged one by one.
 
-An operation is ok when every record was acknowledged, fail when every record was refused for certain, else info.
+An operation is ok when every record was acknowledged, fail when every record was refused for
+certain, else info.
 """
 
 from __future__ import annotations
@@ -36,5 +37,10 @@ class IdempotentClient(Producing):
             return Ended(outcome="ok", usable=True)
         if all(group.all_refused for group in flight.groups):
             return Ended(outcome="fail", usable=not refused, error=refused or flight.error)
-        # after a failed delivery the sequence goes on in a new epoch, or the producer is fatally ill: a new one is certain
-        return Ended(outcome="info", usable=False, error=refused or flight.error or "not acknowledged in time")
+        # after a failed delivery the sequence goes on in a new epoch, or the producer is fatally
+        # ill: a new one is certain
+        return Ended(
+            outcome="info",
+            usable=False,
+            error=refused or flight.error or "not acknowledged in time",
+        )

@@ -1,8 +1,9 @@
 """One producer incarnation: a producer with a process number, which numbers all that it writes.
 
-The producer id and epoch are what its library says of them, also for records which never reached a log. Destroying a
-producer does not block, whatever the state of the cluster: its queue is purged, never flushed (measured with librdkafka 2.16:
-about a millisecond with a commit in flight to a paused or a dead broker).
+The producer id and epoch are what its library says of them, also for records which never reached a
+log. Destroying a producer does not block, whatever the state of the cluster: its queue is purged,
+never flushed (measured with librdkafka 2.16: about a millisecond with a commit in flight to a
+paused or a dead broker).
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from typing import Final, Literal
 from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
+from linkflap.harness.model.history import (
+    Ending,
+    Fetched,
+    Operation,
+    OperationKind,
+    OutcomeName,
+    SendGroup,
+)
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
@@ -26,11 +34,13 @@ from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, produ
 from linkflap.harness.workloads.values import Values
 
 ORIGIN: Final = "linkflap-input"
-"""Header of a record that was made from another: topic-partition@offset of that one, on the same cluster. For people."""
+"""Header of a record that was made from another: topic-partition@offset of that one, on the same
+cluster. For people."""
 ASK: Final = 1.0
 """Seconds for an answer about a topic."""
 IDENTITY_WAIT: Final = 3.0
-"""Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
+"""Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it
+has one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,20 +101,28 @@ class Incarnation:
         self._operation = -1
         self._counters: dict[tuple[str, int], int] = {}
         config = producer_config(
-            client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression, largest=largest
+            client.context.bootstrap(self.cluster),
+            transactional_id,
+            timeout=timeout,
+            compression=compression,
+            largest=largest,
         )
-        self.producer = client.context.library.producer(config, identified=self._identified, noticed=self._noticed)
+        self.producer = client.context.library.producer(
+            config, identified=self._identified, noticed=self._noticed
+        )
 
     def _identified(self, producer_id: int, epoch: int) -> None:
         self.identity = (producer_id, epoch)
 
     def _noticed(self, error: KafkaError) -> None:
-        """The library's own notices (a broker is down, …): counted only, operations carry their own errors."""
+        """The library's own notices (a broker is down, …): counted only, operations carry their own
+        errors."""
         self._client.tally.errors += 1
 
     def serve(self, seconds: float) -> None:
-        """Serves deliveries and statistics. confluent-kafka raises a fatal error (fencing) out of whichever poll comes next:
-        it is kept in `fatal`, and what was queued behind it is served all the same."""
+        """Serves deliveries and statistics. confluent-kafka raises a fatal error (fencing) out of
+        whichever poll comes next: it is kept in `fatal`, and what was queued behind it is served
+        all the same."""
         try:
             self.producer.poll(seconds)
         except KafkaException as error:
@@ -122,9 +140,11 @@ class Incarnation:
         made_from: Sequence[Fetched] = (),
         group: str = "",
     ) -> InFlight:
-        """Numbers an operation and its records, (topic, partition, how many) each, and writes that it begins.
+        """Numbers an operation and its records, (topic, partition, how many) each, and writes that
+        it begins.
 
-        `made_from` are, one for each row of the plan, the records that these are made from, as members of `group` got them.
+        `made_from` are, one for each row of the plan, the records that these are made from, as
+        members of `group` got them.
         """
         self._operation += 1
         groups = []
@@ -132,7 +152,14 @@ class Incarnation:
             groups.append(Acks(topic, partition, self._base + self._uid, count, origin))
             self._uid += count
         number = self._base + self._operation
-        flight = InFlight(number=number, kind=kind, ending=ending, groups=groups, identity=self.identity, group=group)
+        flight = InFlight(
+            number=number,
+            kind=kind,
+            ending=ending,
+            groups=groups,
+            identity=self.identity,
+            group=group,
+        )
         self._write(flight, "invoke", tuple(group.planned() for group in groups), "info", "")
         return flight
 
@@ -142,7 +169,13 @@ class Incarnation:
             return
         flight.returned = True
         self._settle_identity(flight, outcome)
-        self._write(flight, "return", tuple(group.outcome() for group in flight.groups), outcome, error or flight.error)
+        self._write(
+            flight,
+            "return",
+            tuple(group.outcome() for group in flight.groups),
+            outcome,
+            error or flight.error,
+        )
         self._client.tally.acknowledge(self.cluster, flight.acked)
         if outcome == "ok" and flight.ending == "abort":
             self._client.tally.aborted += flight.acked
@@ -153,7 +186,8 @@ class Incarnation:
             self._client.tally.errors += 1
 
     def _settle_identity(self, flight: InFlight, outcome: OutcomeName) -> None:
-        """The epoch of a transactional producer changes between transactions only, that of an idempotent one at any time."""
+        """The epoch of a transactional producer changes between transactions only, that of an
+        idempotent one at any time."""
         if flight.kind == "send" and flight.identity not in ((-1, -1), self.identity):
             flight.identity = (-1, -1)
         elif flight.identity == (-1, -1) and outcome == "ok" and not flight.error:
@@ -189,7 +223,8 @@ class Incarnation:
         )
 
     def send(self, flight: InFlight) -> str:
-        """Hands all records of the operation to the producer; the reason when it did not take them all."""
+        """Hands all records of the operation to the producer; the reason when it did not take them
+        all."""
         for group in flight.groups:
             error = self._send_group(flight.number, group)
             if error:
@@ -210,7 +245,14 @@ class Incarnation:
             delivered = partial(group.delivered, index)
             for _ in self._while_full():
                 try:
-                    produce(group.topic, values.value(uid), values.key(uid), group.partition, delivered, headers=headers)
+                    produce(
+                        group.topic,
+                        values.value(uid),
+                        values.key(uid),
+                        group.partition,
+                        delivered,
+                        headers=headers,
+                    )
                 except BufferError:
                     continue
                 except KafkaException as error:
@@ -230,36 +272,51 @@ class Incarnation:
             yield
 
     def settle(self, flight: InFlight, *, within: float) -> None:
-        """Serves deliveries until every record has one, `within` seconds have passed, or the client is interrupted."""
+        """Serves deliveries until every record has one, `within` seconds have passed, or the client
+        is interrupted."""
         deadline = now() + int(within * 1e9)
-        while len(self.producer) and now() < deadline and not self.fatal and not self._client.interrupted:
+        while (
+            len(self.producer)
+            and now() < deadline
+            and not self.fatal
+            and not self._client.interrupted
+        ):
             self.serve(min(SLICE, max(0.001, (deadline - now()) / 1e9)))
             if flight.complete:
                 return
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the cluster says that a topic has, which the producer knows from then on; 0 when it does not."""
+        """How many partitions the cluster says that a topic has, which the producer knows from then
+        on; 0 when it does not."""
         try:
             return len(self.producer.list_topics(topic, timeout=ASK).topics[topic].partitions)
         except (KafkaException, KeyError):
             return 0
 
     def learn_identity(self) -> None:
-        """Waits until the library says who this producer is now; after `IDENTITY_WAIT` seconds it stays unknown.
+        """Waits until the library says who this producer is now; after `IDENTITY_WAIT` seconds it
+        stays unknown.
 
         Statistics queued before are served first, so that they cannot pass for new ones.
         """
         self.serve(0)
         self.identity = (-1, -1)
         deadline = now() + int(IDENTITY_WAIT * 1e9)
-        while self.identity[0] < 0 and now() < deadline and not self.fatal and not self._client.interrupted:
+        while (
+            self.identity[0] < 0
+            and now() < deadline
+            and not self.fatal
+            and not self._client.interrupted
+        ):
             self.serve(STATISTICS_MS / 1000)
 
     def drop(self) -> None:
-        """Destroys the producer: purges what is queued and serves the last deliveries. Does not block, aborts nothing."""
+        """Destroys the producer: purges what is queued and serves the last deliveries. Does not
+        block, aborts nothing."""
         self.producer.purge(in_queue=True, in_flight=True, blocking=False)
         self.serve(0)
-        # what the producer calls are bound methods of self: without this the cycle would keep the producer for the collector
+        # what the producer calls are bound methods of self: without this the cycle would keep the
+        # producer for the collector
         del self.producer
 
 
@@ -268,4 +325,8 @@ def _origins(made_from: Fetched | None) -> list[tuple[str, str | bytes | None]]:
     if made_from is None:
         return []
     where = f"{made_from.topic}-{made_from.partition}"
-    return [(ORIGIN, f"{where}@{offset + n}") for _, offset, count in made_from.runs for n in range(count)]
+    return [
+        (ORIGIN, f"{where}@{offset + n}")
+        for _, offset, count in made_from.runs
+        for n in range(count)
+    ]

@@ -1,4 +1,5 @@
-"""What Java clients run in: the release that was asked for or else the clusters' newest, and a Java that runs it."""
+"""What Java clients run in: the release that was asked for or else the clusters' newest, and a Java
+that runs it."""
 
 from __future__ import annotations
 
@@ -34,21 +35,26 @@ def check(spec: WorkloadSpec) -> None:
     new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
     for each in libraries(spec.library):
         if spec.kind == share_group.KIND and each.name != JAVA:
-            raise InputError(f"workload {spec.kind} is of Java's clients only; give it clients java")
+            raise InputError(
+                f"workload {spec.kind} is of Java's clients only; give it clients java"
+            )
         if spec.kind == share_group.KIND and _too_old(each.release):
             raise InputError(
-                f"Kafka {each.release} has no share consumer; give workload {spec.kind} java@{SHARE_GROUPS} or newer"
+                f"Kafka {each.release} has no share consumer; give workload {spec.kind} "
+                f"java@{SHARE_GROUPS} or newer"
             )
         if new_protocol and each.name != JAVA:
             raise InputError(
-                f"workload {spec.kind} has the group protocol of KIP-848 with Java's clients only; give it clients java"
+                f"workload {spec.kind} has the group protocol of KIP-848 with Java's clients only; "
+                "give it clients java"
             )
         if each.release:
             look_for(each.release)
 
 
 def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[WorkloadSpec, ...]:
-    """The same workloads, each release named. Raises InputError, or SetupError where what they need cannot be fetched."""
+    """The same workloads, each release named. Raises InputError, or SetupError where what they need
+    cannot be fetched."""
     known = released()
     theirs = [cluster.kafka for cluster in topology.clusters if cluster.kafka in known]
     newest = max(theirs, key=known.index) if theirs else DEFAULT_KAFKA
@@ -56,11 +62,15 @@ def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[Workload
         for cluster in topology.clusters:
             if _too_old(cluster.kafka):
                 raise InputError(
-                    f"Kafka {cluster.kafka} of cluster {cluster.name} has no share groups; give it {SHARE_GROUPS} or newer"
+                    f"Kafka {cluster.kafka} of cluster {cluster.name} has no share groups; give it "
+                    f"{SHARE_GROUPS} or newer"
                 )
     resolved = []
     for spec in specs:
-        named = [Library(name=JAVA, release=newest) if str(one) == JAVA else one for one in libraries(spec.library)]
+        named = [
+            Library(name=JAVA, release=newest) if str(one) == JAVA else one
+            for one in libraries(spec.library)
+        ]
         for each in named:
             if each.name == JAVA:
                 _installed(each.release)
@@ -79,12 +89,18 @@ def jvm(library: Library, log: Path) -> Jvm | None:
         f"-Dlog4j.configuration=file:{LOGGING / 'log4j.properties'}",
     )
     return Jvm(
-        java=str(java.path), major=java.major, classpath=theirs.classpath, release=theirs.version, log=str(log), options=options
+        java=str(java.path),
+        major=java.major,
+        classpath=theirs.classpath,
+        release=theirs.version,
+        log=str(log),
+        options=options,
     )
 
 
 def given(library: Library) -> dict[str, str]:
-    """What a program of the user's finds Java and the jars of this library by; nothing for librdkafka."""
+    """What a program of the user's finds Java and the jars of this library by; nothing for
+    librdkafka."""
     if library.name != JAVA:
         return {}
     theirs, java = _installed(library.release)

@@ -1,6 +1,8 @@
-"""Whose clients a workload has: librdkafka's (confluent-kafka), or Kafka's own in Java. Workloads use both in the same way.
+"""Whose clients a workload has: librdkafka's (confluent-kafka), or Kafka's own in Java. Workloads
+use both in the same way.
 
-The interface is the part of confluent-kafka's that they need; `harness.workloads.java` gives it to Java's clients.
+The interface is the part of confluent-kafka's that they need; `harness.workloads.java` gives it to
+Java's clients.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ Loose = Any
 """What the two libraries have types of their own for."""
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 QUIET: Final = logging.getLogger("linkflap.librdkafka")
-"""librdkafka prints fatal errors (a fenced producer: expected) on stderr, whatever log_level says; rows and events have them."""
+"""librdkafka prints fatal errors (a fenced producer: expected) on stderr, whatever log_level says;
+rows and events have them."""
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 
@@ -48,7 +51,14 @@ class ClientProducer(Protocol):
 
     def __len__(self) -> int: ...
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None, partition: int, on_delivery: Loose, *, headers: Loose
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        on_delivery: Loose,
+        *,
+        headers: Loose,
     ) -> None: ...
     def poll(self, timeout: float, /) -> int: ...
     def list_topics(self, topic: str, timeout: float) -> Loose: ...
@@ -56,19 +66,27 @@ class ClientProducer(Protocol):
     def begin_transaction(self) -> None: ...
     def commit_transaction(self, timeout: float, /) -> None: ...
     def abort_transaction(self, timeout: float, /) -> None: ...
-    def send_offsets_to_transaction(self, offsets: Loose, metadata: Loose, timeout: float, /) -> None: ...
+    def send_offsets_to_transaction(
+        self, offsets: Loose, metadata: Loose, timeout: float, /
+    ) -> None: ...
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
 
 
 class ClientConsumer(Protocol):
     """A consumer; errors are confluent-kafka's."""
 
-    def subscribe(self, topics: list[str], *, on_assign: Loose, on_revoke: Loose, on_lost: Loose) -> None: ...
+    def subscribe(
+        self, topics: list[str], *, on_assign: Loose, on_revoke: Loose, on_lost: Loose
+    ) -> None: ...
     def assign(self, partitions: list[TopicPartition], /) -> None: ...
     def consume(self, most: int, timeout: float, /) -> Sequence[ClientMessage]: ...
     def position(self, partitions: list[TopicPartition], /) -> list[TopicPartition]: ...
-    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]: ...
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]: ...
+    def committed(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]: ...
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float
+    ) -> tuple[int, int]: ...
     def list_topics(self, *, timeout: float) -> Loose: ...
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> object: ...
     def consumer_group_metadata(self) -> Loose: ...
@@ -84,9 +102,16 @@ class ClientLibrary(Protocol):
     def ready(self) -> bool:
         """Whether that is done."""
 
-    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer: ...
+    def producer(
+        self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
+    ) -> ClientProducer: ...
     def consumer(
-        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+        self,
+        config: Config,
+        *,
+        on_commit: OnCommit,
+        noticed: Callable[[KafkaError], None],
+        batch: int,
     ) -> ClientConsumer: ...
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
         """A member of a share group. NotImplementedError where the library has none."""
@@ -96,7 +121,8 @@ class ClientLibrary(Protocol):
 
 
 class Librdkafka:
-    """confluent-kafka. Its statistics alone have the producer id and epoch of records that never reached a log."""
+    """confluent-kafka. Its statistics alone have the producer id and epoch of records that never
+    reached a log."""
 
     def prepare(self) -> None:
         """Nothing."""
@@ -105,29 +131,46 @@ class Librdkafka:
     def ready(self) -> bool:
         return True
 
-    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer:
+    def producer(
+        self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
+    ) -> ClientProducer:
         def statistics(text: str) -> None:
             identified(*identity_in(text))
 
-        own = {"statistics.interval.ms": STATISTICS_MS, "logger": QUIET, "stats_cb": statistics, "error_cb": noticed}
+        own = {
+            "statistics.interval.ms": STATISTICS_MS,
+            "logger": QUIET,
+            "stats_cb": statistics,
+            "error_cb": noticed,
+        }
         return cast("ClientProducer", Producer({**config, **own}))
 
     def consumer(
-        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+        self,
+        config: Config,
+        *,
+        on_commit: OnCommit,
+        noticed: Callable[[KafkaError], None],
+        batch: int,
     ) -> ClientConsumer:
         del batch  # given with each poll
-        return cast("ClientConsumer", Consumer({**config, "on_commit": on_commit, "error_cb": noticed}))
+        return cast(
+            "ClientConsumer", Consumer({**config, "on_commit": on_commit, "error_cb": noticed})
+        )
 
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
-        raise NotImplementedError("librdkafka has no share consumer")  # workloads that need one are refused before
+        # workloads that need one are refused before
+        raise NotImplementedError("librdkafka has no share consumer")
 
     def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
-        """Destroyed without being closed, when nobody refers to it: close waits, with no deadline, for a coordinator that may be
-        dead or on the move (seen: as long as the session timeout with a commit pending). The group notices by that timeout."""
+        """Destroyed without being closed, when nobody refers to it: close waits, with no deadline,
+        for a coordinator that may be dead or on the move (seen: as long as the session timeout with
+        a commit pending). The group notices by that timeout."""
 
 
 class Jvm(msgspec.Struct, frozen=True, kw_only=True):
-    """What Java clients run in: which Java, the classes of which release, and the log of the JVM."""
+    """What Java clients run in: which Java, the classes of which release, and the log of the
+    JVM."""
 
     java: str
     major: int
@@ -138,7 +181,8 @@ class Jvm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JavaLibrary:
-    """Kafka's own clients, all of this process in one JVM, which is started once and dies with this process."""
+    """Kafka's own clients, all of this process in one JVM, which is started once and dies with this
+    process."""
 
     def __init__(self, jvm: Jvm) -> None:
         self._jvm = jvm
@@ -162,10 +206,14 @@ class JavaLibrary:
             if self._clients is None:
                 log, jvm = Path(self._jvm.log), self._jvm
                 java = Java(path=Path(jvm.java), major=jvm.major)
-                self._clients = JavaClients(Bridge(java, jvm.classpath, log.parent, name=log.stem, options=jvm.options))
+                self._clients = JavaClients(
+                    Bridge(java, jvm.classpath, log.parent, name=log.stem, options=jvm.options)
+                )
             return self._clients
 
-    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer:
+    def producer(
+        self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
+    ) -> ClientProducer:
         from linkflap.harness.workloads.java.configuration import of_producer
         from linkflap.harness.workloads.java.producer import JavaProducer
 
@@ -173,7 +221,12 @@ class JavaLibrary:
         return JavaProducer(self._started(), of_producer(config), identified)
 
     def consumer(
-        self, config: Config, *, on_commit: OnCommit, noticed: Callable[[KafkaError], None], batch: int
+        self,
+        config: Config,
+        *,
+        on_commit: OnCommit,
+        noticed: Callable[[KafkaError], None],
+        batch: int,
     ) -> ClientConsumer:
         del noticed  # Java's log has them
         from linkflap.harness.workloads.java.configuration import of_consumer

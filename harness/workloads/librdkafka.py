@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.security import security_of
 
 ROOM: Final = 4096
-"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of both take."""
+"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of
+both take."""
 
 STATISTICS_MS: Final = 100
 
@@ -36,9 +37,11 @@ def identity_in(statistics: str) -> tuple[int, int]:
 def producer_config(
     bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
 ) -> dict[str, str | int | float | bool]:
-    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery.
+    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction,
+    or of a record's delivery.
 
-    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the topic's is the scenario's affair.
+    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the
+    topic's is the scenario's affair.
     """
     config: dict[str, str | int | float | bool] = {
         **security_of(bootstrap).librdkafka(),
@@ -56,7 +59,10 @@ def producer_config(
         "log_level": 0,
     }
     if transactional_id:
-        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+        config |= {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": int(timeout * 1000),
+        }
     return config
 
 
@@ -67,7 +73,8 @@ def describe(error: KafkaException) -> str:
 
 
 def consumer_config(bootstrap: str, group: str) -> dict[str, str | int | float | bool]:
-    """librdkafka's configuration of any workload consumer: it notices soon what a cluster has, and that it is back."""
+    """librdkafka's configuration of any workload consumer: it notices soon what a cluster has, and
+    that it is back."""
     return {
         **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,

@@ -52,8 +52,11 @@ class _Nowhere:
             appender.close()
 
 
-def _shared_out(hosted: Sequence[Hosted], every: Sequence[Library]) -> Iterator[tuple[Library, Sequence[Hosted]]]:
-    """The clients of each process, which are of one library; several libraries take turns, client by client."""
+def _shared_out(
+    hosted: Sequence[Hosted], every: Sequence[Library]
+) -> Iterator[tuple[Library, Sequence[Hosted]]]:
+    """The clients of each process, which are of one library; several libraries take turns, client
+    by client."""
     for number, library in enumerate(every):
         own = hosted[number :: len(every)]
         for first in range(0, len(own), PER_PROCESS):
@@ -72,21 +75,33 @@ def make(
 ) -> Crew:
     """A workload that is not started yet.
 
-    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
-    of which those named `<home>.*` are used; `names` and `forks` are one object each for the whole run. Raises InputError.
+    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic ->
+    partitions of all homes, of which those named `<home>.*` are used; `names` and `forks` are one
+    object each for the whole run. Raises InputError.
     """
     clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
     links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
     root = writer.root.resolve()  # processes of clients work in a folder of their own
     nowhere, numbers = _Nowhere(), root / "logs" / "clients" / "numbers"
     try:
-        shared = context(spec, clusters=clusters, links=links, topics=topics, writer=nowhere, seed=seed, numbers=Numbers(numbers))
+        shared = context(
+            spec,
+            clusters=clusters,
+            links=links,
+            topics=topics,
+            writer=nowhere,
+            seed=seed,
+            numbers=Numbers(numbers),
+        )
         cluster = first_cluster(shared)
         pattern = KINDS[spec.kind].client(shared, "", cluster)
     finally:
         nowhere.close()
     principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
-    entries = {name: security_of(entered_by(cluster.bootstrap, principal)) for name, cluster in addresses.clusters.items()}
+    entries = {
+        name: security_of(entered_by(cluster.bootstrap, principal))
+        for name, cluster in addresses.clusters.items()
+    }
     hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
     host = Host(
         spec=spec,
@@ -103,7 +118,9 @@ def make(
     for library, some in _shared_out(hosted, libraries(spec.library)):
         name = names.next("clients")
         vm = jvms.jvm(library, root / "logs" / "clients" / f"{name}-jvm.log")
-        workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer, forks))
+        workers.append(
+            Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer, forks)
+        )
     if isinstance(pattern, ReaderClient):
         return Readers(spec, workers, shared.topics, pattern)
     if isinstance(pattern, ShareClient):

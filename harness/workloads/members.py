@@ -1,4 +1,5 @@
-"""A client as the harness sees it: where it was sent, what it said last, and what those before it of its name got done."""
+"""A client as the harness sees it: where it was sent, what it said last, and what those before it
+of its name got done."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ from linkflap.harness.workloads.protocol import ClientState, Counts, Hosted
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One client of a process. It keeps its name when it is started again; `before` is what its dead incarnations had said."""
+    """One client of a process. It keeps its name when it is started again; `before` is what its
+    dead incarnations had said."""
 
     name: str
     cluster: str
     paused: bool = False
     commanded: int = 0
-    """The number of the last question before the last command: an older answer says nothing about obedience."""
+    """The number of the last question before the last command: an older answer says nothing about
+    obedience."""
     answered: int = 0
     state: ClientState = field(default_factory=lambda: ClientState(name="", cluster=""))
     before: Counts = field(default_factory=Counts)
@@ -56,7 +59,8 @@ class Member:
         self.drained.update({(topic, partition): at for topic, partition, at in state.drained})
 
     def died(self, answered: int) -> None:
-        """Its process is gone: it holds nothing any more, and another of its name may begin as it was commanded."""
+        """Its process is gone: it holds nothing any more, and another of its name may begin as it
+        was commanded."""
         self.before += self.state.counts
         self.state = ClientState(name=self.name, cluster=self.cluster, alive=False)
         self.answered = answered

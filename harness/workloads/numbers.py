@@ -1,6 +1,7 @@
 """Numbers of producer and reader incarnations: from 1, each once in a run, whichever process asks.
 
-A small file with a lock: the kernel gives the lock back when its holder is killed, so that no other process waits for it.
+A small file with a lock: the kernel gives the lock back when its holder is killed, so that no other
+process waits for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Polling clients write down their polls, their positions, and errors, the same one at most once a second."""
+"""Polling clients write down their polls, their positions, and errors, the same one at most once a
+second."""
 
 from __future__ import annotations
 
@@ -20,12 +21,17 @@ SAME_ERROR_EVERY: Final = int(1e9)
 
 
 class PollingClient(Client):
-    """A client whose history is that of its polls. `group` is the group that it reads in, empty for none."""
+    """A client whose history is that of its polls. `group` is the group that it reads in, empty for
+    none."""
 
-    def __init__(self, context: Context, name: str, cluster: str, *, group: str, follows: bool) -> None:
+    def __init__(
+        self, context: Context, name: str, cluster: str, *, group: str, follows: bool
+    ) -> None:
         super().__init__(context, name, cluster)
         self.isolation: Isolation = (
-            "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
+            "read_committed"
+            if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0]
+            else "read_uncommitted"
         )
         self.group, self.follows = group, follows
         self.positions: dict[Partition, int] = {}
@@ -36,25 +42,33 @@ class PollingClient(Client):
 
     @abstractmethod
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Writes how far these partitions were read, now that the ends which were asked for are reached."""
+        """Writes how far these partitions were read, now that the ends which were asked for are
+        reached."""
 
     def not_drained(self, missing: str) -> None:
         """Writes what was not reached in time."""
         self._write(now(), "error", error=f"not drained: {missing}")
 
     def state(self) -> ClientState:
-        positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
-        drained = tuple((topic, partition, at) for (topic, partition), at in list(self._drained.items()))
+        positions = tuple(
+            (topic, partition, at) for (topic, partition), at in list(self.positions.items())
+        )
+        drained = tuple(
+            (topic, partition, at) for (topic, partition), at in list(self._drained.items())
+        )
         return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
     def _error(self, invoked: int, text: str) -> None:
-        """Writes an error, but the same one at most once a second: a dead cluster says it at every poll."""
+        """Writes an error, but the same one at most once a second: a dead cluster says it at every
+        poll."""
         if invoked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
             self._errors[text] = invoked
             self.tally.errors += 1
             self._write(invoked, "error", error=text)
 
-    def _write(self, invoked: int, kind: PollKind, rows: Iterable[Fetched] = (), error: str = "") -> None:
+    def _write(
+        self, invoked: int, kind: PollKind, rows: Iterable[Fetched] = (), error: str = ""
+    ) -> None:
         self._rows.write(
             Poll(
                 time=invoked,
@@ -73,4 +87,6 @@ class PollingClient(Client):
 
 def rows_at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
     """Positions as a poll's row has them, in order."""
-    return tuple(Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items()))
+    return tuple(
+        Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items())
+    )

@@ -1,8 +1,10 @@
-"""Processes of clients are forked from one that has imported all they need, instead of each importing it anew.
+"""Processes of clients are forked from one that has imported all they need, instead of each
+importing it anew.
 
-An import costs 0.2 CPU seconds, a fork a tenth of that, and a run has seven such processes or more. The harness has one process
-per run to fork from (harness.workloads.forks), started with the first client and ended with the last. What that forks is its own
-child and not the harness': it reports how each ended. It ends with the harness, and what it forked with it (by the kernel, as in
+An import costs 0.2 CPU seconds, a fork a tenth of that, and a run has seven such processes or more.
+The harness has one process per run to fork from (harness.workloads.forks), started with the first
+client and ended with the last. What that forks is its own child and not the harness': it reports
+how each ended. It ends with the harness, and what it forked with it (by the kernel, as in
 harness.machine.children).
 """
 
@@ -30,7 +32,8 @@ _reports: Final = msgspec.json.Decoder(Forked | Ended)
 
 
 class Prefork:
-    """Starts processes of `program`, a module of linkflap's own that does what FORKS and SERVES say. Safe from several threads.
+    """Starts processes of `program`, a module of linkflap's own that does what FORKS and SERVES
+    say. Safe from several threads.
 
     Where forking is not safe (any system but Linux), each process is a program of its own.
     """
@@ -42,7 +45,8 @@ class Prefork:
         self._source: _Source | None = None
 
     def start(self, name: str, end: socket.socket, *, folder: Path, log: Path) -> children.Child:
-        """Starts a process that serves `end` and appends what it prints to `log`. Raises SetupError."""
+        """Starts a process that serves `end` and appends what it prints to `log`. Raises
+        SetupError."""
         if sys.platform != "linux":
             return _program(self._program, SERVES, end, name=name, folder=folder, log=log)
         with self._lock:
@@ -55,7 +59,8 @@ class Prefork:
         return children.adopt(process, name)
 
     def enter(self) -> None:
-        """Says that somebody is going to call `start`, perhaps again and again, until it calls `leave`."""
+        """Says that somebody is going to call `start`, perhaps again and again, until it calls
+        `leave`."""
         with self._lock:
             self._users += 1
 
@@ -68,9 +73,18 @@ class Prefork:
                 self._source = None
 
 
-def _program(module: str, role: str, end: socket.socket, *, name: str, folder: Path, log: Path) -> children.Child:
+def _program(
+    module: str, role: str, end: socket.socket, *, name: str, folder: Path, log: Path
+) -> children.Child:
     command, environment = children.module(module, role, str(end.fileno()))
-    return children.spawn(command, name=name, folder=folder, output=log, environment=environment, handles=[end.fileno()])
+    return children.spawn(
+        command,
+        name=name,
+        folder=folder,
+        output=log,
+        environment=environment,
+        handles=[end.fileno()],
+    )
 
 
 class _Source:
@@ -84,7 +98,12 @@ class _Source:
         try:
             with theirs:
                 self._child = _program(
-                    program, FORKS, theirs, name="the process that clients are forked from", folder=folder, log=log
+                    program,
+                    FORKS,
+                    theirs,
+                    name="the process that clients are forked from",
+                    folder=folder,
+                    log=log,
                 )
         except BaseException:
             self._control.close()
@@ -102,7 +121,10 @@ class _Source:
         except (OSError, queue.Empty):
             forked = None
         if forked is None:
-            raise SetupError(f"cannot start {name}: the process that clients are forked from is gone or stands still; see {log}")
+            raise SetupError(
+                f"cannot start {name}: the process that clients are forked from is gone or stands "
+                f"still; see {log}"
+            )
         return _Process(forked.pid, self)
 
     def _read(self) -> None:
@@ -122,10 +144,12 @@ class _Source:
                     self._ended[pid] = status
 
     def status(self, pid: int) -> int | None:
-        """How a process that it forked ended, or None while it runs. What it forked is killed when it dies itself."""
+        """How a process that it forked ended, or None while it runs. What it forked is killed when
+        it dies itself."""
         status = self._ended.get(pid)
         if status is None and self.gone and identify(pid) is None:
-            return self._ended.get(pid, -signal.SIGKILL)  # it may have reported the end just before its own
+            # it may have reported the end just before its own
+            return self._ended.get(pid, -signal.SIGKILL)
         return status
 
     def reap(self, pid: int) -> None:

@@ -1,8 +1,9 @@
 """Some clients of one workload in a process of their own (harness.workloads.forks).
 
-librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness starts them again. Each
-client is a thread, and writes its own file of the run directory: what it wrote before its death is there. The process ends with
-the harness: by the kernel (harness.machine.children), and when the other end of its socket is closed.
+librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness
+starts them again. Each client is a thread, and writes its own file of the run directory: what it
+wrote before its death is there. The process ends with the harness: by the kernel
+(harness.machine.children), and when the other end of its socket is closed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class Process:
         shared = context(
             host.spec,
             clusters={name: host.entered(name, servers) for name, servers in host.clusters.items()},
-            links={name: host.entered(Target.parse(name).entered, it) for name, it in host.links.items()},
+            links={
+                name: host.entered(Target.parse(name).entered, it)
+                for name, it in host.links.items()
+            },
             topics=host.topics,
             writer=self._writer,
             seed=host.seed,
@@ -72,7 +76,9 @@ class Process:
         self._library.prepare()
         kind = KINDS[host.spec.kind]
         self._paused = {client.name for client in host.clients if client.paused}
-        self.clients: Sequence[Client] = [kind.client(shared, each.name, each.cluster) for each in host.clients]
+        self.clients: Sequence[Client] = [
+            kind.client(shared, each.name, each.cluster) for each in host.clients
+        ]
         self._fall = Fall(cluster="")
         self.stopping = False
 
@@ -89,7 +95,9 @@ class Process:
             case Fall():
                 self._fall = command
                 if command.cluster:
-                    threading.Thread(target=self._fall_at, args=(command,), name="fall", daemon=True).start()
+                    threading.Thread(
+                        target=self._fall_at, args=(command,), name="fall", daemon=True
+                    ).start()
             case _:
                 self.stopping = self.stopping or isinstance(command, Stop)
                 for client in self.clients:
@@ -114,7 +122,9 @@ class Process:
         return State(
             number=ask.number,
             clients=tuple(client.state() for client in self.clients),
-            acknowledged_since=sum(client.tally.acknowledged_since(ask.since, ask.cluster) for client in self.clients),
+            acknowledged_since=sum(
+                client.tally.acknowledged_since(ask.since, ask.cluster) for client in self.clients
+            ),
             broken="" if reason is None else str(reason),
             ready=self._library.ready,
         )
@@ -128,19 +138,28 @@ class Process:
                     client.drained(command.reached)
 
     def _fall_at(self, command: Fall) -> None:
-        """Kills this process at the moment that was asked for; says so first, and looks again before it does."""
+        """Kills this process at the moment that was asked for; says so first, and looks again
+        before it does."""
 
         def falls() -> bool:
             for client in self.clients:
-                number = client.in_flight_at(command.moment) if client.cluster == command.cluster else None
+                number = (
+                    client.in_flight_at(command.moment)
+                    if client.cluster == command.cluster
+                    else None
+                )
                 if number is not None and self._fall is command:
-                    self._channel.send(Falling(client=client.name, operation=number, moment=command.moment))
+                    self._channel.send(
+                        Falling(client=client.name, operation=number, moment=command.moment)
+                    )
                     if client.in_flight_at(command.moment) == number:
                         os.kill(os.getpid(), signal.SIGKILL)
             return self._fall is not command
 
         with contextlib.suppress(DeadlineExceeded):
-            until(falls, within=FALLS_WITHIN, every=0.0005, what=f"{command.moment} to be in flight")
+            until(
+                falls, within=FALLS_WITHIN, every=0.0005, what=f"{command.moment} to be in flight"
+            )
 
     @property
     def over(self) -> bool:
@@ -156,7 +175,9 @@ def serve(channel: Channel[Report, Command]) -> int:
     process: Process | None = None
     try:
         while process is None or not process.over:
-            command = channel.receive(LOOK_EVERY if process is not None and process.stopping else None)
+            command = channel.receive(
+                LOOK_EVERY if process is not None and process.stopping else None
+            )
             if isinstance(command, Host):
                 process = Process(channel, command)
             elif command is not None and process is not None:

@@ -1,4 +1,5 @@
-"""What all producing clients share: an incarnation per cluster, a pace, and leaving nothing unsaid when they go."""
+"""What all producing clients share: an incarnation per cluster, a pace, and leaving nothing unsaid
+when they go."""
 
 from __future__ import annotations
 
@@ -22,7 +23,18 @@ from linkflap.harness.workloads.protocol import ClientState
 from linkflap.harness.workloads.values import KEYS, LARGEST, Values
 
 COMMON: Final = frozenset(
-    {"via", "rate", "records", "value_size", "keys", "skew", "tombstones", "compression", "timeout", "partitions"}
+    {
+        "via",
+        "rate",
+        "records",
+        "value_size",
+        "keys",
+        "skew",
+        "tombstones",
+        "compression",
+        "timeout",
+        "partitions",
+    }
 )
 RETRY: Final = 0.2
 INIT_WITHIN: Final = 30.0
@@ -30,9 +42,9 @@ INIT_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Options of every producing workload: operations per second and client (0: no limit), records and partitions of each,
-    bytes of a value, how many keys, how unevenly they are used, the share of tombstones, compression, and the transaction or
-    delivery timeout in seconds."""
+    """Options of every producing workload: operations per second and client (0: no limit), records
+    and partitions of each, bytes of a value, how many keys, how unevenly they are used, the share
+    of tombstones, compression, and the transaction or delivery timeout in seconds."""
 
     rate: float
     records: int
@@ -68,45 +80,66 @@ class Producing(Client):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
         self.shape = Shape.of(context)
-        # Who comes after a dead one draws anew: the same draws again could lead to the same death, and to nothing else.
-        self.random = random.Random(f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else ""))
+        # Who comes after a dead one draws anew: the same draws again could lead to the same death,
+        # and to nothing else.
+        self.random = random.Random(
+            f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else "")
+        )
         self.incarnation: Incarnation | None = None
         self.flight: InFlight | None = None
         self._rows = context.writer.operations(name)
         self._values = Values(
-            context.seed, self.shape.value_size, keys=self.shape.keys, skew=self.shape.skew, tombstones=self.shape.tombstones
+            context.seed,
+            self.shape.value_size,
+            keys=self.shape.keys,
+            skew=self.shape.skew,
+            tombstones=self.shape.tombstones,
         )
         self._due = 0
         self._written = dict(context.topics)
 
     @property
     def open_transaction(self) -> bool:
-        """Whether a transaction that has written something is not ended, as far as this client knows."""
+        """Whether a transaction that has written something is not ended, as far as this client
+        knows."""
         flight = self.flight
-        return self.transactional and flight is not None and not flight.returned and flight.acked > 0
+        return (
+            self.transactional and flight is not None and not flight.returned and flight.acked > 0
+        )
 
     def in_flight_at(self, moment: Moment) -> int | None:
         flight = self.flight
         if flight is None or flight.returned:
             return None
         committing = flight.ending == "commit" and flight.ended_at > 0
-        there = {"any": True, "transaction": self.open_transaction and not flight.ended_at, "commit": committing}[moment]
+        there = {
+            "any": True,
+            "transaction": self.open_transaction and not flight.ended_at,
+            "commit": committing,
+        }[moment]
         return flight.number if there else None
 
     def state(self) -> ClientState:
         committing = self.in_flight_at("commit") is not None
-        return msgspec.structs.replace(super().state(), open=self.open_transaction, committing=committing)
+        return msgspec.structs.replace(
+            super().state(), open=self.open_transaction, committing=committing
+        )
 
     def plan(self) -> Sequence[tuple[str, int, int]]:
         """(topic, partition, how many records) of the next operation, drawn from the seed."""
         self._take_in_growth()
-        partitions = [(topic, p) for topic, count in sorted(self._written.items()) for p in range(count)]
-        chosen = self.random.sample(partitions, min(self.shape.partitions, len(partitions), self.shape.records))
+        partitions = [
+            (topic, p) for topic, count in sorted(self._written.items()) for p in range(count)
+        ]
+        chosen = self.random.sample(
+            partitions, min(self.shape.partitions, len(partitions), self.shape.records)
+        )
         share, rest = divmod(self.shape.records, len(chosen))
         return [(topic, p, share + (n < rest)) for n, (topic, p) in enumerate(chosen)]
 
     def _take_in_growth(self) -> None:
-        """A partition is written to once the producer's own metadata have it: before, librdkafka refuses records for it."""
+        """A partition is written to once the producer's own metadata have it: before, librdkafka
+        refuses records for it."""
         wanted = self.context.topics
         if self.incarnation is None or wanted == self._written:
             return
@@ -122,7 +155,8 @@ class Producing(Client):
         self._due = max(self._due, now() - 1_000_000) + int(1e9 / self.shape.rate)
 
     def ready(self) -> Incarnation | None:
-        """The incarnation in use, or a new one that is initialised; None when that did not work out (it is retried)."""
+        """The incarnation in use, or a new one that is initialised; None when that did not work out
+        (it is retried)."""
         if self.incarnation is None:
             self.incarnation = self._born()
             if self.incarnation is None:
@@ -157,7 +191,8 @@ class Producing(Client):
         return None
 
     def forget(self) -> None:
-        """Drops the incarnation: the next step begins with a new one, under a new process number."""
+        """Drops the incarnation: the next step begins with a new one, under a new process
+        number."""
         if self.flight is not None and self.incarnation is not None:
             self.incarnation.returned(self.flight, "info", "given up")
         if self.incarnation is not None:
@@ -182,7 +217,11 @@ class Producing(Client):
         try:
             incarnation.producer.begin_transaction()
         except KafkaException as error:
-            self.context.writer.write(ProducerReplaced(client=self.name, process=incarnation.process, reason=describe(error)))
+            self.context.writer.write(
+                ProducerReplaced(
+                    client=self.name, process=incarnation.process, reason=describe(error)
+                )
+            )
             self.forget()
             self.rest(RETRY)
             return False

@@ -1,8 +1,9 @@
-"""What the harness and a process of clients say to each other: messages over a pair of sockets, each a length and JSON.
+"""What the harness and a process of clients say to each other: messages over a pair of sockets,
+each a length and JSON.
 
-The harness commands and asks; the process answers each `Ask` with one `State`, and says what happened as it happens. Messages
-of one direction arrive in order, so that an answer is newer than every command before its question. The end of the stream is
-the other side's death, or its end.
+The harness commands and asks; the process answers each `Ask` with one `State`, and says what
+happened as it happens. Messages of one direction arrive in order, so that an answer is newer than
+every command before its question. The end of the stream is the other side's death, or its end.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: which clients, of what, towards where. `clusters`, `links` are name -> bootstrap servers; `entries` is
-    how these clients enter secured clusters, by name; `jvm`, what Java clients run in; `deaths`, how many processes of these
-    clients died before."""
+    """The first message: which clients, of what, towards where. `clusters`, `links` are name ->
+    bootstrap servers; `entries` is how these clients enter secured clusters, by name; `jvm`, what
+    Java clients run in; `deaths`, how many processes of these clients died before."""
 
     spec: WorkloadSpec
     topics: Mapping[str, int]
@@ -88,7 +89,8 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer with a `State` of this number. `cluster` and `since` are for its `acknowledged_since`."""
+    """Answer with a `State` of this number. `cluster` and `since` are for its
+    `acknowledged_since`."""
 
     number: int
     cluster: str = ""
@@ -96,7 +98,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Write that a reader got to the ends of these partitions, and what it did not reach (empty: nothing)."""
+    """Write that a reader got to the ends of these partitions, and what it did not reach (empty:
+    nothing)."""
 
     client: str
     reached: tuple[tuple[str, int], ...]
@@ -104,7 +107,8 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Fall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster takes an earlier one back."""
+    """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster takes an
+    earlier one back."""
 
     cluster: str
     moment: Moment = "any"
@@ -123,7 +127,10 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     def __add__(self, other: Counts) -> Counts:
         every = {*self.acknowledged, *other.acknowledged}
         return Counts(
-            acknowledged={name: self.acknowledged.get(name, 0) + other.acknowledged.get(name, 0) for name in every},
+            acknowledged={
+                name: self.acknowledged.get(name, 0) + other.acknowledged.get(name, 0)
+                for name in every
+            },
             aborted=self.aborted + other.aborted,
             commits=self.commits + other.commits,
             aborts=self.aborts + other.aborts,
@@ -133,8 +140,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientState(msgspec.Struct, frozen=True, kw_only=True):
-    """One client: where it is, whether it has obeyed, what it has in flight, how far a reader got, and where it was when it
-    wrote that it is drained."""
+    """One client: where it is, whether it has obeyed, what it has in flight, how far a reader got,
+    and where it was when it wrote that it is drained."""
 
     name: str
     cluster: str
@@ -150,8 +157,8 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can; `ready`, whether clients that
-    are started now begin at once."""
+    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can;
+    `ready`, whether clients that are started now begin at once."""
 
     number: int
     clients: tuple[ClientState, ...]
@@ -212,7 +219,8 @@ class Channel(Generic[Sent, Received]):
         return True
 
     def receive(self, within: float | None = None) -> Received | None:
-        """The next message; None when none came within so many seconds. Raises EOFError when the other side has gone."""
+        """The next message; None when none came within so many seconds. Raises EOFError when the
+        other side has gone."""
         while (message := self._next()) is None:
             try:
                 # Not the socket's own timeout: that would be the senders' too.

@@ -1,4 +1,5 @@
-"""Questions to a process of clients: each has a number, and its answer comes to whoever asked it."""
+"""Questions to a process of clients: each has a number, and its answer comes to whoever asked
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ Answer = queue.SimpleQueue[State | None]
 
 
 class Questions:
-    """The open questions of one process and its successors. Whoever has it locks around its methods."""
+    """The open questions of one process and its successors. Whoever has it locks around its
+    methods."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -25,7 +27,8 @@ class Questions:
         return len(self._open) >= _MOST
 
     def ask(self) -> tuple[int, Answer]:
-        """The number of a new question, and the queue that its answer is put into: None where the process ends without one."""
+        """The number of a new question, and the queue that its answer is put into: None where the
+        process ends without one."""
         self.last += 1
         answer = self._open[self.last] = Answer()
         return self.last, answer
@@ -40,7 +43,8 @@ class Questions:
             answer.put(state)
 
     def gone(self) -> int:
-        """The process is gone and answers nothing more; the number that stands for its last answer."""
+        """The process is gone and answers nothing more; the number that stands for its last
+        answer."""
         for answer in self._open.values():
             answer.put(None)
         self._open.clear()

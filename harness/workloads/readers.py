@@ -1,8 +1,10 @@
-"""Readers: consumers in groups or with fixed partitions, which write down what each poll returned and where it left them.
+"""Readers: consumers in groups or with fixed partitions, which write down what each poll returned
+and where it left them.
 
-Positions count control records too: librdkafka's position moves over commit and abort markers, and the end-of-partition
-notice (`enable.partition.eof`) says how far an empty fetch has looked. Starting positions are explicit: the committed offset
-of the group, or the log start; a reset (an offset out of range) is done here and written, not left to librdkafka.
+Positions count control records too: librdkafka's position moves over commit and abort markers, and
+the end-of-partition notice (`enable.partition.eof`) says how far an empty fetch has looked.
+Starting positions are explicit: the committed offset of the group, or the log start; a reset (an
+offset out of range) is done here and written, not left to librdkafka.
 """
 
 from __future__ import annotations
@@ -23,14 +25,27 @@ from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
 from linkflap.harness.workloads.polling import ISOLATIONS, PollingClient, rows_at
 
-OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch", "protocol"})
+OPTIONS: Final = frozenset(
+    {
+        "via",
+        "cluster",
+        "isolation",
+        "assign",
+        "group",
+        "follow",
+        "commit_every",
+        "batch",
+        "protocol",
+    }
+)
 PROTOCOLS: Final = ("classic", "consumer")
 """Of a group: the classic one, or that of KIP-848, which Java's clients have here."""
 ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
-"""After these a consumer gets nothing any more, and says so once. A static member can come to that by itself: when its session
-runs out while it does not poll, librdkafka sends heartbeats without a member id (docs/findings/librdkafka-3437.md)."""
+"""After these a consumer gets nothing any more, and says so once. A static member can come to that
+by itself: when its session runs out while it does not poll, librdkafka sends heartbeats without a
+member id (docs/findings/librdkafka-3437.md)."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -42,17 +57,21 @@ def group_of(spec: WorkloadSpec) -> str:
 
 
 def reader_cluster(context: Context) -> str:
-    """Where the readers of a workload begin: option `cluster`, by default the home of the topics."""
+    """Where the readers of a workload begin: option `cluster`, by default the home of the
+    topics."""
     return context.text("cluster", context.spec.home)
 
 
 class ReaderClient(PollingClient):
-    """One poll per step. In group mode subscribed, with explicit group commits; else assigned to every partition of the home."""
+    """One poll per step. In group mode subscribed, with explicit group commits; else assigned to
+    every partition of the home."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         assigned, named = context.flag("assign", False), context.text("group", "")
         group = "" if assigned else named or group_of(context.spec)
-        super().__init__(context, name, cluster, group=group, follows=context.flag("follow", bool(group)))
+        super().__init__(
+            context, name, cluster, group=group, follows=context.flag("follow", bool(group))
+        )
         self._protocol = context.choice("protocol", PROTOCOLS)
         self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
         self._batch = context.count("batch", 500, high=100_000)
@@ -63,13 +82,18 @@ class ReaderClient(PollingClient):
         self._out_of_range: set[Partition] = set()
 
     def _config(self) -> dict[str, str | int | float | bool]:
-        # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
-        member: dict[str, str | int | float | bool] = {"group.instance.id": self.name} if self.group else {}
+        # A static member (KIP-345): whoever comes after one that was killed has its place at once,
+        # not at its session's end.
+        member: dict[str, str | int | float | bool] = (
+            {"group.instance.id": self.name} if self.group else {}
+        )
         if self._protocol != PROTOCOLS[0]:
             member["group.protocol"] = self._protocol
         return {
             **member,
-            **consumer_config(self.context.bootstrap(self.cluster), self.group or f"linkflap.assigned.{self.name}"),
+            **consumer_config(
+                self.context.bootstrap(self.cluster), self.group or f"linkflap.assigned.{self.name}"
+            ),
             "isolation.level": self.isolation,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
@@ -114,11 +138,16 @@ class ReaderClient(PollingClient):
         )
         if self.group:
             consumer.subscribe(
-                sorted(self.context.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                sorted(self.context.topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
             )
         return consumer
 
-    def _take(self, consumer: ClientConsumer, invoked: int, messages: Sequence[ClientMessage]) -> None:
+    def _take(
+        self, consumer: ClientConsumer, invoked: int, messages: Sequence[ClientMessage]
+    ) -> None:
         data = [message for message in messages if message.error() is None]
         ends: dict[Partition, int] = {}
         for message in messages:
@@ -126,40 +155,61 @@ class ReaderClient(PollingClient):
                 self._notice(consumer, invoked, message, ends)
         runs = fetched(data)
         positions: dict[Partition, int] = {}
-        for tp, position in self._asked_positions(consumer, {*runs, *ends} & {*self.positions}).items():
+        for tp, position in self._asked_positions(
+            consumer, {*runs, *ends} & {*self.positions}
+        ).items():
             known = max(position, ends.get(tp, -1))
             positions[tp] = known if known >= 0 else self.positions[tp]
         rows = tuple(
-            Fetched(topic=tp[0], partition=tp[1], runs=runs.get(tp, ()), position=positions.get(tp, -1))
+            Fetched(
+                topic=tp[0], partition=tp[1], runs=runs.get(tp, ()), position=positions.get(tp, -1)
+            )
             for tp in sorted({*runs, *positions})
         )
         if rows:
             self._write(invoked, "poll", rows)
             self.tally.read += len(data)
-            self.positions.update(positions)  # after the row: whoever finds a position here finds it written
+            # after the row: whoever finds a position here finds it written
+            self.positions.update(positions)
 
     def _look_whether_it_ended(self, error: object) -> None:
-        """A consumer that can get nothing any more is replaced by the next step: another one, which joins anew."""
+        """A consumer that can get nothing any more is replaced by the next step: another one, which
+        joins anew."""
         if isinstance(error, KafkaError) and (error.fatal() or error.code() in ENDS_A_CONSUMER):
             self._ended = True
 
-    def _asked_positions(self, consumer: ClientConsumer, partitions: set[Partition]) -> Mapping[Partition, int]:
+    def _asked_positions(
+        self, consumer: ClientConsumer, partitions: set[Partition]
+    ) -> Mapping[Partition, int]:
         if not partitions:
             return {}
-        asked = consumer.position([TopicPartition(topic, partition) for topic, partition in partitions])
+        asked = consumer.position(
+            [TopicPartition(topic, partition) for topic, partition in partitions]
+        )
         return {(p.topic, p.partition): p.offset for p in asked}
 
-    def _notice(self, consumer: ClientConsumer, invoked: int, message: ClientMessage, ends: dict[Partition, int]) -> None:
-        """An event that came instead of a record: the end of a partition, an offset out of range, or an error."""
+    def _notice(
+        self,
+        consumer: ClientConsumer,
+        invoked: int,
+        message: ClientMessage,
+        ends: dict[Partition, int],
+    ) -> None:
+        """An event that came instead of a record: the end of a partition, an offset out of range,
+        or an error."""
         error = message.error()
         tp = partition_of(message)
         self._look_whether_it_ended(error)
         if error is None or tp is None:
-            self._error(invoked, f"{error.name()}: {error.str()}" if error else "an event without an error")
+            self._error(
+                invoked, f"{error.name()}: {error.str()}" if error else "an event without an error"
+            )
         elif error.code() == KafkaError._PARTITION_EOF:
             ends[tp] = message.offset() or 0
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._error(invoked, f"{error.name()}: {tp[0]}-{tp[1]} at {message.offset()}: {error.str()}")
+            self._error(
+                invoked, f"{error.name()}: {tp[0]}-{tp[1]} at {message.offset()}: {error.str()}"
+            )
             self._out_of_range.add(tp)
         else:
             self._error(invoked, f"{error.name()} {tp[0]}-{tp[1]}: {error.str()}")
@@ -167,11 +217,14 @@ class ReaderClient(PollingClient):
     def _reset(self, consumer: ClientConsumer) -> None:
         """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
 
-        After the rows of the poll, because all partitions are assigned anew at their positions (seek is refused in this
-        state); a partition whose log start is unknown stays out of range, and is asked for again.
+        After the rows of the poll, because all partitions are assigned anew at their positions
+        (seek is refused in this state); a partition whose log start is unknown stays out of range,
+        and is asked for again.
         """
         invoked = now()
-        starts = {tp: start for tp in self._out_of_range if (start := self._log_start(consumer, *tp)) >= 0}
+        starts = {
+            tp: start for tp in self._out_of_range if (start := self._log_start(consumer, *tp)) >= 0
+        }
         self._out_of_range -= starts.keys()
         if starts:
             self.positions.update(starts)
@@ -179,18 +232,31 @@ class ReaderClient(PollingClient):
             self._write(invoked, "assign", rows_at(starts), error="reset to earliest")
 
     def _assign(self, consumer: ClientConsumer) -> None:
-        consumer.assign([TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING) for (t, p), at in self.positions.items()])
+        consumer.assign(
+            [
+                TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING)
+                for (t, p), at in self.positions.items()
+            ]
+        )
 
     def _log_start(self, consumer: ClientConsumer, topic: str, partition: int) -> int:
         try:
-            return max(-1, int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]))
+            return max(
+                -1,
+                int(
+                    consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]
+                ),
+            )
         except KafkaException:
             return -1
 
     def _look_for_partitions(self, consumer: ClientConsumer) -> None:
-        """Assigns partitions as they come to exist: those of a mirrored topic appear on the destination in mid-run, and some
-        topics grow."""
-        if len(self.positions) == len(self.context.partitions) or now() < self._looked_at + LOOK_EVERY:
+        """Assigns partitions as they come to exist: those of a mirrored topic appear on the
+        destination in mid-run, and some topics grow."""
+        if (
+            len(self.positions) == len(self.context.partitions)
+            or now() < self._looked_at + LOOK_EVERY
+        ):
             return
         self._looked_at = invoked = now()
         try:
@@ -199,7 +265,9 @@ class ReaderClient(PollingClient):
             self._error(invoked, describe(error))
             return
         new = [
-            (t, p) for t, p in self.context.partitions if t in known and p in known[t].partitions and (t, p) not in self.positions
+            (t, p)
+            for t, p in self.context.partitions
+            if t in known and p in known[t].partitions and (t, p) not in self.positions
         ]
         starts = {tp: start for tp in new if (start := self._log_start(consumer, *tp)) >= 0}
         if starts:
@@ -208,9 +276,11 @@ class ReaderClient(PollingClient):
             self._write(invoked, "assign", rows_at(starts))
 
     def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
-        """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that is unknown).
+        """Looks up where to begin and says so: at the group's offset, else at the log start (-1
+        when that is unknown).
 
-        When the group's offsets cannot be had, reading begins at the log start: a replay, which a group permits, never a skip.
+        When the group's offsets cannot be had, reading begins at the log start: a replay, which a
+        group permits, never a skip.
         """
         invoked = now()
         try:
@@ -237,23 +307,32 @@ class ReaderClient(PollingClient):
 
     def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
         self._out_of_range.clear()
-        gone = {(p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1) for p in partitions}
+        gone = {
+            (p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1)
+            for p in partitions
+        }
         self._write(now(), "revoke", rows_at(gone), error=error)
 
     def _commit(self, consumer: ClientConsumer) -> None:
-        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead.
+        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long
+        as a coordinator is dead.
 
-        And none while the cluster is known to be dead: librdkafka keeps it for as long as a session, and whoever discards the
-        consumer meanwhile waits for that, with a thread that never rests (librdkafka issue 3740).
+        And none while the cluster is known to be dead: librdkafka keeps it for as long as a
+        session, and whoever discards the consumer meanwhile waits for that, with a thread that
+        never rests (librdkafka issue 3740).
         """
-        due = {tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)}
+        due = {
+            tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)
+        }
         if self._committing or not due or now() < self._committed_at + self._commit_every:
             return
         self._committed_at = now()
         if self._down and not self._reached(consumer):
             return
         try:
-            consumer.commit(offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True)
+            consumer.commit(
+                offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True
+            )
         except KafkaException as error:
             self._error(self._committed_at, describe(error))
             return
@@ -273,16 +352,23 @@ class ReaderClient(PollingClient):
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._committing = False
-        done = {(p.topic, p.partition): p.offset for p in partitions or () if error is None and p.error is None}
+        done = {
+            (p.topic, p.partition): p.offset
+            for p in partitions or ()
+            if error is None and p.error is None
+        }
         failed = error or next((p.error for p in partitions or () if p.error is not None), None)
         if done:
             self._committed.update(done)
             self._write(self._committed_at, "commit", rows_at(done))
         if failed is not None:
-            self._error(self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}")
+            self._error(
+                self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}"
+            )
 
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Writes that these partitions were read to the ends that were asked for; not of those that it lost since."""
+        """Writes that these partitions were read to the ends that were asked for; not of those that
+        it lost since."""
         held = dict(self.positions)
         if reached := {tp: held[tp] for tp in partitions if tp in held}:
             self._write(now(), "drained", rows_at(reached))

@@ -1,13 +1,16 @@
-"""Relays: consume, transform, produce, exactly once (KIP-98, KIP-447). Every record of a topic becomes one record of another.
+"""Relays: consume, transform, produce, exactly once (KIP-98, KIP-447). Every record of a topic
+becomes one record of another.
 
-A step polls as a member of a group in read_committed, writes one record for each that it got, and commits the group's offsets
-in the same transaction (send_offsets_to_transaction with the group's metadata, so that a member that was replaced is fenced).
-Outputs go to the partition of the same number of `<home>.relayed`. A transaction that was aborted is processed again from where
-it began; after one of unknown outcome, a new incarnation finds out: initialising ends what was open, and the group's
-offset is then that of the last commit. Each send group says what it was made from (`SendGroup.made_from`), and each record in a
-header.
+A step polls as a member of a group in read_committed, writes one record for each that it got, and
+commits the group's offsets in the same transaction (send_offsets_to_transaction with the group's
+metadata, so that a member that was replaced is fenced). Outputs go to the partition of the same
+number of `<home>.relayed`. A transaction that was aborted is processed again from where it began;
+after one of unknown outcome, a new incarnation finds out: initialising ends what was open, and the
+group's offset is then that of the last commit. Each send group says what it was made from
+(`SendGroup.made_from`), and each record in a header.
 
-When its cluster fails over the relay goes on at the destination, from the offset that the group has there: the mirror's word.
+When its cluster fails over the relay goes on at the destination, from the offset that the group has
+there: the mirror's word.
 """
 
 from __future__ import annotations
@@ -43,12 +46,22 @@ _INPUT_OPTIONS: Final = ("via", "group", "batch")
 
 
 class Input(ReaderClient):
-    """The consuming half of a relay. Its thread is never started: the relay polls it, and commits for it."""
+    """The consuming half of a relay. Its thread is never started: the relay polls it, and commits
+    for it."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        options = {key: value for key, value in context.spec.options.items() if key in _INPUT_OPTIONS}
-        spec = replace(context.spec, options={"batch": 100, "group": GROUP, **options, "isolation": "read_committed"})
-        inputs = {topic: count for topic, count in context.topics.items() if topic != topic_name(spec.home, OUTPUT)}
+        options = {
+            key: value for key, value in context.spec.options.items() if key in _INPUT_OPTIONS
+        }
+        spec = replace(
+            context.spec,
+            options={"batch": 100, "group": GROUP, **options, "isolation": "read_committed"},
+        )
+        inputs = {
+            topic: count
+            for topic, count in context.topics.items()
+            if topic != topic_name(spec.home, OUTPUT)
+        }
         super().__init__(replace(context, spec=spec, topics=inputs), name, cluster)
         self.lost = False
         """Whether the group's offsets could not be read, so that it is unknown where to begin."""
@@ -59,7 +72,8 @@ class Input(ReaderClient):
         return self._consumer or self._join()
 
     def poll(self) -> Mapping[Partition, Fetched]:
-        """What one poll got, by partition, after the row that says so; empty when there is nothing to do."""
+        """What one poll got, by partition, after the row that says so; empty when there is nothing
+        to do."""
         consumer, invoked = self.consumer, now()
         try:
             messages = consumer.consume(self._batch, 0.1)
@@ -73,9 +87,14 @@ class Input(ReaderClient):
             self.lost = True
             return {}
         runs = fetched(message for message in messages if message.error() is None)
-        got = {p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p]) for p, own in runs.items()}
+        got = {
+            p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p])
+            for p, own in runs.items()
+        }
         if self._out_of_range:
-            self._reset(consumer)  # of other partitions: what was got of these is in the row already, and has to be relayed
+            # of other partitions: what was got of these is in the row already, and has to be
+            # relayed
+            self._reset(consumer)
         return got
 
     def rewind(self, before: Mapping[Partition, int]) -> None:
@@ -83,17 +102,27 @@ class Input(ReaderClient):
         self.positions.update({tp: at for tp, at in before.items() if tp in self.positions})
         invoked = now()
         self._assign(self.consumer)
-        rows = (Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(self.positions.items()))
+        rows = (
+            Fetched(topic=t, partition=p, position=at)
+            for (t, p), at in sorted(self.positions.items())
+        )
         self._write(invoked, "assign", tuple(rows), error="the transaction was aborted")
 
     def committed(self, asked_at: int, positions: Mapping[Partition, Fetched]) -> None:
         """Writes that these offsets were committed, with a transaction."""
-        self._write(asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values()))
+        self._write(
+            asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values())
+        )
 
     def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
-        """As every reader; but a relay that cannot have the group's offsets begins nowhere: a replay would be written twice."""
+        """As every reader; but a relay that cannot have the group's offsets begins nowhere: a
+        replay would be written twice."""
         try:
-            unknown = any(p.error for p in consumer.committed(partitions, timeout=ASK)) if partitions else False
+            unknown = (
+                any(p.error for p in consumer.committed(partitions, timeout=ASK))
+                if partitions
+                else False
+            )
         except KafkaException as error:
             self._error(now(), describe(error))
             unknown = True
@@ -131,18 +160,30 @@ class RelayClient(Producing):
             self.forget()
             self.rest(RETRY)
         elif got and self.begin(incarnation):
-            self._relay(incarnation, got, {tp: before.get(tp, first(each)) for tp, each in got.items()})
+            self._relay(
+                incarnation, got, {tp: before.get(tp, first(each)) for tp, each in got.items()}
+            )
 
-    def _relay(self, incarnation: Incarnation, got: Mapping[Partition, Fetched], before: Mapping[Partition, int]) -> None:
+    def _relay(
+        self,
+        incarnation: Incarnation,
+        got: Mapping[Partition, Fetched],
+        before: Mapping[Partition, int],
+    ) -> None:
         meant: Ending = "abort" if self.random.random() < self._abort_share else "commit"
-        plan = [(self._output, tp[1], sum(count for _, _, count in each.runs)) for tp, each in got.items()]
+        plan = [
+            (self._output, tp[1], sum(count for _, _, count in each.runs))
+            for tp, each in got.items()
+        ]
         flight = self.flight = incarnation.invoke(
             "transaction", meant, plan, made_from=list(got.values()), group=self.input.group
         )
         refused, hangs = incarnation.send(flight), False
         if not refused:
             refused, hangs = self._send_offsets(incarnation, got)
-        ended = self._given_up(flight, refused) if hangs else self._end(incarnation, flight, refused)
+        ended = (
+            self._given_up(flight, refused) if hangs else self._end(incarnation, flight, refused)
+        )
         done = flight.ending == "commit" and ended.outcome == "ok"
         if done:
             self.input.committed(flight.ended_at, got)
@@ -154,11 +195,15 @@ class RelayClient(Producing):
         elif not done:
             self.forget()
 
-    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Partition, Fetched]) -> tuple[str, bool]:
-        """Why the offsets could not be added to the transaction, empty when they were; and whether that call still hangs.
+    def _send_offsets(
+        self, incarnation: Incarnation, got: Mapping[Partition, Fetched]
+    ) -> tuple[str, bool]:
+        """Why the offsets could not be added to the transaction, empty when they were; and whether
+        that call still hangs.
 
-        In a thread that is left behind where need be: librdkafka forgets the call's timeout, and may never come back when the
-        group's coordinator went down in the middle of it (librdkafka issues 5456 and 5511; seen with 2.16).
+        In a thread that is left behind where need be: librdkafka forgets the call's timeout, and
+        may never come back when the group's coordinator went down in the middle of it (librdkafka
+        issues 5456 and 5511; seen with 2.16).
         """
         offsets = [TopicPartition(t, p, each.position) for (t, p), each in got.items()]
         producer, metadata = incarnation.producer, self.input.consumer.consumer_group_metadata()
@@ -192,7 +237,8 @@ class RelayClient(Producing):
         return replace(ended, error=refused) if refused and not ended.error else ended
 
     def forget(self) -> None:
-        """The producer and the consumer go together: only both together know where to begin again."""
+        """The producer and the consumer go together: only both together know where to begin
+        again."""
         super().forget()
         self.input.leave(clean=False)
         self.input.cluster = self.cluster

@@ -1,7 +1,9 @@
-"""Members of share groups (KIP-932): they acquire records, acknowledge each, and write down both and what brokers confirmed.
+"""Members of share groups (KIP-932): they acquire records, acknowledge each, and write down both
+and what brokers confirmed.
 
-Java's share consumer alone: librdkafka has none. An acknowledgement is written before it is sent, so that of a record which a
-member was killed over it is known what it had asked for; and again when its broker confirmed it.
+Java's share consumer alone: librdkafka has none. An acknowledgement is written before it is sent,
+so that of a record which a member was killed over it is known what it had asked for; and again when
+its broker confirmed it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from linkflap.harness.workloads.java.share_consumer import Acquired, JavaShareConsumer
 
 KIND: Final = "share-group"
-OPTIONS: Final = frozenset({"via", "cluster", "isolation", "group", "follow", "batch", "release", "reject", "renew"})
+OPTIONS: Final = frozenset(
+    {"via", "cluster", "isolation", "group", "follow", "batch", "release", "reject", "renew"}
+)
 Acknowledgement = Literal["accept", "release", "reject", "renew"]
 CONFIRMED: Final[Mapping[Acknowledgement, PollKind]] = {
     "accept": "accepted",
@@ -39,7 +43,8 @@ LOOK_EVERY: Final = int(1e9)
 OFTEN: Final = 3
 """A record that was delivered so often is not released again: at five, brokers give up on it."""
 LOCK_MS: Final = 15_000
-"""How long a record stays with a member that is gone: the shortest that brokers permit by default."""
+"""How long a record stays with a member that is gone: the shortest that brokers permit by
+default."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -77,7 +82,8 @@ class ShareClient(PollingClient):
             self.rest(SLICE)
 
     def _join(self) -> JavaShareConsumer:
-        """A member anew. What its group is, is set first: a group begins at the log's end otherwise."""
+        """A member anew. What its group is, is set first: a group begins at the log's end
+        otherwise."""
         self._process = self.context.numbers.next()
         config = consumer_config(self.context.bootstrap(self.cluster), self.group)
         consumer = self._consumer = self.context.library.share_consumer(config, batch=self._batch)
@@ -93,14 +99,20 @@ class ShareClient(PollingClient):
 
     def _take(self, consumer: JavaShareConsumer, invoked: int, records: Sequence[Acquired]) -> None:
         counts = sorted({record.deliveries for record in records})
-        self._write(invoked, "acquire", [row for n in counts for row in _rows((r for r in records if r.deliveries == n), n)])
+        self._write(
+            invoked,
+            "acquire",
+            [row for n in counts for row in _rows((r for r in records if r.deliveries == n), n)],
+        )
         self.tally.read += len(records)
         chosen: dict[Acknowledgement, list[Acquired]] = {}
         for record in records:
             chosen.setdefault(self._chosen(record), []).append(record)
         self._acknowledge(consumer, chosen)
 
-    def _acknowledge(self, consumer: JavaShareConsumer, chosen: Mapping[Acknowledgement, Sequence[Acquired]]) -> None:
+    def _acknowledge(
+        self, consumer: JavaShareConsumer, chosen: Mapping[Acknowledgement, Sequence[Acquired]]
+    ) -> None:
         """Written before it is sent, and again where a broker confirmed it."""
         asked = now()
         for how, theirs in chosen.items():
@@ -149,4 +161,7 @@ class ShareClient(PollingClient):
 
 def _rows(records: Iterable[Acquired], deliveries: int = -1) -> list[Fetched]:
     runs = sorted(fetched(records).items())
-    return [Fetched(topic=topic, partition=partition, runs=some, position=deliveries) for (topic, partition), some in runs]
+    return [
+        Fetched(topic=topic, partition=partition, runs=some, position=deliveries)
+        for (topic, partition), some in runs
+    ]

@@ -1,7 +1,8 @@
-"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run writes the same bytes.
+"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run
+writes the same bytes.
 
-A tombstone is a record with a key and no value, which deletes its key from a compacted topic: its payload id is in its headers,
-as that of every record.
+A tombstone is a record with a key and no value, which deletes its key from a compacted topic: its
+payload id is in its headers, as that of every record.
 """
 
 from __future__ import annotations
@@ -12,23 +13,29 @@ from typing import Final
 _BITS: Final = 16
 _POOL: Final = 1 << _BITS
 _HASHED: Final = 0xFFFF_FFFF_FFFF_FFFF
-_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # Knuth's multiplicative hash, of 64 bits: its high bits depend on all of the uid
+# Knuth's multiplicative hash, of 64 bits: its high bits depend on all of the uid
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15
 _OTHER: Final = 0xC2B2_AE3D_27D4_EB4F
-"""Odd, as the other: what decides over tombstones has nothing to do with where in the pool a value begins."""
+"""Odd, as the other: what decides over tombstones has nothing to do with where in the pool a value
+begins."""
 KEYS: Final = 64
 LARGEST: Final = 8 << 20
 
 
 class Values:
-    """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); incompressible, as a pool of random bytes is.
+    """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); incompressible, as a
+    pool of random bytes is.
 
-    There are `keys` keys, used in turn, or with a `skew` above 1 the first ones the more often: some keys are written all the
-    time, and some once. Of the records a share of `tombstones` has no value.
+    There are `keys` keys, used in turn, or with a `skew` above 1 the first ones the more often:
+    some keys are written all the time, and some once. Of the records a share of `tombstones` has no
+    value.
     """
 
     __slots__ = ("_keys", "_pool", "_skew", "_tombstones", "size")
 
-    def __init__(self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0
+    ) -> None:
         rng = random.Random(f"linkflap values {seed}")
         pool = rng.randbytes(max(_POOL, size))
         self.size = size

@@ -1,8 +1,10 @@
-"""A process of clients as the harness has it: started, commanded, asked, and when it dies by itself, started again.
+"""A process of clients as the harness has it: started, commanded, asked, and when it dies by
+itself, started again.
 
-A death is an event (`client-died`) and ends nothing. The clients begin anew where they were, or were on their way to: a producer
-takes its transactional id again, which fences the dead one and aborts what it left open; a reader begins as any new one does.
-A process that dies again and again, without anything done in between, is given up, and the run says so when it ends.
+A death is an event (`client-died`) and ends nothing. The clients begin anew where they were, or
+were on their way to: a producer takes its transactional id again, which fences the dead one and
+aborts what it left open; a reader begins as any new one does. A process that dies again and again,
+without anything done in between, is given up, and the run says so when it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    InputError,
+    LinkflapError,
+)
 from linkflap.harness.model.events import ClientRestarted
 from linkflap.harness.model.protocols import Running
 from linkflap.harness.model.wait import until
@@ -52,9 +59,13 @@ class Worker:
     """One process of clients and its successors. Safe from several threads."""
 
     def __init__(self, name: str, host: Host, writer: RunWriter, forks: Prefork) -> None:
-        """Starts nothing yet. `host` has the clients as they begin; `forks` starts its processes."""
+        """Starts nothing yet. `host` has the clients as they begin; `forks` starts its
+        processes."""
         self.name = name
-        self.members = [Member(name=each.name, cluster=each.cluster, paused=each.paused) for each in host.clients]
+        self.members = [
+            Member(name=each.name, cluster=each.cluster, paused=each.paused)
+            for each in host.clients
+        ]
         self.deaths: list[Death] = []
         self.given_up = ""
         self.ready = False
@@ -108,15 +119,22 @@ class Worker:
         """Goes on at another cluster; see `Member.moved`."""
         with self._lock:
             for member in members:
-                member.cluster, member.paused, member.commanded = destination, False, self._questions.last
+                member.cluster, member.paused, member.commanded = (
+                    destination,
+                    False,
+                    self._questions.last,
+                )
                 member.drained.clear()
             names = tuple(member.name for member in members)
             self._send(Move(clients=names, destination=destination, drained=drained))
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Lets the clients, and those that take their place, know that a topic has so many partitions now."""
+        """Lets the clients, and those that take their place, know that a topic has so many
+        partitions now."""
         with self._lock:
-            self._host = msgspec.structs.replace(self._host, topics={**self._host.topics, topic: partitions})
+            self._host = msgspec.structs.replace(
+                self._host, topics={**self._host.topics, topic: partitions}
+            )
             self._send(Grown(topic=topic, partitions=partitions))
 
     def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
@@ -132,26 +150,37 @@ class Worker:
             self._send(Stop())
 
     def join(self, within: float) -> None:
-        """Returns when the process has ended; kills it and raises DeadlineExceeded when it does not in time."""
+        """Returns when the process has ended; kills it and raises DeadlineExceeded when it does not
+        in time."""
         try:
-            until(lambda: not self._thread.is_alive(), within=within, what=f"clients {self.clients} to stop")
+            until(
+                lambda: not self._thread.is_alive(),
+                within=within,
+                what=f"clients {self.clients} to stop",
+            )
         except DeadlineExceeded:
             if self._child is not None:
                 self._child.kill()
-            until(lambda: not self._thread.is_alive(), within=ENDS_WITHIN, what=f"killed clients {self.clients} to be gone")
+            until(
+                lambda: not self._thread.is_alive(),
+                within=ENDS_WITHIN,
+                what=f"killed clients {self.clients} to be gone",
+            )
             raise
 
     def fall(self, order: Fall | None, *, by: str = "") -> None:
-        """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a fault; None takes it back."""
+        """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a
+        fault; None takes it back."""
         with self._lock:
             self._fate.ordered(order, by=by)
             self._send(order or Fall(cluster=""))
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Has the process say how its clients are, into `members`; returns what they acknowledged on a cluster since a time.
+        """Has the process say how its clients are, into `members`; returns what they acknowledged
+        on a cluster since a time.
 
-        What it does not say in time, or never because it is gone, stays as it was said last. Of processes that died, what was
-        acknowledged counts where all of it was since that time.
+        What it does not say in time, or never because it is gone, stays as it was said last. Of
+        processes that died, what was acknowledged counts where all of it was since that time.
         """
         with self._lock:
             if self._questions.too_many:
@@ -160,12 +189,17 @@ class Worker:
             if not self._send(Ask(number=number, cluster=cluster, since=since)):
                 self._questions.unsent(number)
                 for member in self.members:
-                    member.answered = number  # what is gone holds nothing, and what comes next begins as commanded
+                    # what is gone holds nothing, and what comes next begins as commanded
+                    member.answered = number
         try:
             state = answer.get(timeout=ANSWERS_WITHIN)
         except queue.Empty:
             state = None  # the question stays: who does not answer is not asked again and again
-        before = sum(member.before.acknowledged.get(cluster, 0) for member in self.members) if since <= self._first_began else 0
+        before = (
+            sum(member.before.acknowledged.get(cluster, 0) for member in self.members)
+            if since <= self._first_began
+            else 0
+        )
         return before + (state.acknowledged_since if state is not None else 0)
 
     @property
@@ -199,7 +233,9 @@ class Worker:
         """SIGSTOP; returns when it stands still. Raises InputError where no process of it runs."""
         child = self._child
         if child is None or not child.alive:
-            raise InputError(f"the process of clients {self.clients} does not run, so it cannot be paused")
+            raise InputError(
+                f"the process of clients {self.clients} does not run, so it cannot be paused"
+            )
         child.pause()
 
     def thaw(self) -> None:
@@ -212,14 +248,17 @@ class Worker:
     def _spawn(self) -> tuple[Channel[Command, Report], Running]:
         ours, theirs = socket.socketpair()
         with theirs:
-            child = self._forks.start(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
+            child = self._forks.start(
+                f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log
+            )
         channel: Channel[Command, Report] = Channel(ours, Report)
         hosted = tuple(member.hosted for member in self.members)
         channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._fate.count))
         return channel, child
 
     def _watch(self) -> None:
-        """The thread of this process and its successors: hears what they say, and follows each death."""
+        """The thread of this process and its successors: hears what they say, and follows each
+        death."""
         try:
             while self._channel is not None and self._child is not None:
                 self._hear(self._channel)
@@ -257,7 +296,9 @@ class Worker:
     def _over(self, channel: Channel[Command, Report], child: Running) -> None:
         """Notes the end of a process: as a death, unless it was asked to end."""
         try:
-            until(lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end")
+            until(
+                lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end"
+            )
         except DeadlineExceeded:
             child.kill()
         status = child.poll() or 0
@@ -266,7 +307,11 @@ class Worker:
             number = self._questions.gone()
             expected = self._ending and status == 0
             examined = self._fate.examined
-            death = None if expected else examined(self.members, pid=child.pid, status=status, began=self._began)
+            death = (
+                None
+                if expected
+                else examined(self.members, pid=child.pid, status=status, began=self._began)
+            )
             for member in self.members:
                 member.died(number)
             self._gone = self._ending or self._fate.hopeless
@@ -276,7 +321,9 @@ class Worker:
     def _report(self, death: Death) -> None:
         self._writer.write(death.event(again=not self._gone))
         if self._gone and not self._ending:
-            self.given_up = f"{death.sentence}, {self._fate.in_vain} times in a row; see {self._log}"
+            self.given_up = (
+                f"{death.sentence}, {self._fate.in_vain} times in a row; see {self._log}"
+            )
         self.deaths.append(death)
 
     def _start_again(self) -> bool:
@@ -288,11 +335,18 @@ class Worker:
             try:
                 self._channel, self._child = self._spawn()
             except LinkflapError as error:
-                self._gone, self.given_up = True, f"clients {self.clients} could not be started again: {error}"
+                self._gone, self.given_up = (
+                    True,
+                    f"clients {self.clients} could not be started again: {error}",
+                )
                 return False
             if self._started:
                 self._channel.send(Start())
             if self._fate.order is not None:
                 self._channel.send(self._fate.order)
-        self._writer.write(ClientRestarted(process=self.name, pid=self.pid, clients=tuple(m.name for m in self.members)))
+        self._writer.write(
+            ClientRestarted(
+                process=self.name, pid=self.pid, clients=tuple(m.name for m in self.members)
+            )
+        )
         return True

@@ -1,4 +1,5 @@
-"""Offsets that a program of the user's own has written, by what leaders of its topics say: it keeps no history itself."""
+"""Offsets that a program of the user's own has written, by what leaders of its topics say: it keeps
+no history itself."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class WrittenOffsets:
     def since(self, cluster: str, time: int) -> int:
         """Offsets that were written on a cluster since a time."""
         samples = self._samples.get(cluster, [])
-        before = [total for at, total in samples if at <= time] or [total for _, total in samples[:1]]
+        before = [total for at, total in samples if at <= time] or [
+            total for _, total in samples[:1]
+        ]
         return self.total(cluster) - before[-1] if samples else 0
 
     def open_transactions(self, cluster: str) -> int:
@@ -59,7 +62,14 @@ class WrittenOffsets:
         return sum(stable.get(partition, end) < end for partition, end in high.items())
 
     def _bounds(self, cluster: str, which: Bound) -> Mapping[TopicPartition, int]:
-        admin = self._admins.setdefault(cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap)))
+        admin = self._admins.setdefault(
+            cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap))
+        )
         known = admin.list_topics(timeout=_ASK).topics if self.topics else {}
-        partitions = [(topic, number) for topic in self.topics if topic in known for number in known[topic].partitions]
+        partitions = [
+            (topic, number)
+            for topic in self.topics
+            if topic in known
+            for number in known[topic].partitions
+        ]
         return bounds(admin, partitions, which, within=_ASK)

@@ -1,9 +1,12 @@
-"""Zombies: a second producer takes the transactional id of a running one in mid-transaction (KIP-98 fencing, KIP-360).
+"""Zombies: a second producer takes the transactional id of a running one in mid-transaction (KIP-98
+fencing, KIP-360).
 
-Each round: the first writes and waits for its acknowledgements; the second initialises the same id, which aborts what the
-first left open and fences it; the first then asks for its commit and must be turned away; the second writes a transaction
-of its own and commits it. Once the second's initialisation was confirmed, before the commit was asked for, a refused commit
-is certain to be undone: fail. A commit that is answered with success is written as ok, whatever that means for Kafka.
+Each round: the first writes and waits for its acknowledgements; the second initialises the same id,
+which aborts what the first left open and fences it; the first then asks for its commit and must be
+turned away; the second writes a transaction of its own and commits it. Once the second's
+initialisation was confirmed, before the commit was asked for, a refused commit is certain to be
+undone: fail. A commit that is answered with success is written as ok, whatever that means for
+Kafka.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ class ZombieClient(Producing):
         refused = first.send(flight)
         first.settle(flight, within=self.shape.timeout)
         if refused or not flight.complete or self.interrupted:
-            self.conclude(first, flight, endings.abort(first, flight, lambda: self.interrupted, within=self.shape.timeout))
+            self.conclude(
+                first,
+                flight,
+                endings.abort(first, flight, lambda: self.interrupted, within=self.shape.timeout),
+            )
             return
         second, took_over = self._take_over()
         self._fenced(first, flight, took_over)
@@ -55,8 +62,11 @@ class ZombieClient(Producing):
         ended = endings.commit(first, flight, lambda: self.interrupted, within=self.shape.timeout)
         outcome = ended.outcome
         if outcome == "info" and took_over:
-            outcome = "fail"  # the takeover aborted this transaction before its commit was asked for
-        self.conclude(first, flight, endings.Ended(outcome=outcome, usable=False, error=ended.error))
+            # the takeover aborted this transaction before its commit was asked for
+            outcome = "fail"
+        self.conclude(
+            first, flight, endings.Ended(outcome=outcome, usable=False, error=ended.error)
+        )
 
     def _write_one(self, second: Incarnation) -> None:
         self.incarnation = second
@@ -64,7 +74,11 @@ class ZombieClient(Producing):
             return
         flight = self.flight = second.invoke("transaction", "commit", self.plan())
         if second.send(flight):
-            ended = endings.abort(second, flight, lambda: self.interrupted, within=self.shape.timeout)
+            ended = endings.abort(
+                second, flight, lambda: self.interrupted, within=self.shape.timeout
+            )
         else:
-            ended = endings.commit(second, flight, lambda: self.interrupted, within=self.shape.timeout)
+            ended = endings.commit(
+                second, flight, lambda: self.interrupted, within=self.shape.timeout
+            )
         self.conclude(second, flight, ended)

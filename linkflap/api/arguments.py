@@ -1,4 +1,5 @@
-"""What a program may give for a run, checked before anything starts: each wrong argument in one sentence."""
+"""What a program may give for a run, checked before anything starts: each wrong argument in one
+sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 
 def check(**given: object) -> None:
-    """Raises InputError for an argument of a run that is of a wrong type or out of its range. None: it was not given."""
+    """Raises InputError for an argument of a run that is of a wrong type or out of its range. None:
+    it was not given."""
     for name, value in given.items():
         if value is None:
             continue
@@ -37,7 +39,9 @@ def check(**given: object) -> None:
     options = given.get("mirror_options")
     for name, value in options.items() if isinstance(options, Mapping) else ():
         if not isinstance(value, str | int | float | bool):
-            raise InputError(f"option {name} is {value!r}; it must be a text, a number, True or False")
+            raise InputError(
+                f"option {name} is {value!r}; it must be a text, a number, True or False"
+            )
 
 
 def _check_seed(seed: object) -> None:
@@ -52,4 +56,6 @@ def _check_duration(duration: object) -> None:
         return
     number = not isinstance(duration, bool) and isinstance(duration, int | float)
     if not number or math.isnan(duration) or not 1 <= duration <= LONGEST:  # type: ignore[arg-type, operator]
-        raise InputError(f"duration is {duration!r}; it must be a number of seconds from 1 to {LONGEST}")
+        raise InputError(
+            f"duration is {duration!r}; it must be a number of seconds from 1 to {LONGEST}"
+        )

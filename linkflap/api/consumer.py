@@ -1,7 +1,9 @@
-"""`linkflap.Consumer`: confluent-kafka's, which writes down what it was given, so that what it read is judged too.
+"""`linkflap.Consumer`: confluent-kafka's, which writes down what it was given, so that what it read
+is judged too.
 
-Each poll that returned something, each assignment, revocation, seek and commit is a row of its history. Nobody expects it to read
-to the end: that everything can be seen is what linkflap's own readers show (`linkflap.deploy(readers=True)`).
+Each poll that returned something, each assignment, revocation, seek and commit is a row of its
+history. Nobody expects it to read to the end: that everything can be seen is what linkflap's own
+readers show (`linkflap.deploy(readers=True)`).
 """
 
 from __future__ import annotations
@@ -80,7 +82,11 @@ class Consumer(confluent_kafka.Consumer):
         ends: dict[Where, int] = {}
         for message in messages:
             error, where = message.error(), partition_of(message)
-            if error is not None and where is not None and error.code() == KafkaError._PARTITION_EOF:
+            if (
+                error is not None
+                and where is not None
+                and error.code() == KafkaError._PARTITION_EOF
+            ):
                 ends[where] = message.offset() or 0
             elif error is not None:
                 self._write(invoked, "error", error=f"{error.name()}: {error.str()}")
@@ -136,15 +142,21 @@ class Consumer(confluent_kafka.Consumer):
         self._write(invoked, "assign", (_at(partition, max(partition.offset, -1)),))
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Where it begins on each: where it was sent to, the group's offset, the log start; -1 where that cannot be known."""
+        """Where it begins on each: where it was sent to, the group's offset, the log start; -1
+        where that cannot be known."""
         invoked = now()
         committed: dict[Where, int] = {}
         if self._group:
             try:
-                committed = {(p.topic, p.partition): p.offset for p in self.committed(list(partitions), timeout=ASK)}
+                committed = {
+                    (p.topic, p.partition): p.offset
+                    for p in self.committed(list(partitions), timeout=ASK)
+                }
             except KafkaException as error:
                 self._write(invoked, "error", error=describe(error))
-        rows = tuple(_at(p, self._start(p, committed.get((p.topic, p.partition), -1))) for p in partitions)
+        rows = tuple(
+            _at(p, self._start(p, committed.get((p.topic, p.partition), -1))) for p in partitions
+        )
         if rows:
             self._write(invoked, "assign", rows)
 
@@ -154,7 +166,10 @@ class Consumer(confluent_kafka.Consumer):
         beginning = partition.offset == confluent_kafka.OFFSET_BEGINNING
         if committed >= 0 and not beginning and partition.offset != confluent_kafka.OFFSET_END:
             return committed
-        if beginning or (self._reset in ("earliest", "smallest", "beginning") and partition.offset != confluent_kafka.OFFSET_END):
+        if beginning or (
+            self._reset in ("earliest", "smallest", "beginning")
+            and partition.offset != confluent_kafka.OFFSET_END
+        ):
             try:
                 return max(-1, int(self.get_watermark_offsets(partition, timeout=ASK)[0]))
             except KafkaException:
@@ -166,14 +181,19 @@ class Consumer(confluent_kafka.Consumer):
             self._write(now(), "revoke", tuple(_at(p, -1) for p in partitions), error=error)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        done = [] if error is not None else [p for p in partitions or () if p.error is None and p.offset >= 0]
+        done = (
+            []
+            if error is not None
+            else [p for p in partitions or () if p.error is None and p.offset >= 0]
+        )
         if done:
             self._write(now(), "commit", tuple(_at(p, p.offset) for p in done))
         if self._their_commits is not None:
             self._their_commits(error, partitions)
 
     def commit(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  (overloads)
-        """As confluent-kafka's. What a synchronous one committed is known here; of others `on_commit` hears."""
+        """As confluent-kafka's. What a synchronous one committed is known here; of others
+        `on_commit` hears."""
         invoked = now()
         done: list[TopicPartition] | None = super().commit(*arguments, **named)
         rows = tuple(_at(p, p.offset) for p in done or () if p.error is None and p.offset >= 0)
@@ -181,7 +201,9 @@ class Consumer(confluent_kafka.Consumer):
             self._write(invoked, "commit", rows)
         return done
 
-    def _write(self, invoked: int, kind: PollKind, rows: tuple[Fetched, ...] = (), error: str = "") -> None:
+    def _write(
+        self, invoked: int, kind: PollKind, rows: tuple[Fetched, ...] = (), error: str = ""
+    ) -> None:
         if self._let_go:
             return
         self._rows.write(

@@ -1,7 +1,8 @@
-"""`linkflap.deploy`: clusters, links and mirrors for a with statement; what happens there is written down, and judged after it.
+"""`linkflap.deploy`: clusters, links and mirrors for a with statement; what happens there is
+written down, and judged after it.
 
-The recording half is that of `linkflap run` (harness.recording): the same sampler, captures, mirrors and faults. What a schedule
-does there, the block does here.
+The recording half is that of `linkflap run` (harness.recording): the same sampler, captures,
+mirrors and faults. What a schedule does there, the block does here.
 """
 
 from __future__ import annotations
@@ -54,21 +55,26 @@ def deploy(
     seed: int | None = None,
     keep: bool = False,
 ) -> AbstractContextManager[World]:
-    """Clusters and links, started and proven, in a with statement; what happens in it is written to the run directory `folder`.
+    """Clusters and links, started and proven, in a with statement; what happens in it is written to
+    the run directory `folder`.
 
-    `topics` are made at home: `{"A.orders": 3}` has three partitions and is written on A first. With a `mirror` they are copied
-    over every link. `readers`: clients of linkflap's own read them on every cluster that has them, so that what can be seen
-    there is judged too; `workloads` are more clients of linkflap's. At the end mirrors and readers catch up, and the logs are
-    captured; `World.verify` judges them. Where the block raises, what there is is captured, and the run counts as failed.
-    `keep` leaves the brokers' folders. Raises InputError before anything starts, EnvironmentFailure where the machine failed.
+    `topics` are made at home: `{"A.orders": 3}` has three partitions and is written on A first.
+    With a `mirror` they are copied over every link. `readers`: clients of linkflap's own read them
+    on every cluster that has them, so that what can be seen there is judged too; `workloads` are
+    more clients of linkflap's. At the end mirrors and readers catch up, and the logs are captured;
+    `World.verify` judges them. Where the block raises, what there is is captured, and the run
+    counts as failed. `keep` leaves the brokers' folders. Raises InputError before anything starts,
+    EnvironmentFailure where the machine failed.
     """
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
     chosen = runs.usual(runtime)
     runtimes.check(chosen, scenario.topology)
     path = runs.new(folder, "deploy")
     began = Run(
-        format=FORMAT, linkflap=VERSION, command=f"linkflap.deploy({str(topology)!r})", runtime=chosen, status="running",
-        started=0, ended=0, scenario=scenario, environment=surroundings(scenario.topology, chosen, scenario.workloads),
+        format=FORMAT, linkflap=VERSION, command=f"linkflap.deploy({str(topology)!r})",
+        runtime=chosen, status="running",
+        started=0, ended=0, scenario=scenario,
+        environment=surroundings(scenario.topology, chosen, scenario.workloads),
     )  # fmt: skip
     return _Deployed(path, began, dict(_partitions(topics)), keep=keep)
 
@@ -85,20 +91,31 @@ class _Deployed(AbstractContextManager["World"]):
     def __enter__(self) -> World:
         scenario = self._run.scenario
         with ExitStack() as stack:
-            writer, self._exits = stack.enter_context(run_end.written(self._folder, replace(self._run, started=now())))
+            writer, self._exits = stack.enter_context(
+                run_end.written(self._folder, replace(self._run, started=now()))
+            )
             stack.enter_context(run_end.with_room(writer))
-            deployment = runtimes.runtime(self._run.runtime)(scenario.topology, folder=writer.logs, recorder=writer)
+            deployment = runtimes.runtime(self._run.runtime)(
+                scenario.topology, folder=writer.logs, recorder=writer
+            )
             if not self._keep:
                 stack.callback(run_end.remove_data, deployment)
             stack.callback(run_end.ended, writer, "deployment", deployment.close)
             writer.describe(java_inside(deployment))
-            session = self._session = _Session(scenario, deployment, writer, self._run.runtime, self._topics, stack, self._exits)
+            session = self._session = _Session(
+                scenario, deployment, writer, self._run.runtime, self._topics, stack, self._exits
+            )
             world = World(deployment, session.inner, session.faults, self._folder, self._end)
             session.start()
             self._stack = stack.pop_all()
         return world
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._end(error)
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -116,7 +133,10 @@ class _Deployed(AbstractContextManager["World"]):
 
 def _partitions(topics: Mapping[str, int] | Sequence[str]) -> Mapping[str, int]:
     if isinstance(topics, str):
-        raise InputError(f"topics is the text {topics!r}; give a list of names, or a mapping from names to numbers of partitions")
+        raise InputError(
+            f"topics is the text {topics!r}; give a list of names, or a mapping from names to "
+            "numbers of partitions"
+        )
     return topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
 
 
@@ -133,14 +153,18 @@ def _scenario(
     made = parse(topology) if isinstance(topology, str) else topology
     if options and not mirror:
         raise InputError("mirror_options are of no mirror; name one with mirror=")
-    spec = mirrors.resolve(MirrorSpec(kind=mirror, options=options)) if mirror else declared(NO_MIRROR)
+    spec = (
+        mirrors.resolve(MirrorSpec(kind=mirror, options=options)) if mirror else declared(NO_MIRROR)
+    )
     homes = dict.fromkeys(_home(name, count, made) for name, count in _partitions(topics).items())
     specs = list(more)
     check_all(specs)
     for each in specs:
         made.cluster(each.home)
     for home in homes if readers else ():
-        reached = [link.destination for link in made.links if mirror and home in made.homes_over(link)]
+        reached = [
+            link.destination for link in made.links if mirror and home in made.homes_over(link)
+        ]
         specs += [
             WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "assign": True})
             for cluster in dict.fromkeys([home, *reached])
@@ -163,7 +187,10 @@ def _home(topic: str, partitions: int, topology: Topology) -> str:
     home, dot, rest = topic.partition(".")
     known = [cluster.name for cluster in topology.clusters]
     if not dot or not rest or home not in known:
-        raise InputError(f"topic {topic!r} does not say where it is at home; name it {known[0]}.{rest or topic}, for example")
+        raise InputError(
+            f"topic {topic!r} does not say where it is at home; name it {known[0]}.{rest or topic},"
+            " for example"
+        )
     if not isinstance(partitions, int) or not 1 <= partitions <= 1000:
         raise InputError(f"topic {topic} cannot have {partitions} partitions; give 1 to 1000")
     return home
@@ -184,7 +211,8 @@ class _Session:
     ) -> None:
         self._scenario, self._deployment, self._writer = scenario, deployment, writer
         given = dict.fromkeys(
-            workloads.topics([w for w in scenario.workloads if w.kind != "readers"]), scenario.topics.partitions
+            workloads.topics([w for w in scenario.workloads if w.kind != "readers"]),
+            scenario.topics.partitions,
         )
         self._topics = {**given, **topics}
         for topic, partitions in self._topics.items():
@@ -192,17 +220,30 @@ class _Session:
             home.create_topic(topic, partitions=partitions)
         bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
         groups = workloads.groups(scenario.workloads)
-        sampler = self._sampler = watermarks.WatermarkSampler(bootstraps, self._topics, writer, groups=groups)
-        crews = make_all(scenario.workloads, addresses=deployment, topics=self._topics, writer=writer, seed=scenario.seed)
+        sampler = self._sampler = watermarks.WatermarkSampler(
+            bootstraps, self._topics, writer, groups=groups
+        )
+        crews = make_all(
+            scenario.workloads,
+            addresses=deployment,
+            topics=self._topics,
+            writer=writer,
+            seed=scenario.seed,
+        )
         self._clients = OwnClients(crews, writer, deployment, groups=groups, topics=self._topics)
         mirrored = scenario.topology.links if scenario.mirror.kind != NO_MIRROR.kind else ()
         self.inner = RunWorld(
             deployment=deployment,
-            mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in mirrored},
+            mirrors={
+                link.name: make_mirror(scenario.mirror, link, deployment, writer)
+                for link in mirrored
+            },
             clients=self._clients,
             recorder=writer,
             sampler=sampler,
-            captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
+            captures=logs.Captures(
+                deployment, writer, lambda cluster: sampler.clusters[cluster].latest
+            ),
             topics=self._topics,
         )
         self.faults = Faults(self.inner, runtime)
@@ -238,7 +279,8 @@ class _Session:
         self._writer.revise(replace(self._scenario, workloads=(*self._scenario.workloads, *own)))
         if self._clients.crashes:
             raise EnvironmentFailure(
-                f"a client of linkflap's own failed: {self._clients.crashes[0]}; report it with {self._writer.root}"
+                f"a client of linkflap's own failed: {self._clients.crashes[0]}; report it with "
+                f"{self._writer.root}"
             )
 
     def _watch(self) -> bool:

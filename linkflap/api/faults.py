@@ -1,7 +1,8 @@
-"""Faults as context managers: entered when the fault was seen to bite, left when it was seen to be healed, both written down.
+"""Faults as context managers: entered when the fault was seen to bite, left when it was seen to be
+healed, both written down.
 
-They are the faults of schedules (chaos.faults), by their own names: `world.fault("link-latency", "A->B", latency=200)`. Those
-that are used most have methods on what they break.
+They are the faults of schedules (chaos.faults), by their own names: `world.fault("link-latency",
+"A->B", latency=200)`. Those that are used most have methods on what they break.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MOVES: Final = (PLANNED, FORCED)
 
 @final
 class Window:
-    """One fault. Used once, in a with statement: `bite` says what was measured on the faulted path."""
+    """One fault. Used once, in a with statement: `bite` says what was measured on the faulted
+    path."""
 
     def __init__(self, spec: FaultSpec, playing: Faults) -> None:
         self.spec = spec
@@ -36,17 +38,22 @@ class Window:
 
     @property
     def bite(self) -> Bite:
-        """What was measured. Raises InputError before that: outside of the with statement, and in the block of a failover."""
+        """What was measured. Raises InputError before that: outside of the with statement, and in
+        the block of a failover."""
         if self._bite is None:
             raise InputError(
-                f"the bite of fault {self.spec.id} was not measured yet; ask for it in its block, for that of a failover after it"
+                f"the bite of fault {self.spec.id} was not measured yet; ask for it in its block, "
+                "for that of a failover after it"
             )
         return self._bite
 
     def __enter__(self) -> Self:
-        """Breaks it. Raises InputError for a wrong target or option, FaultError where the fault did not bite, healed again."""
+        """Breaks it. Raises InputError for a wrong target or option, FaultError where the fault did
+        not bite, healed again."""
         if self._window is not None:
-            raise InputError(f"fault {self.spec.id} was used already; make another for the next with statement")
+            raise InputError(
+                f"fault {self.spec.id} was used already; make another for the next with statement"
+            )
         self._window = self._playing.begin(self.spec)
         try:
             failure = self._window.inject()
@@ -67,12 +74,18 @@ class Window:
         self._bite = bite
         if not bite.bit:
             raise FaultError(
-                f"fault {self.spec.id} ({self.spec.fault} on {self.spec.target}) did not bite: {bite.observable} was "
-                f"{bite.measured}, expected {bite.expected}"
+                f"fault {self.spec.id} ({self.spec.fault} on {self.spec.target}) did not bite: "
+                f"{bite.observable} was {bite.measured}, expected {bite.expected}"
             )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Heals it. Raises FaultError where it cannot be healed; an error of the block goes before."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Heals it. Raises FaultError where it cannot be healed; an error of the block goes
+        before."""
         failure: LinkflapError | None = None
         try:
             if self.spec.fault in MOVES and kind is None:
@@ -100,19 +113,31 @@ class Faults:
         self._lock = threading.Lock()
 
     def make(self, kind: str, target: str, options: dict[str, Option]) -> Window:
-        """A fault that is not begun. Raises InputError for a kind, target, option or runtime that does not go."""
+        """A fault that is not begun. Raises InputError for a kind, target, option or runtime that
+        does not go."""
         if kind not in FAULTS:
-            raise InputError(f"there is no fault {kind!r}{nearest(kind, FAULTS)}; there is {', '.join(sorted(FAULTS))}")
+            raise InputError(
+                f"there is no fault {kind!r}{nearest(kind, FAULTS)}; there is "
+                f"{', '.join(sorted(FAULTS))}"
+            )
         reason = FAULTS[kind].applies_to(target, self._world.deployment.topology)
         if reason:
             raise InputError(f"{kind} cannot be applied to {target!r}: {reason}")
         if kind in IN_CONTAINERS and self._runtime != "docker":
             raise InputError(
-                f'{kind} is done to containers, and the runtime {self._runtime} has none; deploy with runtime="docker"'
+                f"{kind} is done to containers, and the runtime {self._runtime} has none; deploy"
+                ' with runtime="docker"'
             )
         with self._lock:
             number = sum(spec.fault == kind for spec in self._played) + 1
-            spec = FaultSpec(id=f"{kind}-{number}", fault=kind, target=target, at=0.0, duration=0.0, options=options)
+            spec = FaultSpec(
+                id=f"{kind}-{number}",
+                fault=kind,
+                target=target,
+                at=0.0,
+                duration=0.0,
+                options=options,
+            )
             check_options(spec)
             self._played.append(spec)
         return Window(spec, self)

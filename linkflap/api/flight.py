@@ -12,7 +12,8 @@ from linkflap.harness.workloads.acks import Acks
 
 
 class Flight:
-    """One operation: the records that were handed over, in order, as groups with consecutive uids."""
+    """One operation: the records that were handed over, in order, as groups with consecutive
+    uids."""
 
     def __init__(self, number: int, kind: OperationKind) -> None:
         self.number, self.kind = number, kind
@@ -22,10 +23,16 @@ class Flight:
         self.groups: list[Acks] = []
         self.invoked = False
 
-    def record(self, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message], None]:
+    def record(
+        self, topic: str, partition: int, uid: int
+    ) -> Callable[[KafkaError | None, Message], None]:
         """Takes one more record in; what its delivery is to be reported to."""
         last = self.groups[-1] if self.groups else None
-        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (topic, partition, uid):
+        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (
+            topic,
+            partition,
+            uid,
+        ):
             last = Acks(topic, partition, uid, 0)
             self.groups.append(last)
         index, group = last.count, last

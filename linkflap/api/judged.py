@@ -1,4 +1,5 @@
-"""What a run came to: its verdict, what each check examined and found, and where its run directory is."""
+"""What a run came to: its verdict, what each check examined and found, and where its run directory
+is."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class Judged:
     """A run and what was found in it.
 
-    `anomalies` are all that was found, also what the mirror's guarantee allows (`Anomaly.allowed`); `document` is what
-    `linkflap run --json` prints and verdict.json holds.
+    `anomalies` are all that was found, also what the mirror's guarantee allows (`Anomaly.allowed`);
+    `document` is what `linkflap run --json` prints and verdict.json holds.
     """
 
     folder: Path
@@ -42,20 +43,29 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """The first cause and how to see it, one line per check that is invalid or unknown, and where the run directory is."""
+        """The first cause and how to see it, one line per check that is invalid or unknown, and
+        where the run directory is."""
         cause = self.document.get("cause")
         first = [cause, f"see it: linkflap explain {quote(str(self.folder))} 1"] if cause else []
-        wrong = [check for check in self.checks.values() if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)]
+        wrong = [
+            check
+            for check in self.checks.values()
+            if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)
+        ]
         lines = [f"{check.name}: {check.verdict}: {check.reason}" for check in wrong]
         return "\n".join([*first, *lines, f"run directory: {self.folder}"])
 
     def __repr__(self) -> str:
         """In one line: what a failed `assert judged.valid` shows."""
         lines = self.why.splitlines()
-        return f"<{type(self).__name__} {self.verdict}: {'; '.join(dict.fromkeys((lines[0], lines[-1])))}>"
+        return (
+            f"<{type(self).__name__} {self.verdict}: "
+            f"{'; '.join(dict.fromkeys((lines[0], lines[-1])))}>"
+        )
 
     def found(self, kind: str) -> tuple[Anomaly, ...]:
-        """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check has."""
+        """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check
+        has."""
         from linkflap.spark_verify.checks import REGISTRY
 
         known = sorted({each.name for check in REGISTRY.values() for each in check.anomalies})

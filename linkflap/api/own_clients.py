@@ -1,7 +1,8 @@
-"""The clients of a world: linkflap's own, in processes of theirs, and those that the caller makes in this process.
+"""The clients of a world: linkflap's own, in processes of theirs, and those that the caller makes
+in this process.
 
-`linkflap.Producer` and `linkflap.Consumer` find their world by the addresses they are given: every port is leased, so that no two
-worlds have the same.
+`linkflap.Producer` and `linkflap.Consumer` find their world by the addresses they are given: every
+port is leased, so that no two worlds have the same.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class OwnClient(Protocol):
 
 
 class OwnClients(WorkloadClients):
-    """Both kinds together, as faults and the run have them. Moving is what the caller's own clients do themselves."""
+    """Both kinds together, as faults and the run have them. Moving is what the caller's own clients
+    do themselves."""
 
     def __init__(
         self,
@@ -56,11 +58,13 @@ class OwnClients(WorkloadClients):
         groups: list[str],
         topics: Mapping[str, int],
     ) -> None:
-        """`topics` are those that exist already, with their partitions: no client has to ask for them over a link that is cut."""
+        """`topics` are those that exist already, with their partitions: no client has to ask for
+        them over a link that is cut."""
         super().__init__(workloads, writer)
         self.writer, self.topics = writer, topics
         self._deployment, self._groups = deployment, groups
-        numbers = writer.root.resolve() / "logs" / "clients" / "numbers"  # those of the processes (`crew.make`)
+        # those of the processes (`crew.make`)
+        numbers = writer.root.resolve() / "logs" / "clients" / "numbers"
         numbers.parent.mkdir(parents=True, exist_ok=True)
         self.numbers = Numbers(Path(numbers))
         self._own: list[OwnClient] = []
@@ -70,7 +74,8 @@ class OwnClients(WorkloadClients):
         _living.append(self)
 
     def cluster_at(self, bootstrap: str) -> str | None:
-        """The cluster that an address leads to, directly or over a link; None for one of somebody else's."""
+        """The cluster that an address leads to, directly or over a link; None for one of somebody
+        else's."""
         asked = {address.strip() for address in bootstrap.split(",")}
         for name, cluster in self._deployment.clusters.items():
             if asked & set(cluster.bootstrap.split(",")):
@@ -82,13 +87,17 @@ class OwnClients(WorkloadClients):
 
     def entry(self, cluster: str, principal: Principal) -> Mapping[str, str | int | float | bool]:
         """librdkafka's settings by which a client enters a cluster."""
-        return security_of(entered_by(self._deployment.clusters[cluster].bootstrap, principal)).librdkafka()
+        return security_of(
+            entered_by(self._deployment.clusters[cluster].bootstrap, principal)
+        ).librdkafka()
 
     def take_in(self, client: OwnClient, kind: str) -> str:
         """The name of a client that is made now."""
         with self._lock:
             if self._over:
-                raise InputError("the run is over: its clusters are about to go, and no client can join any more")
+                raise InputError(
+                    "the run is over: its clusters are about to go, and no client can join any more"
+                )
             self._given[kind] = self._given.get(kind, 0) + 1
             self._own.append(client)
             return f"{kind}-{self._given[kind]}"
@@ -116,7 +125,9 @@ class OwnClients(WorkloadClients):
     def transactional(self) -> bool:
         """Whether somebody here writes in transactions."""
         kinds = {workload.spec.kind for workload in self.workloads}
-        return any(client.transactional for client in self._own) or bool(kinds & {"transactional", "zombie", "relay"})
+        return any(client.transactional for client in self._own) or bool(
+            kinds & {"transactional", "zombie", "relay"}
+        )
 
     def workloads_of_own(self) -> list[WorkloadSpec]:
         """What run.json says of the caller's producers: whose topics they wrote."""
@@ -128,10 +139,14 @@ class OwnClients(WorkloadClients):
         return own + super().open_transactions(cluster)
 
     def commits_in_flight(self, cluster: str) -> int:
-        return sum(client.committing for client in self._own if client.cluster == cluster) + super().commits_in_flight(cluster)
+        return sum(
+            client.committing for client in self._own if client.cluster == cluster
+        ) + super().commits_in_flight(cluster)
 
     def acknowledged_since(self, time: int, cluster: str) -> int:
-        own = sum(client.acknowledged_since(time) for client in self._own if client.cluster == cluster)
+        own = sum(
+            client.acknowledged_since(time) for client in self._own if client.cluster == cluster
+        )
         return own + super().acknowledged_since(time, cluster)
 
 
@@ -139,10 +154,12 @@ _living: Final[list[OwnClients]] = []
 
 
 def at(bootstrap: object) -> tuple[OwnClients, str]:
-    """The world that an address belongs to, and the cluster there. Raises InputError where there is none."""
+    """The world that an address belongs to, and the cluster there. Raises InputError where there is
+    none."""
     for clients in list(_living):
         if isinstance(bootstrap, str) and (cluster := clients.cluster_at(bootstrap)):
             return clients, cluster
     raise InputError(
-        f'bootstrap.servers {bootstrap!r} leads to no cluster of this process; give world.cluster("A").bootstrap or a link\'s'
+        f"bootstrap.servers {bootstrap!r} leads to no cluster of this process; give"
+        ' world.cluster("A").bootstrap or a link\'s'
     )

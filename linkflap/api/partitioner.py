@@ -16,8 +16,8 @@ def known(partitioner: str) -> str:
     """The same name. Raises InputError for one that is not known here."""
     if partitioner not in PARTITIONERS:
         raise InputError(
-            f"partitioner is {partitioner!r}, which linkflap.Producer does not know; give each record its partition, "
-            f"or use one of {', '.join(PARTITIONERS)}"
+            f"partitioner is {partitioner!r}, which linkflap.Producer does not know; give each "
+            f"record its partition, or use one of {', '.join(PARTITIONERS)}"
         )
     return partitioner
 

@@ -1,8 +1,10 @@
-"""`linkflap.Producer`: confluent-kafka's, which writes the history of what it sends, so that it is judged by every check.
+"""`linkflap.Producer`: confluent-kafka's, which writes the history of what it sends, so that it is
+judged by every check.
 
-Every record gets the header `linkflap` with its payload id. A record without a partition is sent to the one that librdkafka's
-partitioner (`partitioner`, by default consistent_random) takes, chosen here because the history has to say it. A transaction is
-written down when its end is asked for; where this process dies before, the run never ended and nothing is judged of it.
+Every record gets the header `linkflap` with its payload id. A record without a partition is sent to
+the one that librdkafka's partitioner (`partitioner`, by default consistent_random) takes, chosen
+here because the history has to say it. A transaction is written down when its end is asked for;
+where this process dies before, the run never ended and nothing is judged of it.
 """
 
 from __future__ import annotations
@@ -131,7 +133,15 @@ class Producer(confluent_kafka.Producer):
                     theirs(error, message)
 
             try:
-                super().produce(topic, value, key, chosen, on_delivery=delivered, timestamp=timestamp, headers=named)
+                super().produce(
+                    topic,
+                    value,
+                    key,
+                    chosen,
+                    on_delivery=delivered,
+                    timestamp=timestamp,
+                    headers=named,
+                )
             except BaseException:
                 flight.refuse()
                 if flight.kind == "send":
@@ -150,14 +160,27 @@ class Producer(confluent_kafka.Producer):
     ) -> int:
         """One `produce` for each; how many were taken."""
         for message in messages:
-            self.produce(topic, **{"partition": partition, "callback": callback, "on_delivery": on_delivery, **message})
+            self.produce(
+                topic,
+                **{
+                    "partition": partition,
+                    "callback": callback,
+                    "on_delivery": on_delivery,
+                    **message,
+                },
+            )
         return len(messages)
 
     def _begun(self) -> Flight:
         if not self.transactional:
             return self._new("send")
         if self._transaction is None:
-            raise KafkaException(KafkaError(KafkaError._STATE, "produce outside of a transaction: call begin_transaction first"))
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._STATE,
+                    "produce outside of a transaction: call begin_transaction first",
+                )
+            )
         return self._transaction
 
     def _new(self, kind: OperationKind) -> Flight:
@@ -175,21 +198,29 @@ class Producer(confluent_kafka.Producer):
     def _choose(self, topic: str, key: str | bytes | None) -> int:
         count = self._counts.get(topic) or self._clients.topics.get(topic) or self._asked(topic)
         if not count:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"topic {topic} has no partitions on {self.cluster}"))
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._UNKNOWN_TOPIC, f"topic {topic} has no partitions on {self.cluster}"
+                )
+            )
         self._counts[topic] = count
         return partition_of(key, count, self._partitioner)
 
     def _asked(self, topic: str) -> int:
-        """The partitions of a topic that was made later. Raises KafkaException where no broker answers."""
+        """The partitions of a topic that was made later. Raises KafkaException where no broker
+        answers."""
         return len(self.list_topics(topic, timeout=10).topics[topic].partitions)
 
     def _sent(self, flight: Flight, error: KafkaError | None) -> None:
-        """A record outside of transactions has its report: acknowledged, certainly refused, or unknown."""
+        """A record outside of transactions has its report: acknowledged, certainly refused, or
+        unknown."""
         with self._lock:
             if error is None:
                 self._returned(flight, "ok")
             else:
-                self._returned(flight, "fail" if flight.groups[0].all_refused else "info", flight.error)
+                self._returned(
+                    flight, "fail" if flight.groups[0].all_refused else "info", flight.error
+                )
 
     def init_transactions(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         """As confluent-kafka's."""
@@ -204,7 +235,8 @@ class Producer(confluent_kafka.Producer):
         self._returned(flight, "ok")
 
     def _learn_identity(self) -> None:
-        """Serves statistics until they say who this is; for three seconds at most, then it stays unknown."""
+        """Serves statistics until they say who this is; for three seconds at most, then it stays
+        unknown."""
         deadline = now() + 3_000_000_000
         self._identity = (-1, -1)
         while self._identity[0] < 0 and now() < deadline:
@@ -227,7 +259,8 @@ class Producer(confluent_kafka.Producer):
     def _end(self, ending: Ending, call: Callable[[], None]) -> None:
         flight = self._transaction
         if flight is not None:
-            # A commit that was tried and answered too late may be asked for again; what was meant first stays.
+            # A commit that was tried and answered too late may be asked for again; what was meant
+            # first stays.
             flight.ending = flight.ending if flight.ended_at else ending
             flight.ended_at = flight.ended_at or now()
             self._invoke(flight)
@@ -247,7 +280,8 @@ class Producer(confluent_kafka.Producer):
             self._returned(flight, "ok" if flight.ending == ending else "info")
 
     def _failed(self, flight: Flight) -> OutcomeName:
-        """EndTxn is sent only after every record was delivered: a commit with a failed delivery was never asked for."""
+        """EndTxn is sent only after every record was delivered: a commit with a failed delivery was
+        never asked for."""
         return "fail" if flight.ending == "commit" and flight.failed else "info"
 
     def _invoke(self, flight: Flight) -> None:
@@ -269,7 +303,9 @@ class Producer(confluent_kafka.Producer):
             self._write(flight, "return", returned, outcome, error or flight.error)
             self._acknowledged.append((returned, flight.acked))
 
-    def _write(self, flight: Flight, phase: Phase, time: int, outcome: OutcomeName, error: str) -> None:
+    def _write(
+        self, flight: Flight, phase: Phase, time: int, outcome: OutcomeName, error: str
+    ) -> None:
         returned = phase == "return"
         self._rows.write(
             Operation(
@@ -286,7 +322,9 @@ class Producer(confluent_kafka.Producer):
                 ended_at=flight.ended_at if returned else 0,
                 producer_id=flight.identity[0],
                 producer_epoch=flight.identity[1],
-                sends=tuple(group.outcome() if returned else group.planned() for group in flight.groups),
+                sends=tuple(
+                    group.outcome() if returned else group.planned() for group in flight.groups
+                ),
                 error=error,
             )
         )

@@ -35,13 +35,15 @@ def run(
     runtime: str | None = None,
     command: str = "",
 ) -> Judged:
-    """Runs a scenario, judges what it left in the new run directory `folder`, and returns what came out.
+    """Runs a scenario, judges what it left in the new run directory `folder`, and returns what came
+    out.
 
-    `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a Scenario. What a built-in scenario
-    leaves to its user can be given; a file and a Scenario say all of it themselves, but for the seed of a file without one.
-    `clients` are librdkafka, java or java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's
-    own, or process; `command` is what run.json says made the run.
-    Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
+    `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a
+    Scenario. What a built-in scenario leaves to its user can be given; a file and a Scenario say
+    all of it themselves, but for the seed of a file without one. `clients` are librdkafka, java or
+    java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's own, or
+    process; `command` is what run.json says made the run. Spark, once started, serves all later
+    calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
     from linkflap.chaos import scenario_file
@@ -50,7 +52,8 @@ def run(
     from linkflap.harness.report.progress import Progress
 
     arguments.check(
-        scenario=scenario, seed=seed, topology=topology, mirror=mirror, mirror_options=mirror_options, duration=duration,
+        scenario=scenario, seed=seed, topology=topology, mirror=mirror,
+        mirror_options=mirror_options, duration=duration,
         clients=clients, runtime=runtime,
     )  # fmt: skip
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
@@ -67,7 +70,8 @@ def run(
 
 
 def usual(asked: str | None, own: str | None = None) -> str:
-    """The runtime asked for, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no images are built unasked."""
+    """The runtime asked for, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no
+    images are built unasked."""
     from linkflap.harness import runtimes
 
     return asked or os.environ.get("LINKFLAP_RUNTIME") or own or runtimes.DEFAULT
@@ -90,23 +94,42 @@ def _chosen(
     drawn = drawn_seed(seed)
     if isinstance(scenario, str) and not scenario_file.is_file(scenario):
         asked = parse(topology) if isinstance(topology, str) else topology
-        wish = Wish(seed=drawn, topology=asked, mirror=mirror, mirror_options=options, duration=duration, clients=clients)
+        wish = Wish(
+            seed=drawn,
+            topology=asked,
+            mirror=mirror,
+            mirror_options=options,
+            duration=duration,
+            clients=clients,
+        )
         return built_in(scenario, wish)
-    given = {"topology": topology, "mirror": mirror, "mirror_options": options, "duration": duration, "clients": clients}
+    given = {
+        "topology": topology,
+        "mirror": mirror,
+        "mirror_options": options,
+        "duration": duration,
+        "clients": clients,
+    }
     if changed := [name for name, value in given.items() if value]:
-        raise InputError(f"{changed[0]} changes a built-in scenario, and this one says all of it itself; change it there")
+        raise InputError(
+            f"{changed[0]} changes a built-in scenario, and this one says all of it itself; change "
+            "it there"
+        )
     if isinstance(scenario, str | Path):
         return scenario_file.read(Path(scenario), seed=drawn, chosen=seed is not None)
     if seed not in (None, scenario.seed):
-        raise InputError(f"seed is {seed}, and the scenario has {scenario.seed}; give the scenario that seed")
+        raise InputError(
+            f"seed is {seed}, and the scenario has {scenario.seed}; give the scenario that seed"
+        )
     return scenario
 
 
 def verify(folder: str | Path) -> Judged:
-    """Judges a run directory, and writes verdict.json and report.html into it, where it can be written.
+    """Judges a run directory, and writes verdict.json and report.html into it, where it can be
+    written.
 
-    A run that broke off is judged by what it left: unknown, with the reason. Raises InputError where it is no run directory,
-    SetupError where Spark does not start.
+    A run that broke off is judged by what it left: unknown, with the reason. Raises InputError
+    where it is no run directory, SetupError where Spark does not start.
     """
     from linkflap.harness.judging import verifier
 
@@ -120,10 +143,15 @@ def new(folder: str | Path | None, name: str) -> Path:
     """
     if folder is None:
         RUNS.mkdir(exist_ok=True)
-        return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(2)}"
+        return (
+            RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(2)}"
+        )
     path = Path(folder)
     if os.path.lexists(path):
         raise InputError(f"{path} exists already; name a folder that does not")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"there is no folder {path.absolute().parent} to make the run directory in; make it, or name another")
+        raise InputError(
+            f"there is no folder {path.absolute().parent} to make the run directory in; make it, or"
+            " name another"
+        )
     return path

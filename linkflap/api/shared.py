@@ -1,7 +1,8 @@
-"""Clusters that several tests use one after the other: names of each test's own, and proof between two that all is as it was.
+"""Clusters that several tests use one after the other: names of each test's own, and proof between
+two that all is as it was.
 
-A deployment that a test left changed is ended, and the next test is given a fresh one. It is never repaired: what one test
-broke must not reach the next one.
+A deployment that a test left changed is ended, and the next test is given a fresh one. It is never
+repaired: what one test broke must not reach the next one.
 """
 
 from __future__ import annotations
@@ -49,15 +50,23 @@ class Shared:
 
     @property
     def links(self) -> Mapping[str, Link]:
-        """By name: links, their reverses, and `*->A`, the proxied path of ordinary clients, for every cluster."""
+        """By name: links, their reverses, and `*->A`, the proxied path of ordinary clients, for
+        every cluster."""
         return self._deployment.links
 
     def topic(
-        self, cluster: str = "A", *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None
+        self,
+        cluster: str = "A",
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        config: Mapping[str, str] | None = None,
     ) -> str:
         """The name of a topic that is made for this test on a cluster."""
         name = f"{cluster}.{self._name()}"
-        self.clusters[cluster].create_topic(name, partitions=partitions, replicas=replicas, config=config)
+        self.clusters[cluster].create_topic(
+            name, partitions=partitions, replicas=replicas, config=config
+        )
         return name
 
     def group(self) -> str:
@@ -85,7 +94,11 @@ class _Lent:
     def changed(self) -> Sequence[str]:
         """What is not as it was: brokers, links, replicas, or errors that brokers wrote down."""
         return [
-            *(f"broker {b.cluster}/{b.id} is {b.state}" for b in _brokers(self.deployment) if b.state != "running"),
+            *(
+                f"broker {b.cluster}/{b.id} is {b.state}"
+                for b in _brokers(self.deployment)
+                if b.state != "running"
+            ),
             *(text for link in self.deployment.links.values() for text in _broken(link)),
             *(text for cluster in self.deployment.clusters.values() for text in _behind(cluster)),
             *(text for path, size in self._sizes.items() for text in _errors(path, size)),
@@ -129,7 +142,9 @@ class Pool:
         folder.mkdir(parents=True)
         with ExitStack() as stack:
             events = stack.enter_context(closing(EventLog(folder / "events.jsonl")))
-            up = stack.enter_context(runtimes.runtime(runtime)(parse(topology), folder=folder, recorder=events))
+            up = stack.enter_context(
+                runtimes.runtime(runtime)(parse(topology), folder=folder, recorder=events)
+            )
             return _Lent(up, stack.pop_all())
 
 
@@ -155,7 +170,8 @@ def _broken(link: Link) -> Iterator[str]:
 
 
 def _behind(cluster: Cluster) -> Iterator[str]:
-    """Brokers that a cluster does not know, and partitions whose replicas are not in sync; each may take a while to be."""
+    """Brokers that a cluster does not know, and partitions whose replicas are not in sync; each may
+    take a while to be."""
     admin = AdminClient(quiet(cluster.bootstrap))
     found = [f"cluster {cluster.name} does not answer"]
 
@@ -165,24 +181,43 @@ def _behind(cluster: Cluster) -> Iterator[str]:
             known = admin.list_topics(timeout=5.0)
         except KafkaException:
             return False
-        found = [f"cluster {cluster.name} lacks broker {each}" for each in sorted(cluster.brokers.keys() - known.brokers.keys())]
+        found = [
+            f"cluster {cluster.name} lacks broker {each}"
+            for each in sorted(cluster.brokers.keys() - known.brokers.keys())
+        ]
         for name, topic in known.topics.items():
-            short = sorted(p.id for p in topic.partitions.values() if {*p.isrs} != {*p.replicas} or p.leader < 0)
-            found += [f"{name}-{partition} of cluster {cluster.name} is not in sync" for partition in short]
+            short = sorted(
+                p.id
+                for p in topic.partitions.values()
+                if {*p.isrs} != {*p.replicas} or p.leader < 0
+            )
+            found += [
+                f"{name}-{partition} of cluster {cluster.name} is not in sync"
+                for partition in short
+            ]
         return not found
 
     try:
-        until(in_sync, within=patient(IN_SYNC_WITHIN), every=0.1, what=f"the replicas of {cluster.name} to be in sync")
+        until(
+            in_sync,
+            within=patient(IN_SYNC_WITHIN),
+            every=0.1,
+            what=f"the replicas of {cluster.name} to be in sync",
+        )
     except DeadlineExceeded:
         yield from found
 
 
 def _errors(path: Path, since: int) -> Iterator[str]:
-    """The first error that a broker wrote down since; one whose log was begun anew is looked through from the start."""
+    """The first error that a broker wrote down since; one whose log was begun anew is looked
+    through from the start."""
     if not path.exists():
         return
     with path.open("rb") as log:
         log.seek(since if _size(path) >= since else 0)
         first = _ERROR.search(log.read())
     if first:
-        yield f"{path.parent.parent.name}/{path.parent.name} logged {first[0][:_LONGEST].decode(errors='replace')}"
+        yield (
+            f"{path.parent.parent.name}/{path.parent.name} logged "
+            f"{first[0][:_LONGEST].decode(errors='replace')}"
+        )

@@ -1,4 +1,5 @@
-"""What a block of `linkflap.deploy` is given: clusters, links and mirrors by name, and the faults that can be done to them."""
+"""What a block of `linkflap.deploy` is given: clusters, links and mirrors by name, and the faults
+that can be done to them."""
 
 from __future__ import annotations
 
@@ -47,7 +48,13 @@ class Mirror:
 
     def wait(self, *, within: float = DRAINS_WITHIN) -> None:
         """Returns when nothing is behind. Raises DeadlineExceeded."""
-        until(lambda: self.lag() == 0, within=within, every=0.1, what=f"the mirror of {self.name} to catch up", state=self.lag)
+        until(
+            lambda: self.lag() == 0,
+            within=within,
+            every=0.1,
+            what=f"the mirror of {self.name} to catch up",
+            state=self.lag,
+        )
 
     def kill(self) -> Window:
         """SIGKILL of its worker; started again when it is left."""
@@ -56,9 +63,17 @@ class Mirror:
 
 @final
 class World:
-    """What `linkflap.deploy` gives: clusters and links by name, and all that can be done to them."""
+    """What `linkflap.deploy` gives: clusters and links by name, and all that can be done to
+    them."""
 
-    def __init__(self, deployment: Deployment, inner: RunWorld, faults: Faults, folder: Path, end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        inner: RunWorld,
+        faults: Faults,
+        folder: Path,
+        end: Callable[[], None],
+    ) -> None:
         self.folder = folder
         self._end = end
         self._deployment, self._inner, self._faults = deployment, inner, faults
@@ -74,7 +89,8 @@ class World:
 
     @property
     def links(self) -> Mapping[str, Link]:
-        """By name: links, their reverses, and `*->A`, the proxied path of ordinary clients, for every cluster."""
+        """By name: links, their reverses, and `*->A`, the proxied path of ordinary clients, for
+        every cluster."""
         return MappingProxyType({name: self.link(name) for name in self._deployment.links})
 
     def cluster(self, name: str) -> Cluster:
@@ -82,43 +98,60 @@ class World:
         return self.clusters[self._known("cluster", name, self.clusters)]
 
     def entry(self, name: str, principal: Principal = "client") -> Security:
-        """How somebody enters a secured cluster (docs/security.md): settings of librdkafka's clients, and of Java's.
+        """How somebody enters a secured cluster (docs/security.md): settings of librdkafka's
+        clients, and of Java's.
 
         Raises InputError.
         """
         if principal not in PRINCIPALS:
-            raise InputError(f"nobody is called {principal!r}{nearest(principal, PRINCIPALS)}; there is {', '.join(PRINCIPALS)}")
+            raise InputError(
+                f"nobody is called {principal!r}{nearest(principal, PRINCIPALS)}; there is "
+                f"{', '.join(PRINCIPALS)}"
+            )
         return security_of(entered_by(self.cluster(name).bootstrap, principal))
 
     def link(self, name: str) -> Link:
-        """A link, `A->B`, or the proxied path of clients to a cluster, `*->A`. Raises InputError."""
+        """A link, `A->B`, or the proxied path of clients to a cluster, `*->A`. Raises
+        InputError."""
         self._known("link", name, self._deployment.links)
         return Link(name, self._deployment.links[name].bootstrap, self.fault)
 
     def broker(self, name: str) -> Broker:
         """A broker, `A/1`. Raises InputError."""
-        brokers = {f"{c.name}/{number}": broker for c in self.clusters.values() for number, broker in c.brokers.items()}
-        return Broker(self._known("broker", name, brokers), brokers[name].client_address, self.fault)
+        brokers = {
+            f"{c.name}/{number}": broker
+            for c in self.clusters.values()
+            for number, broker in c.brokers.items()
+        }
+        return Broker(
+            self._known("broker", name, brokers), brokers[name].client_address, self.fault
+        )
 
     def mirror(self, name: str) -> Mirror:
         """The mirror of a link. Raises InputError."""
         return Mirror(self._known("mirror", name, self._inner.mirrors), self._inner, self._faults)
 
     def fault(self, kind: str, target: str, **options: Option) -> Window:
-        """Any fault that schedules have (`linkflap list faults`), as a context manager. Raises InputError."""
+        """Any fault that schedules have (`linkflap list faults`), as a context manager. Raises
+        InputError."""
         self._check_open()
         return self._faults.make(kind, target, options)
 
     def failover(self, link: str, kind: Literal["planned", "forced"] = "planned") -> Window:
-        """Ends the mirror of a link for good; in the block, clients write to its destination. That they did is its bite.
+        """Ends the mirror of a link for good; in the block, clients write to its destination. That
+        they did is its bite.
 
-        planned: the mirror drains first; end transactions before. forced: the brokers of the source are killed.
+        planned: the mirror drains first; end transactions before. forced: the brokers of the source
+        are killed.
         """
-        options: dict[str, Option] = {} if kind == "planned" or self._transactional() else {"least_open": 0}
+        options: dict[str, Option] = (
+            {} if kind == "planned" or self._transactional() else {"least_open": 0}
+        )
         return self.fault(f"failover-{kind}", link, **options)
 
     def verify(self) -> Judged:
-        """Judges the run directory, after or at the end of the with statement: where that still lasts, everything ends first."""
+        """Judges the run directory, after or at the end of the with statement: where that still
+        lasts, everything ends first."""
         self._end()
         return runs.verify(self.folder)
 
@@ -129,9 +162,13 @@ class World:
     def _known(self, what: str, name: str, known: Mapping[str, object]) -> str:
         self._check_open()
         if name not in known:
-            raise InputError(f"there is no {what} {name!r} here; there is {', '.join(sorted(known)) or 'none'}")
+            raise InputError(
+                f"there is no {what} {name!r} here; there is {', '.join(sorted(known)) or 'none'}"
+            )
         return name
 
     def _check_open(self) -> None:
         if self._inner.stopping:
-            raise InputError("the clusters are gone: their with statement has ended, or the run was judged")
+            raise InputError(
+                "the clusters are gone: their with statement has ended, or the run was judged"
+            )

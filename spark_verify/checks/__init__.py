@@ -1,4 +1,5 @@
-"""The checks, one file each, and their registry. `docs/checks.md` describes them; a test compares it with this list."""
+"""The checks, one file each, and their registry. `docs/checks.md` describes them; a test compares
+it with this list."""
 
 from __future__ import annotations
 

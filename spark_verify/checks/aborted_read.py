@@ -1,11 +1,14 @@
-"""aborted-read: a reader never gets what was aborted or refused (Adya's G1a; Jepsen's Kafka workload, aborted-read).
+"""aborted-read: a reader never gets what was aborted or refused (Adya's G1a; Jepsen's Kafka
+workload, aborted-read).
 
-Judged by two witnesses: the markers in the bytes of the cluster it read from, and what the producer itself asked for, which
-holds on every cluster: a mirror that reads uncommitted turns aborted records into plain ones, and no marker tells.
+Judged by two witnesses: the markers in the bytes of the cluster it read from, and what the producer
+itself asked for, which holds on every cluster: a mirror that reads uncommitted turns aborted
+records into plain ones, and no marker tells.
 
-What a client knows for certain to be refused was never written, so nobody gets it, in whatever isolation and of whatever
-transaction. Certain is what never was handed over, and what the record itself is refused for; a record that was given up in
-flight, timed out or was fenced is not (`spark_verify.checks.parts.outcomes.refused`).
+What a client knows for certain to be refused was never written, so nobody gets it, in whatever
+isolation and of whatever transaction. Certain is what never was handed over, and what the record
+itself is refused for; a record that was given up in flight, timed out or was fenced is not
+(`spark_verify.checks.parts.outcomes.refused`).
 """
 
 from __future__ import annotations
@@ -13,8 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered_records import Delivered, aborted_there, by_client, delivered, found
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, replica_of
+from linkflap.spark_verify.checks.parts.delivered_records import (
+    Delivered,
+    aborted_there,
+    by_client,
+    delivered,
+    found,
+)
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    of_readers,
+    replica_of,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -33,7 +48,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if len(got):
             findings += examined(generation, got.offset, whole=True)
             findings += of_readers(
-                generation, replica_of(view, generation), _judge(view, generation.cluster, log_of(view, generation), got)
+                generation,
+                replica_of(view, generation),
+                _judge(view, generation.cluster, log_of(view, generation), got),
             )
         findings += of_readers(generation, replica_of(view, generation), _refused(view, generation))
     return findings
@@ -52,27 +69,44 @@ def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding
 
 def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -> Sequence[Finding]:
     by_marker = aborted_there(log, got)
-    return found(cluster, got, by_marker | by_client(view, got), KIND, lambda row: "marker" if by_marker[row] else "client")
+    return found(
+        cluster,
+        got,
+        by_marker | by_client(view, got),
+        KIND,
+        lambda row: "marker" if by_marker[row] else "client",
+    )
 
 
 CHECK = Check(
     name="aborted-read",
-    guarantee="A read_committed reader never gets a record of an aborted transaction, and nobody one that was refused.",
+    guarantee=(
+        "A read_committed reader never gets a record of an aborted transaction, and nobody one that"
+        " was refused."
+    ),
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
             meaning="A read_committed reader got a record whose transaction was aborted.",
-            sentence="{reader} got {who} of {cluster} at {at}, although their transaction was aborted",
+            sentence=(
+                "{reader} got {who} of {cluster} at {at}, although their transaction was aborted"
+            ),
             counted="aborted record was read|aborted records were read",
             smallest="1 is aborted, a read_committed reader got 1: at the offset where it got it.",
         ),
         AnomalyKind(
             name=REFUSED,
-            meaning="A reader, in whatever isolation, got a record that its client knows for certain not to have been written "
-            "(provenance, refused-write), of a plain send or of a transaction, also of one that was committed.",
-            sentence="{reader} got {who} of {cluster} at {at}, although their producer knows them to be refused",
+            meaning=(
+                "A reader, in whatever isolation, got a record that its client knows for certain "
+                "not to have been written (provenance, refused-write), of a plain send or of a "
+                "transaction, also of one that was committed."
+            ),
+            sentence=(
+                "{reader} got {who} of {cluster} at {at}, although their producer knows them to be "
+                "refused"
+            ),
             counted="refused record was read|refused records were read",
             smallest="1 was refused as too large, a reader got 1: at the offset where it got it.",
             despite_torn=True,

@@ -1,13 +1,16 @@
-"""byte-equality: a mirror that keeps offsets has, in every mirrored era, the source's batches byte for byte (KIP-1279).
+"""byte-equality: a mirror that keeps offsets has, in every mirrored era, the source's batches byte
+for byte (KIP-1279).
 
-Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
-declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, its
-coordinator's epoch, and the id that the mapping gives stand for it, on every hop by itself. What only the source has, below the
-destination's end, is a hole, and what only the destination has, a stranger; the source's tail is lag. What a mirror says that it
-appended when the run ended, with no failover, is its own. Mirrors that move offsets are not judged by this check.
-Of copied logs whose promotion's mark may have been deleted with their beginning, that is said (`harness.capture.unmarked`).
-Where either side has compacted its log a difference is no violation: each packs anew what it has left, and of a recorded run
-record-equality compares that.
+Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the
+CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs: then record
+count, producer epoch, sequence, kind of batch, its coordinator's epoch, and the id that the mapping
+gives stand for it, on every hop by itself. What only the source has, below the destination's end,
+is a hole, and what only the destination has, a stranger; the source's tail is lag. What a mirror
+says that it appended when the run ended, with no failover, is its own. Mirrors that move offsets
+are not judged by this check. Of copied logs whose promotion's mark may have been deleted with their
+beginning, that is said (`harness.capture.unmarked`). Where either side has compacted its log a
+difference is no violation: each packs anew what it has left, and of a recorded run record-equality
+compares that.
 """
 
 from __future__ import annotations
@@ -25,13 +28,22 @@ from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 _CHANGED: Final = 5
 """Records per batch whose differences are shown."""
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = (
-    "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch",
+    "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control",
+    "coordinator_epoch",
 )  # fmt: skip
 
 
@@ -44,7 +56,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if isinstance(compared, Hop):
             findings += _compare(view, compared)
         else:
-            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
+                )
+            )
     return [*findings, *_unclear(view)]
 
 
@@ -52,8 +68,11 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
     for cluster, offset in view.unclear.items():
         where = f"{view.topic}-{view.partition}"
         yield Unjudged(
-            reason=f"{cluster}'s log of {where} begins with what its source has not, from offset {offset} on, and no mark says "
-            f"whose that is; say it with --promotion {cluster}:{where}=OFFSET"
+            reason=(
+                f"{cluster}'s log of {where} begins with what its source has not, from offset "
+                f"{offset} on, and no mark says whose that is; say it with --promotion "
+                f"{cluster}:{where}=OFFSET"
+            )
         )
 
 
@@ -62,8 +81,16 @@ def _torn(*replicas: Replica) -> Sequence[Replica]:
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
-    end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
+    source, destination, mirrored_range = (
+        compared.source.replica,
+        compared.destination.replica,
+        compared.mirrored_range,
+    )
+    end = min(
+        destination.end,
+        mirrored_range.end,
+        appended_since(view, mirrored_range, destination.batches),
+    )
     end = min(end, source.end) if mirrored_range.far else end
     start = max(source.log_start, destination.log_start, mirrored_range.start)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
@@ -72,9 +99,15 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         findings += examined(compared.generation, destination.batches.base_offset[ours])
     if torn := _torn(source, destination):
         end = min(end, *(replica.torn_from for replica in torn))
-        reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
+        reason = (
+            f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset "
+            f"{max(start, end)} on"
+        )
         findings.append(Unjudged(reason=reason))
-        ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
+        ours, theirs = (
+            _between(destination.batches, start, end),
+            _between(source.batches, start, end),
+        )
     if not (view.recorded or mirrored_range.far):
         findings += _nothing_arrived(view, source, destination)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
@@ -82,27 +115,41 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     judged = [found for found in differences if found.offset >= cleaned]
     unsure = len(differences) - len(judged)
     if unsure and not view.recorded:
-        reason = f"{unsure} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
+        reason = (
+            f"{unsure} batches differ below offset {cleaned}, where a log is compacted: by that, or"
+            " lost"
+        )
         findings.append(Unjudged(reason=reason))
     mapped = _over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
     return [*findings, *judged, *(_records(source, destination, start, end) if mapped else ())]
 
 
-def _nothing_arrived(view: PartitionView, source: Replica, destination: Replica) -> Iterator[Unjudged]:
+def _nothing_arrived(
+    view: PartitionView, source: Replica, destination: Replica
+) -> Iterator[Unjudged]:
     if len(source.batches) and not len(destination.batches) and destination.end < source.end:
-        reason = f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which {source.cluster} has batches"
+        reason = (
+            f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which "
+            f"{source.cluster} has batches"
+        )
         yield Unjudged(reason=reason)
 
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:
     """Between these batches of the destination and of the source."""
-    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
+    source, destination, mirrored_range = (
+        compared.source.replica,
+        compared.destination.replica,
+        compared.mirrored_range,
+    )
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
     how = _over(view.mirror.guarantee.producer_ids, mirrored_range.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
-        findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
+        findings.append(
+            _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
+        )
     rows, partners = ours[known], theirs[at[known]]
     wrong = np.zeros(len(rows), np.bool_)
     for name in names:
@@ -110,25 +157,49 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     other = (
         np.zeros(len(rows), np.bool_)
         if how == "region" and mirrored_range.far
-        else ~as_declared(how, source.batches.producer_id[partners], destination.batches.producer_id[rows])
+        else ~as_declared(
+            how, source.batches.producer_id[partners], destination.batches.producer_id[rows]
+        )
     )
     for row in rows[other & ~wrong].tolist():
-        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=["producer_id"]))
+        findings.append(
+            _found(
+                source,
+                destination,
+                "byte-divergence",
+                destination.batches,
+                row,
+                fields=["producer_id"],
+            )
+        )
     ends_otherwise = _ends_otherwise(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
-        fields = [n for n in names if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]]
-        evidence = {"fields": fields, **(ends_otherwise.get(row) or _changed(source, destination, row))}
-        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, **evidence))
+        fields = [
+            n
+            for n in names
+            if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]
+        ]
+        evidence = {
+            "fields": fields,
+            **(ends_otherwise.get(row) or _changed(source, destination, row)),
+        }
+        findings.append(
+            _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
+        )
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
     return findings
 
 
-def _ends_otherwise(source: Replica, destination: Replica, theirs: Ints, ours: Ints) -> Mapping[int, Mapping[str, object]]:
-    """Of markers that differ from the source's in what they do: both, and the transaction whose records it is about.
+def _ends_otherwise(
+    source: Replica, destination: Replica, theirs: Ints, ours: Ints
+) -> Mapping[int, Mapping[str, object]]:
+    """Of markers that differ from the source's in what they do: both, and the transaction whose
+    records it is about.
 
-    A marker decides about records before it, so where their transaction begins is evidence: what is found there follows from it.
+    A marker decides about records before it, so where their transaction begins is evidence: what is
+    found there follows from it.
     """
     before, after = source.batches.control[theirs], destination.batches.control[ours]
     ends = np.isin(before, (COMMIT, ABORT)) & np.isin(after, (COMMIT, ABORT)) & (before != after)
@@ -139,18 +210,34 @@ def _ends_otherwise(source: Replica, destination: Replica, theirs: Ints, ours: I
     at = locate(every.transactions.marker, batches.base_offset[rows])
     held = np.flatnonzero(np.isin(every.marker, batches.base_offset[rows]))
     ended, which = np.unique(every.marker[held], return_inverse=True)
-    records = dict(zip(ended.tolist(), np.bincount(which, weights=batches.count[held]).astype(np.int64).tolist(), strict=True))
+    records = dict(
+        zip(
+            ended.tolist(),
+            np.bincount(which, weights=batches.count[held]).astype(np.int64).tolist(),
+            strict=True,
+        )
+    )
     found: dict[int, Mapping[str, object]] = {}
     for row, transaction in zip(rows.tolist(), at.tolist(), strict=True):
         markers = ["ABORT", "COMMIT"] if batches.control[row] == COMMIT else ["COMMIT", "ABORT"]
-        about = {"first_offset": int(every.transactions.first[transaction])} if transaction >= 0 else {}
-        found[row] = {"markers": markers, "ends": records.get(int(batches.base_offset[row]), 0), **about}
+        about = (
+            {"first_offset": int(every.transactions.first[transaction])} if transaction >= 0 else {}
+        )
+        found[row] = {
+            "markers": markers,
+            "ends": records.get(int(batches.base_offset[row]), 0),
+            **about,
+        }
     return found
 
 
 def _changed(source: Replica, destination: Replica, row: int) -> Mapping[str, object]:
-    """Which records of a batch differ, where it was looked into; none: it is packed in another way."""
-    base, last = int(destination.batches.base_offset[row]), int(destination.batches.last_offset[row])
+    """Which records of a batch differ, where it was looked into; none: it is packed in another
+    way."""
+    base, last = (
+        int(destination.batches.base_offset[row]),
+        int(destination.batches.last_offset[row]),
+    )
     looked_into = (source.parts.offset >= base) & (source.parts.offset <= last)
     if not looked_into.any():
         return {}
@@ -166,16 +253,23 @@ def _records(source: Replica, destination: Replica, start: int, end: int) -> Ite
     rows, at = rows[at >= 0], at[at >= 0]
     for row in rows[ours.digest[rows] != theirs.digest[at]].tolist():
         evidence = {"source": source.cluster, "uid": int(ours.uid[row])}
-        yield Found(kind="record-divergence", cluster=destination.cluster, offset=int(ours.offset[row]), evidence=evidence)
+        yield Found(
+            kind="record-divergence",
+            cluster=destination.cluster,
+            offset=int(ours.offset[row]),
+            evidence=evidence,
+        )
 
 
 def _over(how: ProducerIds, links: int) -> ProducerIds:
-    """What a mapping of ids comes to over several links: negation and complement undo themselves (KIP-1279, RS12)."""
+    """What a mapping of ids comes to over several links: negation and complement undo themselves
+    (KIP-1279, RS12)."""
     return "kept" if how in ("negate", "complement") and links and links % 2 == 0 else how
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:
-    """Rows of the batches that end in [start, end): the first may have been begun before a log start."""
+    """Rows of the batches that end in [start, end): the first may have been begun before a log
+    start."""
     return np.flatnonzero((batches.last_offset >= start) & (batches.last_offset < end))
 
 
@@ -187,23 +281,34 @@ def _locate(among: Ints, wanted: Ints) -> tuple[Ints, Bools]:
     return at, among[at] == wanted
 
 
-def _found(source: Replica, destination: Replica, kind: str, batches: Batches, row: int, **evidence: object) -> Found:
+def _found(
+    source: Replica, destination: Replica, kind: str, batches: Batches, row: int, **evidence: object
+) -> Found:
     base = int(batches.base_offset[row])
     batch = [base, int(batches.last_offset[row])]
     return Found(
-        kind=kind, cluster=destination.cluster, offset=base, evidence={"source": source.cluster, "batch": batch, **evidence}
+        kind=kind,
+        cluster=destination.cluster,
+        offset=base,
+        evidence={"source": source.cluster, "batch": batch, **evidence},
     )
 
 
 CHECK = Check(
     name="byte-equality",
-    guarantee="Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at the same offsets.",
+    guarantee=(
+        "Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at"
+        " the same offsets."
+    ),
     source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="byte-divergence",
-            meaning="A batch at the same offset has another last offset, length or CRC than at the source.",
+            meaning=(
+                "A batch at the same offset has another last offset, length or CRC than at the "
+                "source."
+            ),
             sentence="{cluster} has another batch than {source} at {at}: {difference}",
             counted="mirrored batch differs|mirrored batches differ",
             alone="what only the source's bytes say is lost to whoever reads {cluster}",
@@ -212,11 +317,20 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="record-divergence",
-            meaning="Where the mirror changes producer ids, and with them every CRC: a record has other content.",
-            sentence="{cluster} has another record than {source} at {at}, in a batch that is equal otherwise",
+            meaning=(
+                "Where the mirror changes producer ids, and with them every CRC: a record has other"
+                " content."
+            ),
+            sentence=(
+                "{cluster} has another record than {source} at {at}, in a batch that is equal "
+                "otherwise"
+            ),
             counted="mirrored record differs|mirrored records differ",
             alone="readers of {cluster} get another record than readers of {source}",
-            smallest="A has 1 with value x, B has 1 with value y at the same offset, negated id: at that offset on B.",
+            smallest=(
+                "A has 1 with value x, B has 1 with value y at the same offset, negated id: at that"
+                " offset on B."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
@@ -232,13 +346,17 @@ CHECK = Check(
             name="byte-stranger",
             meaning="A mirrored batch begins where none of the source does.",
             sentence="{cluster} has a batch at {at} that {source} never had",
-            counted="mirrored batch was never at the source|mirrored batches were never at the source",
+            counted=(
+                "mirrored batch was never at the source|mirrored batches were never at the source"
+            ),
             alone="readers of {cluster} may get what {source} never had",
             smallest="A has 1 2 in one batch, B has 1 2 in two: at offset 1 on B.",
             despite_torn=True,
         ),
     ),
-    follows=frozenset({"replica-agreement", "standby-isolation", "truncation-accounting", "leader-epochs"}),
+    follows=frozenset(
+        {"replica-agreement", "standby-isolation", "truncation-accounting", "leader-epochs"}
+    ),
     kernel=kernel,
     from_bytes=True,
     unit="batches",

@@ -1,9 +1,10 @@
-"""commit-aborted: an acknowledged commit ends in COMMIT markers, an abort in ABORT ones, where it was acknowledged (KIP-98).
+"""commit-aborted: an acknowledged commit ends in COMMIT markers, an abort in ABORT ones, where it
+was acknowledged (KIP-98).
 
-The coordinator answers EndTxn once PREPARE_COMMIT is in its log, before the markers are in the partitions. So a cluster that
-was given up by force may lack the markers of its last moments: a restart would write them. Only those may be missing: a producer
-id begins no transaction before all markers of its last are written, so one whose next operation is in the log
-has none to wait for.
+The coordinator answers EndTxn once PREPARE_COMMIT is in its log, before the markers are in the
+partitions. So a cluster that was given up by force may lack the markers of its last moments: a
+restart would write them. Only those may be missing: a producer id begins no transaction before all
+markers of its last are written, so one whose next operation is in the log has none to wait for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import judged
-from linkflap.spark_verify.checks.parts.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
+from linkflap.spark_verify.checks.parts.logs import (
+    ABORTED,
+    COMMITTED,
+    OPEN,
+    Log,
+    distinct,
+    followed,
+    locate,
+)
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, never, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -46,25 +55,46 @@ def _aborts(log: Log, what: Outcomes) -> Sequence[Finding]:
     return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
 
 
-def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes) -> Sequence[Finding]:
+def _commits(
+    view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes
+) -> Sequence[Finding]:
     cluster = generation.cluster
-    rows, at = _found(log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok"))
+    rows, at = _found(
+        log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok")
+    )
     findings: list[Finding] = []
     for era in generation.eras:
         start = era.start if generation.last else max(era.start, generation.truncated_to)
-        inside = (log.replica.records.offset[at] >= start) & (log.replica.records.offset[at] < era.end)
+        inside = (log.replica.records.offset[at] >= start) & (
+            log.replica.records.offset[at] < era.end
+        )
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":
-            findings.append(Examined(cluster=cluster, origin="native", count=count, generation=generation.number, start=start))
+            findings.append(
+                Examined(
+                    cluster=cluster,
+                    origin="native",
+                    count=count,
+                    generation=generation.number,
+                    start=start,
+                )
+            )
     state = log.record_state[at]
-    findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
+    findings += _ended_otherwise(
+        log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted"
+    )
     following = followed(log)[at]
     overrun = (state != ABORTED) & (following >= 0)
     waiting = (state == OPEN) & ~overrun
     if not (waiting | overrun).any():
         return findings
     if not log.whole:
-        return [*findings, Unjudged(reason=f"the log of {cluster} is torn, so its markers may be missing for that")]
+        return [
+            *findings,
+            Unjudged(
+                reason=f"the log of {cluster} is torn, so its markers may be missing for that"
+            ),
+        ]
     late = overrun | (waiting & ~_excused(view, generation, what)[what.send[rows]])
     return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
 
@@ -76,12 +106,17 @@ def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> 
         return np.zeros(len(what.sends), np.bool_)
     broken = [w for w in on_cluster(view.windows, generation.cluster) if w.start <= end]
     return np.array(
-        [s.returned >= end - MARKER_GRACE or any(w.end >= s.returned for w in broken) for s in what.sends],
+        [
+            s.returned >= end - MARKER_GRACE or any(w.end >= s.returned for w in broken)
+            for s in what.sends
+        ],
         np.bool_,
     )
 
 
-def _ended_otherwise(log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str) -> Sequence[Finding]:
+def _ended_otherwise(
+    log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str
+) -> Sequence[Finding]:
     records = log.replica.records
     found = []
     for send in distinct(what.send[rows]).tolist():
@@ -98,39 +133,64 @@ def _ended_otherwise(log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str) 
             "client": operation.client,
         }
         offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
-        found.append(Found(kind=kind, cluster=log.replica.cluster, offset=offset, evidence=evidence))
+        found.append(
+            Found(kind=kind, cluster=log.replica.cluster, offset=offset, evidence=evidence)
+        )
     return found
 
 
 CHECK = Check(
     name="commit-aborted",
-    guarantee="A transaction whose commit was acknowledged ends in a COMMIT marker in every partition it wrote to, one whose "
-    "abort was acknowledged in none.",
+    guarantee=(
+        "A transaction whose commit was acknowledged ends in a COMMIT marker in every partition it "
+        "wrote to, one whose abort was acknowledged in none."
+    ),
     source="KIP-98; KIP-890",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="commit-aborted",
-            meaning="The commit returned ok and the log has an ABORT marker for it; the offset is the marker's.",
-            sentence="{cluster} has an ABORT marker at {at} for {operation}, whose commit was acknowledged",
+            meaning=(
+                "The commit returned ok and the log has an ABORT marker for it; the offset is the "
+                "marker's."
+            ),
+            sentence=(
+                "{cluster} has an ABORT marker at {at} for {operation}, whose commit was "
+                "acknowledged"
+            ),
             counted="committed transaction was aborted|committed transactions were aborted",
-            smallest="commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of ABORT.",
+            smallest=(
+                "commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of ABORT."
+            ),
         ),
         AnomalyKind(
             name="abort-committed",
-            meaning="The abort returned ok, or the commit was certainly never asked for, and the log has a COMMIT marker for it; "
-            "the offset is the marker's.",
-            sentence="{cluster} has a COMMIT marker at {at} for {operation}, whose abort was acknowledged",
+            meaning=(
+                "The abort returned ok, or the commit was certainly never asked for, and the log "
+                "has a COMMIT marker for it; the offset is the marker's."
+            ),
+            sentence=(
+                "{cluster} has a COMMIT marker at {at} for {operation}, whose abort was "
+                "acknowledged"
+            ),
             counted="aborted transaction was committed|aborted transactions were committed",
-            smallest="abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT.",
+            smallest=(
+                "abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT."
+            ),
         ),
         AnomalyKind(
             name="commit-unmarked",
-            meaning="The commit returned ok and the log has no marker for it, none before its producer's next transaction; "
-            "the offset is the first record's.",
-            sentence="{cluster} has no marker for {operation} of {at}, whose commit was acknowledged",
+            meaning=(
+                "The commit returned ok and the log has no marker for it, none before its "
+                "producer's next transaction; the offset is the first record's."
+            ),
+            sentence=(
+                "{cluster} has no marker for {operation} of {at}, whose commit was acknowledged"
+            ),
             counted="committed transaction never ended|committed transactions never ended",
-            smallest="commit_transaction of 1 returned ok, A lives on and has only 1: at its offset.",
+            smallest=(
+                "commit_transaction of 1 returned ok, A lives on and has only 1: at its offset."
+            ),
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -1,7 +1,8 @@
-"""duplicate: a payload is in a log once (KIP-98, idempotent producers; Jepsen's Kafka workload, duplicate).
+"""duplicate: a payload is in a log once (KIP-98, idempotent producers; Jepsen's Kafka workload,
+duplicate).
 
-Natively no copy but an aborted one may exist twice. In a mirrored era copies are what the mirror made; whether its
-guarantee allows them is `spark_verify.verdict.allowances`'s to say.
+Natively no copy but an aborted one may exist twice. In a mirrored era copies are what the mirror
+made; whether its guarantee allows them is `spark_verify.verdict.allowances`'s to say.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     records, cluster = log.replica.records, log.replica.cluster
     here = native(generation, records.offset)
-    # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were repeated.
-    counted = np.flatnonzero((records.uid >= 0) & (log.visible | (here & (log.record_state != ABORTED))))
+    # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were
+    # repeated.
+    counted = np.flatnonzero(
+        (records.uid >= 0) & (log.visible | (here & (log.record_state != ABORTED)))
+    )
     first, copy = copies(records.uid[counted])
     findings: list[Finding] = list(examined(generation, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
@@ -35,9 +39,12 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
         faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
         findings += [Unjudged(reason=reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
-    # One replay of a range is one anomaly, dated by its oldest record; what clients and what a mirror wrote are two.
+    # One replay of a range is one anomaly, dated by its oldest record; what clients and what a
+    # mirror wrote are two.
     own = np.arange(len(again)) + here[counted[again]]
-    for start, end in runs(again, first[again], own, apart(generation, records.offset[counted[again]])):
+    for start, end in runs(
+        again, first[again], own, apart(generation, records.offset[counted[again]])
+    ):
         at = again[start:end]
         row, original = counted[at[0]], int(records.offset[counted[first[at[0]]]])
         evidence: dict[str, object] = {
@@ -50,12 +57,17 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
             evidence["first_written"] = written(view, cluster, original)
             evidence["written"] = written(view, cluster, int(records.offset[row]))
         kind = "duplicate" if here[row] else "mirrored-duplicate"
-        findings.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
+        findings.append(
+            Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence)
+        )
     return findings
 
 
-def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: Ints) -> tuple[Bools, Sequence[str]]:
-    """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful; or may have had them.
+def _faithful(
+    view: PartitionView, generation: LogGeneration, uids: Ints, copy: Ints
+) -> tuple[Bools, Sequence[str]]:
+    """Per copy, whether a cluster that this one mirrored from has as many: repeating those is
+    faithful; or may have had them.
 
     And why of some it is unknown.
     """
@@ -63,7 +75,9 @@ def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: 
     for compared in hops(view):
         if isinstance(compared, Hop) and compared.mirrored_range.destination == generation.cluster:
             theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
-            right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(theirs, uids, side="left")
+            right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(
+                theirs, uids, side="left"
+            )
             open_ones = ~right & among(uids, compared.unsettled)
             if open_ones.any():
                 doubts.append(may_be_faithful(compared, int(open_ones.sum())))
@@ -74,7 +88,10 @@ def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: 
 CHECK = Check(
     name="duplicate",
     guarantee="Every payload is in every log once.",
-    source="KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors that promise exactly-once",
+    source=(
+        "KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors that "
+        "promise exactly-once"
+    ),
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -87,7 +104,9 @@ CHECK = Check(
         AnomalyKind(
             name="mirrored-duplicate",
             meaning="A mirrored era has a payload again.",
-            sentence="the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}",
+            sentence=(
+                "the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}"
+            ),
             counted="record was mirrored twice|records were mirrored twice",
             smallest="B has, mirrored, 1 1: at the offset of the second.",
         ),

@@ -1,16 +1,20 @@
-"""exactly-once: what a relay makes of its inputs, and how far its group got, are one transaction (KIP-98, KIP-447).
+"""exactly-once: what a relay makes of its inputs, and how far its group got, are one transaction
+(KIP-98, KIP-447).
 
-A relay (consume, transform, produce, offsets in the transaction) says of every record which input it was made from. On its
-cluster, each input between where the group began there and how far it got has exactly one committed output. How far it got say
-the transactions that were committed there, by their own word or by the bytes, and the group's sampled offsets. A sampled offset
-is below no transaction that the same producer has followed by another: the next cannot begin before the markers of the one
-before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS); but once a fault has reached brokers of the
-cluster it may be where the group had been (KAFKA-15910). Without one sample of the group there is
-nothing to hold what the relays say of their own offsets against: that is unknown.
+A relay (consume, transform, produce, offsets in the transaction) says of every record which input
+it was made from. On its cluster, each input between where the group began there and how far it got
+has exactly one committed output. How far it got say the transactions that were committed there, by
+their own word or by the bytes, and the group's sampled offsets. A sampled offset is below no
+transaction that the same producer has followed by another: the next cannot begin before the markers
+of the one before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS); but
+once a fault has reached brokers of the cluster it may be where the group had been (KAFKA-15910).
+Without one sample of the group there is nothing to hold what the relays say of their own offsets
+against: that is unknown.
 
-Over a failover no mirror promises as much, because outputs, inputs and group offsets cross the link each on its own. By payload
-id: an input made into an output on the destination that the source's output had reached already was repeated, and one that the
-group has passed there, whose output is lost with the source, was lost; both are counted apart.
+Over a failover no mirror promises as much, because outputs, inputs and group offsets cross the link
+each on its own. By payload id: an input made into an output on the destination that the source's
+output had reached already was repeated, and one that the group has passed there, whose output is
+lost with the source, was lost; both are counted apart.
 """
 
 from __future__ import annotations
@@ -23,7 +27,15 @@ from typing import Any, Literal
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.generations import every, log_of, sends_of
 from linkflap.spark_verify.checks.parts.logs import among, locate, runs
 from linkflap.spark_verify.checks.parts.relayed import (
@@ -43,7 +55,8 @@ Key = tuple[str, str, int, str]
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """What each cluster's last log has: the inputs of every relay's group, and the outputs that were made of others."""
+    """What each cluster's last log has: the inputs of every relay's group, and the outputs that
+    were made of others."""
     findings: list[Finding] = []
     groups = groups_of_relays(view)
     sends = Sends.of(view.sends)
@@ -52,26 +65,37 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, generation)
         if log is None or not log.whole:
             if log is not None:
-                findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"))
+                findings.append(
+                    Unjudged(
+                        reason=(
+                            f"the log of {view.topic}-{view.partition} on {generation.cluster} is "
+                            "torn"
+                        )
+                    )
+                )
             # Nobody can tell what was made of these inputs there.
             findings += [relay_partial(generation, key, {"of": key, "torn": True}) for key in made]
             continue
         for group in groups:
             findings += inputs_of_group(view, generation, log, group)
         here = sends_of(view, generation).column("number")
-        findings += [outputs_of_inputs(view, generation, log, key, mine, here) for key, mine in made.items()]
+        findings += [
+            outputs_of_inputs(view, generation, log, key, mine, here) for key, mine in made.items()
+        ]
     return findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """Outputs of one input partition on one cluster, and what its transactions there committed, as columns."""
+    """Outputs of one input partition on one cluster, and what its transactions there committed, as
+    columns."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     torn: bool = False
 
     def of(self, name: str) -> Ints:
-        """One column: input, uid, output; came, payload ids that came over a link; position, process, number, returned."""
+        """One column: input, uid, output; came, payload ids that came over a link; position,
+        process, number, returned."""
         if len(self.parts) == 1:
             return np.asarray(self.parts[0][name], np.int64)
         return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.parts)])
@@ -88,21 +112,30 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
             outputs[group, topic, partition, partial.cluster].append(data)
         else:
             inputs[group, topic, partition, partial.cluster] = data
-    made = {key: _Made(parts=parts, torn=any("torn" in each for each in parts)) for key, parts in outputs.items()}
+    made = {
+        key: _Made(parts=parts, torn=any("torn" in each for each in parts))
+        for key, parts in outputs.items()
+    }
     return [
         Combined(found=found, topic=key[1], partition=key[2])
         for key, input_log in sorted(inputs.items(), key=lambda entry: entry[0])
         if not made.get(key, _Made()).torn
-        for found in (*_here(key, input_log, made.get(key, _Made())), *_over(key, input_log, inputs, made))
+        for found in (
+            *_here(key, input_log, made.get(key, _Made())),
+            *_over(key, input_log, inputs, made),
+        )
     ]
 
 
 def _here(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Found]:
-    """What the relay's own cluster owes: one output for each input that was passed, of records that are there."""
+    """What the relay's own cluster owes: one output for each input that was passed, of records that
+    are there."""
     offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
     yield from _again(key, made)
     at = locate(offsets, used)
-    strange = (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
+    strange = (
+        (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
+    )
     # What retention has deleted was there, and so was what the cleaner took.
     strange &= (used >= input_log["floor"]) & ((used >= input_log["compacted"]) | (at >= 0))
     for row in np.flatnonzero(strange).tolist():
@@ -110,7 +143,9 @@ def _here(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Found
         yield _found(key, "output-without-input", int(used[row]), output=output, uid=uid)
     passed, by = _passed(input_log, made)
     due = (offsets >= input_log["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
-    yield from _lost(key, offsets[due], uids[due], began_at=input_log["start"], group_at=passed, by=by)
+    yield from _lost(
+        key, offsets[due], uids[due], began_at=input_log["start"], group_at=passed, by=by
+    )
     yield from _behind(key, input_log, made)
 
 
@@ -120,25 +155,49 @@ def _again(key: Key, made: _Made) -> Iterator[Found]:
     order = np.argsort(used, kind="stable")
     ordered = used[order]
     for index in (np.flatnonzero(ordered[1:] == ordered[:-1]) + 1).tolist():
-        first, after = (int(np.searchsorted(ordered, ordered[index], side=side)) for side in ("left", "right"))
+        first, after = (
+            int(np.searchsorted(ordered, ordered[index], side=side)) for side in ("left", "right")
+        )
         both = sorted(outputs[order[first:after]].tolist())
-        yield _found(key, "output-duplicated", int(ordered[index]), outputs=both, uid=int(used_uids[order[index]]))
+        yield _found(
+            key,
+            "output-duplicated",
+            int(ordered[index]),
+            outputs=both,
+            uid=int(used_uids[order[index]]),
+        )
 
 
 def _passed(input_log: Mapping[str, Any], made: _Made) -> tuple[int, str]:
     """How far the group got, and what says so."""
-    claimed, sampled = (int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"]))
-    return (claimed, "a committed transaction") if claimed >= sampled else (sampled, "the group's sampled offset")
+    claimed, sampled = (
+        int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"])
+    )
+    return (
+        (claimed, "a committed transaction")
+        if claimed >= sampled
+        else (sampled, "the group's sampled offset")
+    )
 
 
 def _lost(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[Found]:
     for first, after in runs(offsets, uids):
-        yield _found(key, "input-lost", int(offsets[first]), records=after - first, uid=int(uids[first]), **evidence)
+        yield _found(
+            key,
+            "input-lost",
+            int(offsets[first]),
+            records=after - first,
+            uid=int(uids[first]),
+            **evidence,
+        )
 
 
 def _behind(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Found]:
-    """Sampled offsets below what a transaction had committed that its producer had followed by another before."""
-    position, process, number, returned = (made.of(name) for name in ("position", "process", "number", "returned"))
+    """Sampled offsets below what a transaction had committed that its producer had followed by
+    another before."""
+    position, process, number, returned = (
+        made.of(name) for name in ("position", "process", "number", "returned")
+    )
     order = np.lexsort((number, process))
     order = order[returned[order] >= 0]
     followed = np.flatnonzero(process[order][1:] == process[order][:-1])
@@ -148,30 +207,42 @@ def _behind(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Fou
     least = np.concatenate(([-1], settled))[before]
     sampled, disturbed = input_log["sampled"], input_log["times"] >= input_log["disturbed"]
     left = np.concatenate((position, sampled[~disturbed], [input_log["start"]]))
-    # A coordinator that loads its partition anew may answer with a commit that the group had left (KAFKA-15910).
+    # A coordinator that loads its partition anew may answer with a commit that the group had left
+    # (KAFKA-15910).
     behind = (before > 0) & (sampled < least) & ~(disturbed & among(sampled, left))
     for row in np.flatnonzero(behind).tolist():
         yield _found(
-            key, "offset-behind", int(input_log["sampled"][row]), committed=int(least[row]), time=int(input_log["times"][row])
+            key,
+            "offset-behind",
+            int(input_log["sampled"][row]),
+            committed=int(least[row]),
+            time=int(input_log["times"][row]),
         )
 
 
 def _over(
-    key: Key, input_log: Mapping[str, Any], inputs: Mapping[Key, Mapping[str, Any]], outputs: Mapping[Key, _Made]
+    key: Key,
+    input_log: Mapping[str, Any],
+    inputs: Mapping[Key, Mapping[str, Any]],
+    outputs: Mapping[Key, _Made],
 ) -> Iterator[Found]:
-    """What the failover to this cluster cost: outputs that were made again, and outputs that did not arrive."""
+    """What the failover to this cluster cost: outputs that were made again, and outputs that did
+    not arrive."""
     there = (*key[:3], str(input_log["source"]))
     before, made, theirs = inputs.get(there), outputs.get(key, _Made()), outputs.get(there, _Made())
     if before is None or theirs.torn:
         return
     offsets, uids = input_log["offsets"], input_log["uids"]
     mirrored, arrived = offsets < input_log["promoted"], among(uids, made.of("came"))
-    # By offset: a mirror may have written an input twice, of which the group here had only the second before it.
+    # By offset: a mirror may have written an input twice, of which the group here had only the
+    # second before it.
     again = mirrored & arrived & among(offsets, made.of("input"))
     shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
     if again.any():
         bound = int(np.count_nonzero(mirrored & (offsets >= input_log["start"])))
-        yield _counted(key, "output-repeated-by-failover", offsets[again], uids[again], bound=bound, **shared)
+        yield _counted(
+            key, "output-repeated-by-failover", offsets[again], uids[again], bound=bound, **shared
+        )
     gone = mirrored & (offsets < input_log["start"]) & ~arrived & ~among(uids, made.of("uid"))
     at = locate(before["uids"], uids)
     asked = before["offsets"][at] >= before["start"] if len(before["offsets"]) else gone
@@ -180,7 +251,9 @@ def _over(
     if lost.any():
         yield _counted(key, "output-lost-by-failover", offsets[lost], uids[lost], **shared)
     never = gone & ~done & (at >= 0) & asked
-    yield from _lost(key, offsets[never], uids[never], by="where the group began after the failover", **shared)
+    yield from _lost(
+        key, offsets[never], uids[never], by="where the group began after the failover", **shared
+    )
 
 
 def _counted(key: Key, kind: str, offsets: Ints, uids: Ints, **evidence: object) -> Found:
@@ -191,7 +264,9 @@ def _found(key: Key, kind: str, offset: int, **evidence: object) -> Found:
     return Found(kind=kind, cluster=key[3], offset=offset, evidence={"group": key[0], **evidence})
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+def _due(
+    scenario: Scenario, promotions: Sequence[Promotion]
+) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
     """Inputs where relays begin; and samples of their group there, and wherever they go on."""
     relays = {workload.home for workload in scenario.workloads if workload.kind == RELAY}
     due: set[tuple[str, Origin | Literal["checkpoints"]]] = {(home, "native") for home in relays}
@@ -202,55 +277,106 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 
 CHECK = Check(
     name="exactly-once",
-    guarantee="A relay makes exactly one committed output of each record that its group has passed.",
+    guarantee=(
+        "A relay makes exactly one committed output of each record that its group has passed."
+    ),
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
     inputs=frozenset({"batches", "records", "sends", "reads", "groups", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="input-lost",
-            meaning="The group has passed a record of which nothing was made: its offset was committed without the output.",
-            sentence="the relay group {group} passed {who} of {at} on {cluster} without a committed output",
+            meaning=(
+                "The group has passed a record of which nothing was made: its offset was committed "
+                "without the output."
+            ),
+            sentence=(
+                "the relay group {group} passed {who} of {at} on {cluster} without a committed "
+                "output"
+            ),
             counted="input has no output|inputs have no output",
-            smallest="A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the group began at 0: at offset 0.",
+            smallest=(
+                "A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the group "
+                "began at 0: at offset 0."
+            ),
         ),
         AnomalyKind(
             name="output-duplicated",
-            meaning="Two committed outputs were made of one record, on one cluster: an offset was lost, an output was not.",
+            meaning=(
+                "Two committed outputs were made of one record, on one cluster: an offset was lost,"
+                " an output was not."
+            ),
             sentence="two committed outputs were made from {who} of {at} on {cluster}",
             counted="output was made twice|outputs were made twice",
-            smallest="A has input 1; two transactions made 8 and 9 of it, and committed: at the input's offset.",
+            smallest=(
+                "A has input 1; two transactions made 8 and 9 of it, and committed: at the input's "
+                "offset."
+            ),
         ),
         AnomalyKind(
             name="output-without-input",
-            meaning="A committed output was made of a record that is not there, or that was aborted.",
+            meaning=(
+                "A committed output was made of a record that is not there, or that was aborted."
+            ),
             sentence="{cluster} has an output at {output} that was made from no record at {at}",
             counted="output has no input|outputs have no input",
-            smallest="A has input 1, aborted; a transaction made 9 of it, and committed: at the input's offset.",
+            smallest=(
+                "A has input 1, aborted; a transaction made 9 of it, and committed: at the input's "
+                "offset."
+            ),
         ),
         AnomalyKind(
             name="offset-behind",
-            meaning="The group's committed offset is below what a transaction had committed that was over.",
-            sentence="the group {group} on {cluster} is at {committed} in {at}, behind outputs that are committed",
+            meaning=(
+                "The group's committed offset is below what a transaction had committed that was "
+                "over."
+            ),
+            sentence=(
+                "the group {group} on {cluster} is at {committed} in {at}, behind outputs that are "
+                "committed"
+            ),
             alone="a relay that begins there makes those outputs again",
-            smallest="two transactions of one producer committed positions 1 and 2; then the group is at 0: at offset 0.",
+            smallest=(
+                "two transactions of one producer committed positions 1 and 2; then the group is at"
+                " 0: at offset 0."
+            ),
         ),
         AnomalyKind(
             name="output-repeated-by-failover",
-            meaning="An output was made again after a failover, although that of the source had arrived.",
+            meaning=(
+                "An output was made again after a failover, although that of the source had "
+                "arrived."
+            ),
             sentence="outputs of {who} of {at} were made again on {cluster} after the failover",
             counted="output was made again|outputs were made again",
-            smallest="A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0, 10 is made of 1: at offset 0.",
+            smallest=(
+                "A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0, 10 is"
+                " made of 1: at offset 0."
+            ),
         ),
         AnomalyKind(
             name="output-lost-by-failover",
-            meaning="After a failover the group goes on behind a record whose output, made on the source, did not arrive.",
+            meaning=(
+                "After a failover the group goes on behind a record whose output, made on the "
+                "source, did not arrive."
+            ),
             sentence="outputs of {who} of {at} did not arrive on {cluster} before the failover",
             counted="output was left behind|outputs were left behind",
-            smallest="A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group begins there at 1: at offset 0.",
+            smallest=(
+                "A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group begins "
+                "there at 1: at offset 0."
+            ),
         ),
     ),
     follows=frozenset(
-        {"lost-write", "duplicate", "torn-transaction", "commit-aborted", "group-offsets", "aborted-read", "provenance"}
+        {
+            "lost-write",
+            "duplicate",
+            "torn-transaction",
+            "commit-aborted",
+            "group-offsets",
+            "aborted-read",
+            "provenance",
+        }
     ),
     kernel=kernel,
     combine=combine,

@@ -1,10 +1,13 @@
-"""failover: what each failover cost, in records (RPO) and seconds (RTO), and whether that was within the scenario's budgets.
+"""failover: what each failover cost, in records (RPO) and seconds (RTO), and whether that was
+within the scenario's budgets.
 
-RPO counts records that were acknowledged on the source and are not among what the destination mirrored, without those that
-lost-write reports. The source's log is the capture next to the failover, for it may have been truncated since. RTO runs from the
-fault that made the failover necessary to the first write that the destination acknowledged as its own. A failover after which
-nothing was written is unknown. Without budgets costs are measured, not judged. A failover that the mirror refused for as long as
-it was asked never took place: nobody serves the clients, and no budget is needed to say that this is too long.
+RPO counts records that were acknowledged on the source and are not among what the destination
+mirrored, without those that lost-write reports. The source's log is the capture next to the
+failover, for it may have been truncated since. RTO runs from the fault that made the failover
+necessary to the first write that the destination acknowledged as its own. A failover after which
+nothing was written is unknown. Without budgets costs are measured, not judged. A failover that the
+mirror refused for as long as it was asked never took place: nobody serves the clients, and no
+budget is needed to say that this is too long.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _cost(view, promotion, compared)
     for promotion in view.promotions:
         if (promotion.link, promotion.time) not in measured:
-            findings.append(Unjudged(reason=f"no logs of both ends of {promotion.link} were captured"))
+            findings.append(
+                Unjudged(reason=f"no logs of both ends of {promotion.link} were captured")
+            )
     return [*findings, *_refused(view)]
 
 
@@ -61,10 +66,20 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
     for nth, refusal in enumerate(view.refusals):
         link = LinkSpec.parse(refusal.link)
         ways = (link, link.reverse)
-        way = next((way for way in ways if way in view.topology.links), None)  # the second: a mirror that was reversed
+        # the second: a mirror that was reversed
+        way = next((way for way in ways if way in view.topology.links), None)
         if way is not None and view.home in view.topology.homes_over(way) and not view.internal:
-            about = {"link": refusal.link, "failover": refusal.kind, "error": refusal.error, "code": refusal.code}
-            yield PartialFinding(cluster=link.destination, offset=-1, data={"refused": nth, **about, "seconds": refusal.seconds})
+            about = {
+                "link": refusal.link,
+                "failover": refusal.kind,
+                "error": refusal.error,
+                "code": refusal.code,
+            }
+            yield PartialFinding(
+                cluster=link.destination,
+                offset=-1,
+                data={"refused": nth, **about, "seconds": refusal.seconds},
+            )
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
@@ -81,10 +96,17 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
         "producer_ids": _carried_over(compared, promotion),
     }
     return [
-        *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
+        *(
+            Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost")
+            for name in torn
+        ),
         PartialFinding(cluster=promotion.cluster, offset=promotion.offset, data=data),
         Examined(
-            cluster=promotion.cluster, origin="native", count=1, generation=compared.generation.number, start=promotion.offset
+            cluster=promotion.cluster,
+            origin="native",
+            count=1,
+            generation=compared.generation.number,
+            start=promotion.offset,
         ),
     ]
 
@@ -97,9 +119,18 @@ def _carried_over(compared: Hop, promotion: Promotion) -> int:
 
 
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
-    """When the destination first confirmed a write of its own: a commit, or a record sent without a transaction."""
+    """When the destination first confirmed a write of its own: a commit, or a record sent without a
+    transaction."""
     mine = history(view.story).generations[promotion.cluster]
-    ended = next((e.ended for generation in mine for e in generation.eras if e.began == promotion.time and not e.source), FOREVER)
+    ended = next(
+        (
+            e.ended
+            for generation in mine
+            for e in generation.eras
+            if e.began == promotion.time and not e.source
+        ),
+        FOREVER,
+    )
     times = (
         send.returned
         for send in view.sends
@@ -113,9 +144,13 @@ def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition. And those
-    that were refused: nowhere, of the first partition that they would have promoted."""
-    found = [_over(REFUSED, mine, {k: v for k, v in mine.data.items() if k != "refused"}) for mine in _first_of_each(partials)]
+    """Failovers that cost more than their budgets, all partitions together: at the promotion of the
+    first partition. And those that were refused: nowhere, of the first partition that they would
+    have promoted."""
+    found = [
+        _over(REFUSED, mine, {k: v for k, v in mine.data.items() if k != "refused"})
+        for mine in _first_of_each(partials)
+    ]
     for (fault_time, link, kind), mine in _by_failover(partials):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
@@ -123,25 +158,35 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
         took = _seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:
-            found.append(_over("rpo-over-budget", mine[0], about | {"records": lost, "budget": records}))
+            found.append(
+                _over("rpo-over-budget", mine[0], about | {"records": lost, "budget": records})
+            )
         if seconds is not None and took is not None and took > seconds:
-            found.append(_over("rto-over-budget", mine[0], about | {"seconds": took, "budget": seconds}))
+            found.append(
+                _over("rto-over-budget", mine[0], about | {"seconds": took, "budget": seconds})
+            )
     return found
 
 
 def _first_of_each(partials: Sequence[PartialFinding]) -> Sequence[PartialFinding]:
     """One partition for each failover that was refused."""
     found: dict[int, PartialFinding] = {}
-    for partial in sorted((c for c in partials if "refused" in c.data), key=lambda c: (c.topic, c.partition)):
+    for partial in sorted(
+        (c for c in partials if "refused" in c.data), key=lambda c: (c.topic, c.partition)
+    ):
         found.setdefault(_int(partial.data["refused"]), partial)
     return [partial for _, partial in sorted(found.items())]
 
 
-def _by_failover(partials: Sequence[PartialFinding]) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
+def _by_failover(
+    partials: Sequence[PartialFinding],
+) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
     """The promotions of each failover (fault time, link, kind), by time."""
     found: dict[tuple[int, str, str], list[PartialFinding]] = defaultdict(list)
     for partial in (c for c in partials if "refused" not in c.data):
-        found[_int(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])].append(partial)
+        found[
+            _int(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])
+        ].append(partial)
     return sorted(found.items(), key=lambda item: item[0])
 
 
@@ -152,7 +197,8 @@ def _seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | N
 
 
 def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Measured:
-    """One `Failover` each, its partitions added up; missing are those that promoted nothing, or after which nobody wrote."""
+    """One `Failover` each, its partitions added up; missing are those that promoted nothing, or
+    after which nobody wrote."""
     failovers = [
         Failover(
             link=link,
@@ -167,9 +213,14 @@ def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Meas
     ]
     failed_over = dict.fromkeys(e.link for e in of_kind(events, events_.Failover))
     missing = [
-        *(f"the failover over {link} promoted no partition" for link in failed_over if link not in {f.link for f in failovers}),
         *(
-            f"after the failover over {f.link} no write was acknowledged, so it has no recovery time"
+            f"the failover over {link} promoted no partition"
+            for link in failed_over
+            if link not in {f.link for f in failovers}
+        ),
+        *(
+            f"after the failover over {f.link} no write was acknowledged, so it has no recovery "
+            "time"
             for f in failovers
             if f.rto_seconds is None
         ),
@@ -198,38 +249,64 @@ def _int(value: object) -> int:
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
-    """The destination of every failover; one that is scheduled and promoted nothing leaves its destination without any."""
+    """The destination of every failover; one that is scheduled and promoted nothing leaves its
+    destination without any."""
     planned = {f.on.destination for f in scenario.schedule if f.name.fails_over}
     return {(cluster, "native") for cluster in planned | {p.cluster for p in promotions}}
 
 
 CHECK = Check(
     name="failover",
-    guarantee="Of every failover it is known how many acknowledged records it lost (RPO) and how long writes stood still (RTO), "
-    "and neither is more than the scenario's budget. One that is asked for takes place.",
+    guarantee=(
+        "Of every failover it is known how many acknowledged records it lost (RPO) and how long "
+        "writes stood still (RTO), and neither is more than the scenario's budget. One that is "
+        "asked for takes place."
+    ),
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="rpo-over-budget",
-            meaning="A failover lost more acknowledged records, in all partitions together, than the scenario allows.",
-            sentence="the {failover} failover over {link} lost {records} records, more than the budget of {budget}",
+            meaning=(
+                "A failover lost more acknowledged records, in all partitions together, than the "
+                "scenario allows."
+            ),
+            sentence=(
+                "the {failover} failover over {link} lost {records} records, more than the budget "
+                "of {budget}"
+            ),
             counted="failover lost more than its budget|failovers lost more than their budgets",
-            smallest="A acknowledged 1 2, B has 1 and was promoted, the budget is 0 records: at the promotion offset on B.",
+            smallest=(
+                "A acknowledged 1 2, B has 1 and was promoted, the budget is 0 records: at the "
+                "promotion offset on B."
+            ),
         ),
         AnomalyKind(
             name="rto-over-budget",
-            meaning="After a failover the first write was acknowledged later than the scenario allows.",
-            sentence="the {failover} failover over {link} took {seconds} s, longer than the budget of {budget} s",
+            meaning=(
+                "After a failover the first write was acknowledged later than the scenario allows."
+            ),
+            sentence=(
+                "the {failover} failover over {link} took {seconds} s, longer than the budget of "
+                "{budget} s"
+            ),
             counted="failover took longer than its budget|failovers took longer than their budgets",
-            smallest="A died at second 500, B's first commit returned at 504, the budget is 3 s: at the promotion offset on B.",
+            smallest=(
+                "A died at second 500, B's first commit returned at 504, the budget is 3 s: at the "
+                "promotion offset on B."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name=REFUSED,
-            meaning="A failover was refused by the mirror for as long as it was asked: it never took place, and its recovery time"
-            " has no bound.",
-            sentence="the {failover} failover over {link} was refused for {seconds} s with {error} ({code}) and never took place",
+            meaning=(
+                "A failover was refused by the mirror for as long as it was asked: it never took "
+                "place, and its recovery time has no bound."
+            ),
+            sentence=(
+                "the {failover} failover over {link} was refused for {seconds} s with {error} "
+                "({code}) and never took place"
+            ),
             counted="failover never took place|failovers never took place",
             smallest="A died, B answered the stop with error 145 for 60 s: nowhere on B.",
             despite_torn=True,

@@ -1,8 +1,10 @@
-"""ghost-ack: an acknowledged offset holds the record it was given for (facts: Redpanda PR 31659, shadow links).
+"""ghost-ack: an acknowledged offset holds the record it was given for (facts: Redpanda PR 31659,
+shadow links).
 
-After a failover with clashing producer ids a broker takes a new batch for a repeated one, acknowledges it with the old
-batch's offset and appends nothing. The client sees success; only the offset tells. So every acknowledgement, of aborted
-transactions too, must point at a place in the acknowledging cluster's own era that holds that very record.
+After a failover with clashing producer ids a broker takes a new batch for a repeated one,
+acknowledges it with the old batch's offset and appends nothing. The client sees success; only the
+offset tells. So every acknowledgement, of aborted transactions too, must point at a place in the
+acknowledging cluster's own era that holds that very record.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import apart, every, examined, log_of, native, own
+from linkflap.spark_verify.checks.parts.generations import (
+    apart,
+    every,
+    examined,
+    log_of,
+    native,
+    own,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, copies, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -39,26 +48,50 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, generation)
         if all(era.origin == "mirrored" for era in generation.eras):
             findings.append(
-                Unjudged(reason=f"{generation.cluster} acknowledged writes to {view.topic} but no promotion was recorded")
+                Unjudged(
+                    reason=(
+                        f"{generation.cluster} acknowledged writes to {view.topic} but no promotion"
+                        " was recorded"
+                    )
+                )
             )
         elif log is None:
-            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=(
+                        f"no log of {generation.cluster} was captured for "
+                        f"{view.topic}-{view.partition}"
+                    )
+                )
+            )
         else:
             findings += own(
-                generation, log.replica, _judge(generation, log, what, acked, view.compacted.get(generation.cluster, 0))
+                generation,
+                log.replica,
+                _judge(generation, log, what, acked, view.compacted.get(generation.cluster, 0)),
             )
     return findings
 
 
-def _judge(generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, compacted: int) -> Sequence[Finding]:
+def _judge(
+    generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, compacted: int
+) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
     here = native(generation, offsets)
-    # One that points at what is not the cluster's own is an acknowledgement of its own era all the same.
+    # One that points at what is not the cluster's own is an acknowledgement of its own era all the
+    # same.
     first_own = next(era.start for era in generation.eras if era.origin == "native")
     findings: list[Finding] = list(
-        examined(generation, np.where(here, offsets, np.maximum(first_own, 0 if generation.last else generation.truncated_to)))
+        examined(
+            generation,
+            np.where(
+                here,
+                offsets,
+                np.maximum(first_own, 0 if generation.last else generation.truncated_to),
+            ),
+        )
     )
     at = locate(records.offset, offsets)
     holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
@@ -76,12 +109,16 @@ def _judge(generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, com
     reason[(reason == 4) & (offsets < compacted)] = 0
     absent = ((reason == 3) | (reason == 4)) & (offsets >= log.replica.torn_from)
     if absent.any():
-        findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))
+        findings.append(
+            Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there")
+        )
         reason[absent] = 0
     bad = np.flatnonzero(reason)
     for start, end in runs(bad, offsets[bad], apart(generation, offsets[bad])):
         row = bad[start]
-        findings.append(_ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start))
+        findings.append(
+            _ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start)
+        )
     return findings
 
 
@@ -105,22 +142,40 @@ def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, rec
 
 CHECK = Check(
     name="ghost-ack",
-    guarantee="An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own era.",
+    guarantee=(
+        "An acknowledged offset holds the record that was acknowledged, in the acknowledging "
+        "cluster's own era."
+    ),
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="ghost-ack",
-            meaning="The acknowledged offset holds another record or none, is another cluster's, or was given twice.",
-            sentence="{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not append it there: {why}",
-            counted="acknowledgement points at nothing or at another record|acknowledgements point at nothing or at another "
-            "record",
+            meaning=(
+                "The acknowledged offset holds another record or none, is another cluster's, or was"
+                " given twice."
+            ),
+            sentence=(
+                "{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not "
+                "append it there: {why}"
+            ),
+            counted=(
+                "acknowledgement points at nothing or at another record|acknowledgements point at "
+                "nothing or at another record"
+            ),
             smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
-    follows=frozenset({"producer-id-uniqueness", "standby-isolation", "truncation-accounting", "replica-agreement"}),
+    follows=frozenset(
+        {
+            "producer-id-uniqueness",
+            "standby-isolation",
+            "truncation-accounting",
+            "replica-agreement",
+        }
+    ),
     kernel=kernel,
     unit="acknowledgements",
     due=frozenset({"native"}),

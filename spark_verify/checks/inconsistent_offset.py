@@ -1,12 +1,14 @@
-"""inconsistent-offset: at one offset of a log everybody saw the same record (Jepsen's Kafka workload, inconsistent-offsets).
+"""inconsistent-offset: at one offset of a log everybody saw the same record (Jepsen's Kafka
+workload, inconsistent-offsets).
 
-Observers are the bytes, the acknowledgements of producers, and every reader of either isolation: what one of them saw at an
-offset, no other may have seen differently, nor the same one another time. Offsets have a meaning within one generation of a log
-(`spark_verify.facts.eras`): behind a truncation there are other records, also behind one that a mirror made when its destination
-was promoted and wrote down. What was seen below every truncation since then still holds.
+Observers are the bytes, the acknowledgements of producers, and every reader of either isolation:
+what one of them saw at an offset, no other may have seen differently, nor the same one another
+time. Offsets have a meaning within one generation of a log (`spark_verify.facts.eras`): behind a
+truncation there are other records, also behind one that a mirror made when its destination was
+promoted and wrote down. What was seen below every truncation since then still holds.
 
-ghost-ack and read-committed-visibility hold observers against the bytes; here they are held against each other too, so
-that a log which was not captured, or was changed after it was read, still shows.
+ghost-ack and read-committed-visibility hold observers against the bytes; here they are held against
+each other too, so that a log which was not captured, or was changed after it was read, still shows.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was seen at which offset, one element per observation, by whom (`observer` is an index into `names`)."""
+    """What was seen at which offset, one element per observation, by whom (`observer` is an index
+    into `names`)."""
 
     offset: Ints
     uid: Ints
@@ -69,12 +72,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if len(seen.offset):
                 shared.append(_shared(seen))
                 found = [*found[:-1], *_joined(found[-1:], _judge(generation.cluster, seen))]
-        findings += own(generation, replica_of(view, generation), [*examined(generation, np.concatenate(shared)), *found])
+        findings += own(
+            generation,
+            replica_of(view, generation),
+            [*examined(generation, np.concatenate(shared)), *found],
+        )
     return findings
 
 
 def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
-    """Ranges of offsets from `start` on, of which every one that saw most has about as many observations."""
+    """Ranges of offsets from `start` on, of which every one that saw most has about as many
+    observations."""
     most = max((offsets for _, offsets, _ in observations), key=len, default=np.empty(0, np.int64))
     edges = distinct(most)[AT_ONCE::AT_ONCE].tolist()
     yield from pairwise([start, *(edge for edge in edges if edge > start), BEYOND])
@@ -88,7 +96,13 @@ def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found
     before, after = last[0], following[0]
     records = cast("int", before.evidence["records"])
     if before.offset + records == after.offset:
-        yield replace(before, evidence={**before.evidence, "records": records + cast("int", after.evidence["records"])})
+        yield replace(
+            before,
+            evidence={
+                **before.evidence,
+                "records": records + cast("int", after.evidence["records"]),
+            },
+        )
         yield from following[1:]
     else:
         yield from (before, *following)
@@ -112,7 +126,9 @@ def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Ob
         yield from _observed_by_readers(view, before, end)
 
 
-def _observed_by_readers(view: PartitionView, before: LogGeneration, end: int) -> Iterator[Observation]:
+def _observed_by_readers(
+    view: PartitionView, before: LogGeneration, end: int
+) -> Iterator[Observation]:
     """What readers got of a generation below `end`, and below where its log was truncated since."""
     polls: dict[str, list[Read]] = defaultdict(list)
     for read in reads_in(view, before):
@@ -120,7 +136,9 @@ def _observed_by_readers(view: PartitionView, before: LogGeneration, end: int) -
             polls[read.reader].append(read)
     for name, mine in polls.items():
         offsets = np.concatenate([poll.offsets for poll in mine])
-        ends = np.repeat([min(end, kept_since(view, poll)) for poll in mine], [len(poll.uids) for poll in mine])
+        ends = np.repeat(
+            [min(end, kept_since(view, poll)) for poll in mine], [len(poll.uids) for poll in mine]
+        )
         uids = np.concatenate([poll.uids for poll in mine])
         yield name, offsets[offsets < ends], uids[offsets < ends]
 
@@ -131,7 +149,9 @@ def _together(observations: Sequence[Observation], start: int, end: int) -> Seen
     parts: list[list[Ints]] = [[np.empty(0, np.int64)] for _ in range(3)]
     for name, offsets, uids in observations:
         rows = np.flatnonzero((offsets >= start) & (offsets < end))
-        for part, values in zip(parts, (offsets[rows], uids[rows], np.full(len(rows), names.index(name))), strict=True):
+        for part, values in zip(
+            parts, (offsets[rows], uids[rows], np.full(len(rows), names.index(name))), strict=True
+        ):
             part.append(values)
     offset, uid, observer = map(np.concatenate, parts)
     order = np.argsort(offset, kind="stable")
@@ -164,7 +184,11 @@ def _judge(cluster: str, seen: Seen) -> Sequence[Found]:
         first = wrong[start]
         rows = range(int(heads[first]), int(ends[first]))
         evidence = {"records": end - start, "seen": _who(seen, rows)}
-        found.append(Found(kind=KIND, cluster=cluster, offset=int(seen.offset[heads[first]]), evidence=evidence))
+        found.append(
+            Found(
+                kind=KIND, cluster=cluster, offset=int(seen.offset[heads[first]]), evidence=evidence
+            )
+        )
     return found
 
 
@@ -178,21 +202,32 @@ def _who(seen: Seen, rows: range) -> Sequence[dict[str, object]]:
 
 CHECK = Check(
     name="inconsistent-offset",
-    guarantee="At one offset of a log the bytes, every acknowledgement and every reader have the same record.",
+    guarantee=(
+        "At one offset of a log the bytes, every acknowledgement and every reader have the same "
+        "record."
+    ),
     source="Jepsen kafka workload, inconsistent-offsets",
     inputs=frozenset({"records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="Two observers, or one at two times, saw different payloads at one offset of one generation of a log.",
+            meaning=(
+                "Two observers, or one at two times, saw different payloads at one offset of one "
+                "generation of a log."
+            ),
             sentence="observers saw different records at {at} of {cluster}: {observers}",
-            counted="offset was seen with two different records|offsets were seen with two different records",
+            counted=(
+                "offset was seen with two different records|offsets were seen with two different "
+                "records"
+            ),
             smallest="two readers of A got 1 and 2 at offset 0: at offset 0.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
-    follows=frozenset({"ghost-ack", "order-equality", "truncation-accounting", "replica-agreement", "send-order"}),
+    follows=frozenset(
+        {"ghost-ack", "order-equality", "truncation-accounting", "replica-agreement", "send-order"}
+    ),
     kernel=kernel,
     unit="offsets",
     judges_readers=True,

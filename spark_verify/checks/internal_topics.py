@@ -1,18 +1,22 @@
-"""internal-topics: Kafka's own topics are sound, and say of transactions and groups what the data and the clients say (KIP-98).
+"""internal-topics: Kafka's own topics are sound, and say of transactions and groups what the data
+and the clients say (KIP-98).
 
-Of `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a build of KIP-1279, `__mirror_state`, below the high
-watermark: CRCs are right, replicas agree, and no offset is missing where no cleaner was. A capture of a running cluster may stop
-in the middle of a batch above that.
+Of `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a build of KIP-1279,
+`__mirror_state`, below the high watermark: CRCs are right, replicas agree, and no offset is missing
+where no cleaner was. A capture of a running cluster may stop in the middle of a batch above that.
 
-A coordinator writes that a transaction is complete when every partition has its marker (`parts.coordinator_decisions`):
-so the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided,
-in that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
-group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that order.
+A coordinator writes that a transaction is complete when every partition has its marker
+(`parts.coordinator_decisions`): so the markers that a cluster's own coordinators wrote are, per
+partition, producer id and epoch, the outcomes that they decided, in that order. The last decisions
+of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
+group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that
+order.
 
-A coordinator that loads a partition anew reads all of it, but answers with what lies below the high watermark (Kafka 4.0 and
-later), and a new leader knows only the one that it had as a follower, or, after a crash, the one of its checkpoint. Until its
-followers have fetched, a group is seen to be at a commit that it had left. So samples may step back to an earlier commit of the
-log where another leader wrote behind the later one, or where a fault had reached brokers of the cluster by then.
+A coordinator that loads a partition anew reads all of it, but answers with what lies below the high
+watermark (Kafka 4.0 and later), and a new leader knows only the one that it had as a follower, or,
+after a crash, the one of its checkpoint. Until its followers have fetched, a group is seen to be at
+a commit that it had left. So samples may step back to an earlier commit of the log where another
+leader wrote behind the later one, or where a fault had reached brokers of the cluster by then.
 """
 
 from __future__ import annotations
@@ -23,7 +27,15 @@ from dataclasses import fields, replace
 import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, TransactionState
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.coordinator_decisions import combine
 from linkflap.spark_verify.checks.parts.coordinator_writes import (
     commit_columns,
@@ -40,14 +52,20 @@ METADATA = "__cluster_metadata"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks at the logs of one of Kafka's own topics; of any other, at what coordinators have to say of it too."""
+    """Looks at the logs of one of Kafka's own topics; of any other, at what coordinators have to
+    say of it too."""
     if not view.internal:
         return [*marker_partials(view), *seen_of_groups(view)]
     findings: list[Finding] = []
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [_below(r) for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
-            findings += [*_examined(replica), *within(replica), *falls(replica), *_absent(view, replica)]
+            findings += [
+                *_examined(replica),
+                *within(replica),
+                *falls(replica),
+                *_absent(view, replica),
+            ]
         if len(replicas) > 1:
             cleaned = max(compacted(view, r) for r in replicas)
             findings += [f for f in between(_led(view, replicas)) if f.offset >= cleaned]
@@ -55,9 +73,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _below(replica: Replica) -> Replica:
-    """The part of a replica that is below its high watermark: what is above was being written when it was captured."""
+    """The part of a replica that is below its high watermark: what is above was being written when
+    it was captured."""
     batches = replica.batches
-    kept = batches.last_offset < replica.high_watermark if replica.high_watermark >= 0 else np.ones(len(batches), np.bool_)
+    kept = (
+        batches.last_offset < replica.high_watermark
+        if replica.high_watermark >= 0
+        else np.ones(len(batches), np.bool_)
+    )
     # What a wrong base offset puts above the end lies, in the file, before something that is below.
     kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
     return replace(replica, batches=_taken(batches, kept))
@@ -81,17 +104,24 @@ def _absent(view: PartitionView, replica: Replica) -> Iterator[Finding]:
         return
     count, first = missing(replica, view.compacted.get(replica.cluster, 0))
     if count:
-        yield Found(kind="offsets-missing", cluster=replica.cluster, offset=first, evidence={**evidence, "offsets": count})
+        yield Found(
+            kind="offsets-missing",
+            cluster=replica.cluster,
+            offset=first,
+            evidence={**evidence, "offsets": count},
+        )
     if replica.end < replica.high_watermark:
         evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
-        yield Found(kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence)
+        yield Found(
+            kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
+        )
 
 
 def _led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
     """Replicas up to where they owe each other anything.
 
-    The high watermark of the metadata log is in no file. What a leader that was deposed had not replicated is in its own log
-    alone, in an epoch below that of what is there now, up to its end.
+    The high watermark of the metadata log is in no file. What a leader that was deposed had not
+    replicated is in its own log alone, in an epoch below that of what is there now, up to its end.
     """
     if view.topic != METADATA:
         return replicas
@@ -103,7 +133,10 @@ def _deposed(replica: Replica, model: Replica) -> int:
     ours, theirs = replica.batches, model.batches
     _, here, there = np.intersect1d(ours.base_offset, theirs.base_offset, return_indices=True)
     behind = np.flatnonzero(ours.leader_epoch[here] < theirs.leader_epoch[there])
-    tail = behind.size and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
+    tail = (
+        behind.size
+        and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
+    )
     return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
 
 
@@ -114,9 +147,17 @@ def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
         sound = not [*_absent(view, _below(replica)), *within(_below(replica))]
         data: dict[str, object] = {"sound": sound, "begins": begins}
         if view.topic == TRANSACTIONS:
-            data |= state_columns([e for e in replica.entries if isinstance(e, TransactionState)], replica.high_watermark)
+            data |= state_columns(
+                [e for e in replica.entries if isinstance(e, TransactionState)],
+                replica.high_watermark,
+            )
         elif view.topic == GROUPS:
-            yield marked_partial(replica, np.ones(len(replica.batches), np.bool_), exact=sound and begins == 0, known=sound)
+            yield marked_partial(
+                replica,
+                np.ones(len(replica.batches), np.bool_),
+                exact=sound and begins == 0,
+                known=sound,
+            )
             data |= commit_columns(replica)
         else:
             continue
@@ -130,8 +171,14 @@ def due(*_: object) -> tuple[()]:
 
 CHECK = Check(
     name="internal-topics",
-    guarantee="Kafka's own topics are sound on every replica, and agree with the markers in the data and with what clients saw.",
-    source="KIP-98 (transaction coordinator); KIP-890; KIP-447 (offsets in transactions); KIP-595 (metadata log)",
+    guarantee=(
+        "Kafka's own topics are sound on every replica, and agree with the markers in the data and "
+        "with what clients saw."
+    ),
+    source=(
+        "KIP-98 (transaction coordinator); KIP-890; KIP-447 (offsets in transactions); KIP-595 "
+        "(metadata log)"
+    ),
     inputs=frozenset({"batches", "reads", "groups", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -140,13 +187,18 @@ CHECK = Check(
             sentence="broker {broker} of {cluster} has a corrupt batch at {at}",
             counted="batch is corrupt|batches are corrupt",
             alone="a coordinator that loads it fails there",
-            smallest="a batch at offset 0 of __transaction_state whose stored CRC is wrong: at offset 0.",
+            smallest=(
+                "a batch at offset 0 of __transaction_state whose stored CRC is wrong: at offset 0."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="log-disorder",
             meaning="A batch's base offset is not above everything before it in the file.",
-            sentence="the log of broker {broker} of {cluster} is out of order at {at}: it follows offset {after}",
+            sentence=(
+                "the log of broker {broker} of {cluster} is out of order at {at}: it follows offset"
+                " {after}"
+            ),
             alone="a coordinator that loads it gets another state",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
@@ -162,7 +214,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="replica-missing",
-            meaning="A batch below the common high watermark is on one replica and not, or more often, on another.",
+            meaning=(
+                "A batch below the common high watermark is on one replica and not, or more often, "
+                "on another."
+            ),
             sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             alone="should this broker lead, its coordinators lack it",
             smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
@@ -171,59 +226,98 @@ CHECK = Check(
         AnomalyKind(
             name="leader-epoch-regression",
             meaning="A batch has a lower leader epoch than one before it in the same log.",
-            sentence="the leader epoch falls from {before} to {epoch} at {at} on broker {broker} of {cluster}",
+            sentence=(
+                "the leader epoch falls from {before} to {epoch} at {at} on broker {broker} of "
+                "{cluster}"
+            ),
             alone="a follower that compares epochs can truncate in the wrong place",
-            smallest="a file with a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1.",
+            smallest=(
+                "a file with a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at "
+                "offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="offsets-missing",
             meaning="Offsets are missing inside of a log where no cleaner was.",
-            sentence="the log of broker {broker} of {cluster} lacks offsets where no cleaner was: {offsets}, the first at {at}",
+            sentence=(
+                "the log of broker {broker} of {cluster} lacks offsets where no cleaner was: "
+                "{offsets}, the first at {at}"
+            ),
             alone="a coordinator that loads it lacks what was there",
             smallest="a file with batches at offsets 0 and 2: at offset 1.",
         ),
         AnomalyKind(
             name="ends-early",
             meaning="A log ends below its own high watermark.",
-            sentence="the log of broker {broker} of {cluster} ends at {at}, below its high watermark {high_watermark}",
+            sentence=(
+                "the log of broker {broker} of {cluster} ends at {at}, below its high watermark "
+                "{high_watermark}"
+            ),
             alone="should this broker lead, its coordinators lack what was acknowledged",
             smallest="a leader reported high watermark 2, and its file ends at 1: at offset 1.",
         ),
         AnomalyKind(
             name="outcome-disagreement",
             meaning="A partition has the other marker than the coordinator decided.",
-            sentence="the coordinator of {cluster} decided {decided} for {transactional_id} (producer id {producer_id}), and "
-            "the marker at {at} says otherwise",
+            sentence=(
+                "the coordinator of {cluster} decided {decided} for {transactional_id} (producer id"
+                " {producer_id}), and the marker at {at} says otherwise"
+            ),
             alone="its client was answered what the log does not have",
-            smallest="the coordinator's state is CompleteCommit, and the partition has ABORT at 1: at offset 1.",
+            smallest=(
+                "the coordinator's state is CompleteCommit, and the partition has ABORT at 1: at "
+                "offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-missing",
-            meaning="The coordinator says that a transaction is complete, and a partition of it has no marker.",
-            sentence="the coordinator of {cluster} completed {decided} of {transactional_id} (producer id {producer_id}), and "
-            "{tp} has no marker",
+            meaning=(
+                "The coordinator says that a transaction is complete, and a partition of it has no "
+                "marker."
+            ),
+            sentence=(
+                "the coordinator of {cluster} completed {decided} of {transactional_id} (producer "
+                "id {producer_id}), and {tp} has no marker"
+            ),
             alone="the transaction stays open, and readers of committed records wait for it",
-            smallest="the coordinator's state is CompleteCommit, the partition has 1 and no marker: nowhere.",
+            smallest=(
+                "the coordinator's state is CompleteCommit, the partition has 1 and no marker: "
+                "nowhere."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-unexplained",
-            meaning="A marker of the cluster's own in a partition ends a transaction that no coordinator of it decided.",
-            sentence="{cluster} has a marker of producer id {producer_id} at {at} that no coordinator decided",
+            meaning=(
+                "A marker of the cluster's own in a partition ends a transaction that no "
+                "coordinator of it decided."
+            ),
+            sentence=(
+                "{cluster} has a marker of producer id {producer_id} at {at} that no coordinator "
+                "decided"
+            ),
             alone="a transaction may have been ended that its client had not ended",
             smallest="a partition has COMMIT at 1, and no coordinator prepared it: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="commit-missing",
-            meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order. "
-            "Samples may step back to an earlier commit once a coordinator has loaded the partition anew: it answers with what "
-            "lies below the high watermark, which is behind until its followers have fetched.",
-            sentence="{cluster} lost the commit of offset {offset} of the group {group} for {tp} that had been {seen}",
+            meaning=(
+                "An offset that a group was seen to have committed is not in __consumer_offsets, or"
+                " not in that order. Samples may step back to an earlier commit once a coordinator "
+                "has loaded the partition anew: it answers with what lies below the high "
+                "watermark, which is behind until its followers have fetched."
+            ),
+            sentence=(
+                "{cluster} lost the commit of offset {offset} of the group {group} for {tp} that "
+                "had been {seen}"
+            ),
             counted="commit of a group is missing|commits of groups are missing",
-            smallest="a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5.",
+            smallest=(
+                "a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5."
+            ),
             despite_torn=True,
         ),
     ),

@@ -1,23 +1,30 @@
-"""leader-epochs: an epoch and an offset name one batch, on a cluster, for ever (KIP-101, KIP-279, KIP-320).
+"""leader-epochs: an epoch and an offset name one batch, on a cluster, for ever (KIP-101, KIP-279,
+KIP-320).
 
-Within a log the leader epoch of batches never falls with the offset. Over all replicas of a cluster, and over all captures of
-it, batches with the same (epoch, base offset) are the same bytes: else followers and consumers take a log that was truncated and
-written again for the one they know. A leader's epoch is never below those in the bytes it serves (KIP-1279: DLE >= SLE), or
-consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
-that was mirrored, since the hand-over raised it: else one epoch has two writers.
+Within a log the leader epoch of batches never falls with the offset. Over all replicas of a
+cluster, and over all captures of it, batches with the same (epoch, base offset) are the same bytes:
+else followers and consumers take a log that was truncated and written again for the one they know.
+A leader's epoch is never below those in the bytes it serves (KIP-1279: DLE >= SLE), or consumers
+wait for ever for an epoch that they have read of. And what clients write after a promotion has a
+higher epoch than all that was mirrored, since the hand-over raised it: else one epoch has two
+writers.
 
-A cluster that was emptied to follow again with other offsets (`facts.eras`) has another log since, whose epochs begin anew.
+A cluster that was emptied to follow again with other offsets (`facts.eras`) has another log since,
+whose epochs begin anew.
 
-Below the offset up to which a cleaner has been at one of the brokers (`spark_verify.checks.parts.cleaning`) other bytes are the
-cleaner's work, unless they differ in what a cleaner keeps.
+Below the offset up to which a cleaner has been at one of the brokers
+(`spark_verify.checks.parts.cleaning`) other bytes are the cleaner's work, unless they differ in
+what a cleaner keeps.
 
-A mirror that promises to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs of which that was said) has the
-source's epoch in every batch. The CRC does not cover it, so that byte-equality says nothing of it.
+A mirror that promises to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs of
+which that was said) has the source's epoch in every batch. The CRC does not cover it, so that
+byte-equality says nothing of it.
 
-A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
-against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
-kept, since what they saw may have been truncated (KIP-101: an unclean election) and written again in a higher epoch. No earlier
-sample has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
+A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with
+`Partition.leaderEpoch`). It is held against what was below its high watermark. The last sample of a
+log speaks for all of that; earlier ones only where epochs are kept, since what they saw may have
+been truncated (KIP-101: an unclean election) and written again in a higher epoch. No earlier sample
+has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
 """
 
 from __future__ import annotations
@@ -28,7 +35,15 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.cleaning import KEPT
-from linkflap.spark_verify.checks.parts.generations import compacted, every, examined, log_of, marks_in, own, replicas_by_log
+from linkflap.spark_verify.checks.parts.generations import (
+    compacted,
+    every,
+    examined,
+    log_of,
+    marks_in,
+    own,
+    replicas_by_log,
+)
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.replicas import falls
@@ -61,15 +76,27 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    """Mirrored batches that have another leader epoch than the source's batch at the same offsets; one finding per range."""
-    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
+    """Mirrored batches that have another leader epoch than the source's batch at the same offsets;
+    one finding per range."""
+    source, destination, mirrored_range = (
+        compared.source.replica,
+        compared.destination.replica,
+        compared.mirrored_range,
+    )
     theirs, ours = source.batches, destination.batches
-    end = min(mirrored_range.end, appended_since(view, mirrored_range, ours), source.torn_from, destination.torn_from)
+    end = min(
+        mirrored_range.end,
+        appended_since(view, mirrored_range, ours),
+        source.torn_from,
+        destination.torn_from,
+    )
     rows = np.flatnonzero((ours.base_offset >= mirrored_range.start) & (ours.last_offset < end))
     at = locate(theirs.base_offset, ours.base_offset[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     # A batch that ends elsewhere is another one, which byte-equality finds.
-    wrong = (ours.last_offset[rows] == theirs.last_offset[at]) & (ours.leader_epoch[rows] != theirs.leader_epoch[at])
+    wrong = (ours.last_offset[rows] == theirs.last_offset[at]) & (
+        ours.leader_epoch[rows] != theirs.leader_epoch[at]
+    )
     first = np.flatnonzero(wrong & ~np.concatenate(([False], wrong[:-1])))
     return [
         Found(
@@ -88,20 +115,25 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _rewritten(view: PartitionView, replicas: Sequence[Replica]) -> int:
-    """The offset below which cleaners may have rewritten batches: of copied logs without a checkpoint, in which one was, all."""
+    """The offset below which cleaners may have rewritten batches: of copied logs without a
+    checkpoint, in which one was, all."""
     cleaned = max(compacted(view, replica) for replica in replicas)
     noted = view.recorded or view.compacted.get(replicas[0].cluster, 0)
     return FOREVER if cleaned and not noted else cleaned
 
 
 def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
-    """Batches of one cluster that have the epoch and base offset of another with other bytes; one finding per offset.
+    """Batches of one cluster that have the epoch and base offset of another with other bytes; one
+    finding per offset.
 
-    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone say nothing.
+    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone say
+    nothing.
     """
     good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]
     columns = [
-        np.concatenate([getattr(r.batches, name)[own] for r, own in zip(replicas, good, strict=True)])
+        np.concatenate(
+            [getattr(r.batches, name)[own] for r, own in zip(replicas, good, strict=True)]
+        )
         for name in ("leader_epoch", "base_offset", "crc", "length")
     ]
     which = np.concatenate([np.full(len(own), n, np.int64) for n, own in enumerate(good)])
@@ -111,18 +143,29 @@ def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
     same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1])
     differ = (crc[1:] != crc[:-1]) | (length[1:] != length[:-1])
     if cleaned:
-        header = [np.concatenate([getattr(r.batches, n)[own] for r, own in zip(replicas, good, strict=True)]) for n in KEPT]
+        header = [
+            np.concatenate(
+                [getattr(r.batches, n)[own] for r, own in zip(replicas, good, strict=True)]
+            )
+            for n in KEPT
+        ]
         differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
     other = np.flatnonzero(same & differ)
     found = []
-    for index in other[np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]].tolist():
+    for index in other[
+        np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]
+    ].tolist():
         one, two = replicas[int(which[order[index]])], replicas[int(which[order[index + 1]])]
         evidence = {
             "epoch": int(epoch[index]),
             **_where(one, two, rows[order[index : index + 2]]),
             "crcs": [int(crc[index]), int(crc[index + 1])],
         }
-        found.append(Found(kind="epoch-reuse", cluster=one.cluster, offset=int(base[index]), evidence=evidence))
+        found.append(
+            Found(
+                kind="epoch-reuse", cluster=one.cluster, offset=int(base[index]), evidence=evidence
+            )
+        )
     return found
 
 
@@ -134,12 +177,17 @@ def _changed(columns: Sequence[Ints]) -> Bools:
 def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
     """Names the two logs; where both batches are in one log, their ordinals in it, from 1."""
     if one is two:
-        return {"broker": one.broker, "capture": one.moment, "batches_of_the_log": (rows + 1).tolist()}
+        return {
+            "broker": one.broker,
+            "capture": one.moment,
+            "batches_of_the_log": (rows + 1).tolist(),
+        }
     return {"brokers": [one.broker, two.broker], "captures": [one.moment, two.moment]}
 
 
 def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
-    """Samples whose leader epoch is below that of a batch under their high watermark; the first of each generation."""
+    """Samples whose leader epoch is below that of a batch under their high watermark; the first of
+    each generation."""
     findings: list[Finding] = []
     for generation in every(view):
         log, marks = log_of(view, generation), marks_in(view, generation)
@@ -149,7 +197,9 @@ def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
         highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
         said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
         said = said if kept else said[-1:]
-        served = highest[np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])]
+        served = highest[
+            np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])
+        ]
         low = said[marks.leader_epoch[said] < served]
         if len(low):
             row = int(low[0])
@@ -161,12 +211,20 @@ def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
                 "samples": len(low),
             }
             offset = int(batches.base_offset[index])
-            findings.append(Found(kind="epoch-behind", cluster=generation.cluster, offset=offset, evidence=evidence))
+            findings.append(
+                Found(
+                    kind="epoch-behind",
+                    cluster=generation.cluster,
+                    offset=offset,
+                    evidence=evidence,
+                )
+            )
     return findings
 
 
 def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
-    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open transactions."""
+    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open
+    transactions."""
     ends = marks.high_watermark
     for stop in view.stops:
         if stop.cluster == generation.cluster and stop.truncated:
@@ -176,7 +234,8 @@ def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) ->
 
 
 def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding]:
-    """Own eras, after something mirrored, that have a batch whose epoch is not above all that was mirrored before."""
+    """Own eras, after something mirrored, that have a batch whose epoch is not above all that was
+    mirrored before."""
     batches, findings = replica.batches, []
     for before, era in zip(generation.eras, generation.eras[1:], strict=False):
         mirrored = batches.leader_epoch[batches.base_offset < era.start]
@@ -192,14 +251,23 @@ def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding
                 "promoted": era.start,
             }
             offset = int(batches.base_offset[low[0]])
-            findings.append(Found(kind="epoch-not-raised", cluster=generation.cluster, offset=offset, evidence=evidence))
+            findings.append(
+                Found(
+                    kind="epoch-not-raised",
+                    cluster=generation.cluster,
+                    offset=offset,
+                    evidence=evidence,
+                )
+            )
     return findings
 
 
 CHECK = Check(
     name="leader-epochs",
-    guarantee="A batch's leader epoch never falls with its offset, names one batch with it, is not above the leader's, and is "
-    "the source's where the mirror keeps epochs.",
+    guarantee=(
+        "A batch's leader epoch never falls with its offset, names one batch with it, is not above "
+        "the leader's, and is the source's where the mirror keeps epochs."
+    ),
     source="KIP-101; KIP-279; KIP-320 (consumers fence by epoch); KIP-1279 (DLE >= SLE)",
     inputs=frozenset({"batches", "watermarks", "promotions"}),
     anomalies=(
@@ -208,49 +276,82 @@ CHECK = Check(
             meaning="A batch has a lower leader epoch than one before it in the same log.",
             sentence="the leader epoch falls from {before} to {epoch} at {at} on {cluster}",
             alone="a follower that compares epochs can truncate in the wrong place",
-            smallest="A has a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1.",
+            smallest=(
+                "A has a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-reuse",
-            meaning="Two batches of one cluster, in one log or in two, have one epoch and offset and other bytes.",
-            sentence="two replicas of {cluster} have different batches of leader epoch {epoch} at {at}",
+            meaning=(
+                "Two batches of one cluster, in one log or in two, have one epoch and offset and "
+                "other bytes."
+            ),
+            sentence=(
+                "two replicas of {cluster} have different batches of leader epoch {epoch} at {at}"
+            ),
             alone="a follower cannot see where its log differs, and does not truncate",
-            smallest="A had 1 at offset 0 in epoch 0 before it was truncated, and has 2 there in epoch 0: at offset 0.",
+            smallest=(
+                "A had 1 at offset 0 in epoch 0 before it was truncated, and has 2 there in epoch "
+                "0: at offset 0."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-behind",
-            meaning="A leader reported a leader epoch below that of a batch under its high watermark.",
-            sentence="the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has batches of epoch "
-            "{batch_epoch} from {offset} on",
+            meaning=(
+                "A leader reported a leader epoch below that of a batch under its high watermark."
+            ),
+            sentence=(
+                "the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has "
+                "batches of epoch {batch_epoch} from {offset} on"
+            ),
             alone="followers and readers that compare epochs can take its log for an old one",
-            smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
+            smallest=(
+                "B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset "
+                "of 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name=REGRESSION,
-            meaning="A leader reported an epoch above the one in the cluster's last sample, and epochs only rise: nobody had "
-            "assigned it. A lower epoch in between may be a deposed leader's, and a last sample within a fault on the cluster's "
-            "brokers too. The offset is the high watermark of the first such sample.",
-            sentence="the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with its high watermark at {offset}, "
-            "and {last_epoch} in the last sample",
+            meaning=(
+                "A leader reported an epoch above the one in the cluster's last sample, and epochs "
+                "only rise: nobody had assigned it. A lower epoch in between may be a deposed "
+                "leader's, and a last sample within a fault on the cluster's brokers too. The "
+                "offset is the high watermark of the first such sample."
+            ),
+            sentence=(
+                "the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with its high"
+                " watermark at {offset}, and {last_epoch} in the last sample"
+            ),
             alone="clients that saw the higher epoch refuse the leader as an old one",
             smallest="A reported epoch 0, then 1000 with high watermark 1, then 3: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-not-kept",
-            meaning="A mirrored batch has another leader epoch than the source's, and the mirror promises to keep them.",
+            meaning=(
+                "A mirrored batch has another leader epoch than the source's, and the mirror "
+                "promises to keep them."
+            ),
             sentence="{cluster} has leader epoch {epoch} at {at} where {source} has {source_epoch}",
             alone="a follower or failback that compares epochs parts the logs in the wrong place",
-            smallest="A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the offset of 1 on B.",
+            smallest=(
+                "A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the offset of"
+                " 1 on B."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-not-raised",
-            meaning="A batch that clients wrote after a promotion has an epoch that is not above that of what was mirrored.",
-            sentence="the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at {at}",
+            meaning=(
+                "A batch that clients wrote after a promotion has an epoch that is not above that "
+                "of what was mirrored."
+            ),
+            sentence=(
+                "the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at {at}"
+            ),
             alone="nobody can see by epochs where the logs of the two clusters part",
             smallest="B has 1 in epoch 2, is promoted, and has 2 in epoch 2: at the offset of 2.",
         ),

@@ -1,9 +1,12 @@
-"""lost-write: what was acknowledged is there (Jepsen's Kafka workload, lost-write; KIP-98 for what a commit promises).
+"""lost-write: what was acknowledged is there (Jepsen's Kafka workload, lost-write; KIP-98 for what
+a commit promises).
 
-On the cluster that acknowledged it: in the bytes, and visible. Over a mirror: a record that later ones have overtaken is lost;
-a missing tail is lost after a planned failover, which drains first. After a forced one it is RPO, unless a reader on the
-destination had got it, or a sampled high watermark or a reader's position had covered offsets that the destination's mirrored
-era no longer has: asynchronous mirroring may leave the tail behind, but what the destination has shown it must keep.
+On the cluster that acknowledged it: in the bytes, and visible. Over a mirror: a record that later
+ones have overtaken is lost; a missing tail is lost after a planned failover, which drains first.
+After a forced one it is RPO, unless a reader on the destination had got it, or a sampled high
+watermark or a reader's position had covered offsets that the destination's mirrored era no longer
+has: asynchronous mirroring may leave the tail behind, but what the destination has shown it must
+keep.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks for every record that must be there, first where it was acknowledged, then over each hop."""
+    """Looks for every record that must be there, first where it was acknowledged, then over each
+    hop."""
     findings: list[Finding] = []
     heard: list[Outcomes] = []
     for generation in every(view):
@@ -38,27 +42,47 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if not len(what):
             continue
         log = log_of(view, generation)
-        findings += own(generation, None if log is None else log.replica, _native(view, log, generation, what))
+        findings += own(
+            generation, None if log is None else log.replica, _native(view, log, generation, what)
+        )
         heard.append(outcomes(view, generation, earlier=False) if generation.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
             findings += _mirrored(view, compared, heard)
         elif heard:
-            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
+                )
+            )
     return findings
 
 
-def _native(view: PartitionView, log: Log | None, generation: LogGeneration, what: Outcomes) -> Sequence[Finding]:
+def _native(
+    view: PartitionView, log: Log | None, generation: LogGeneration, what: Outcomes
+) -> Sequence[Finding]:
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
-        return [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")] if len(must) else []
+        return (
+            [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")]
+            if len(must)
+            else []
+        )
     at = locate(log.replica.records.uid, what.uid[must])
     deleted = (what.acked[must] >= 0) & (what.acked[must] < log.replica.log_start)
-    deleted |= (at < 0) & (what.acked[must] >= 0) & (what.acked[must] < view.compacted.get(cluster, 0))
+    deleted |= (
+        (at < 0) & (what.acked[must] >= 0) & (what.acked[must] < view.compacted.get(cluster, 0))
+    )
     must, at = must[~deleted], at[~deleted]
-    shown = np.where(at >= 0, log.replica.records.offset[at] if len(log.replica.records) else -1, what.acked[must])
+    shown = np.where(
+        at >= 0,
+        log.replica.records.offset[at] if len(log.replica.records) else -1,
+        what.acked[must],
+    )
     first_own = next((e.start for e in reversed(generation.eras) if e.origin == "native"), 0)
-    findings: list[Finding] = list(examined(generation, np.where(native(generation, shown), shown, first_own)))
+    findings: list[Finding] = list(
+        examined(generation, np.where(native(generation, shown), shown, first_own))
+    )
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(generation, log, at)]
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
@@ -70,32 +94,61 @@ def _native(view: PartitionView, log: Log | None, generation: LogGeneration, wha
 
 
 def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
-    """Whether each record is visible, or was still waiting for its marker when its cluster was given up."""
+    """Whether each record is visible, or was still waiting for its marker when its cluster was
+    given up."""
     if not len(log.replica.records):
         return np.zeros(len(at), np.bool_)
     waiting = (log.record_state[at] == OPEN) & (generation.lost is not None)
     return np.asarray(log.visible[at] | waiting)
 
 
-def _lost(what: Outcomes, rows: Ints, cluster: str, how: str, truncated_to: int, **evidence: object) -> Sequence[Finding]:
-    """One anomaly per run of neighbouring records, on one side of a truncation, at the offset that was acknowledged."""
+def _lost(
+    what: Outcomes, rows: Ints, cluster: str, how: str, truncated_to: int, **evidence: object
+) -> Sequence[Finding]:
+    """One anomaly per run of neighbouring records, on one side of a truncation, at the offset that
+    was acknowledged."""
     found: list[Finding] = []
-    for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= truncated_to)):
+    for start, end in runs(
+        rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= truncated_to)
+    ):
         first = rows[start]
         send = what.sends[int(what.send[first])]
-        shown = {"records": end - start, "uid": int(what.uid[first]), "how": how, "operation": send.number, "client": send.client}
+        shown = {
+            "records": end - start,
+            "uid": int(what.uid[first]),
+            "how": how,
+            "operation": send.number,
+            "client": send.client,
+        }
         shown["last_offset"] = int(what.acked[rows[end - 1]])
-        found.append(Found(kind="lost-write", cluster=cluster, offset=int(what.acked[first]), evidence=shown | evidence))
+        found.append(
+            Found(
+                kind="lost-write",
+                cluster=cluster,
+                offset=int(what.acked[first]),
+                evidence=shown | evidence,
+            )
+        )
     return found
 
 
 def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> Sequence[Finding]:
     if not (compared.source.whole and compared.destination.whole):
-        return [Unjudged(reason="a log is torn, so what is missing may have been there")] if len(compared.missing) else []
+        return (
+            [Unjudged(reason="a log is torn, so what is missing may have been there")]
+            if len(compared.missing)
+            else []
+        )
     holes = compared.holes
-    kept_promise = shown_tail(view, compared) if compared.tail == "lost-with-source" else compared.behind
+    kept_promise = (
+        shown_tail(view, compared) if compared.tail == "lost-with-source" else compared.behind
+    )
     tail = kept_promise if compared.tail != "unknown" else np.empty(0, np.int64)
-    how = "tail missing after a drained failover" if compared.tail == "drained" else "the destination had shown it"
+    how = (
+        "tail missing after a drained failover"
+        if compared.tail == "drained"
+        else "the destination had shown it"
+    )
     doubtful = len(compared.doubtful)
     return [
         *_missing(compared, heard, holes, "overtaken by later records"),
@@ -104,7 +157,9 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
     ]
 
 
-def _missing(compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str) -> Sequence[Finding]:
+def _missing(
+    compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str
+) -> Sequence[Finding]:
     uids = compared.source.replica.records.uid[compared.sequence[positions]]
     findings: list[Finding] = []
     for what in heard:
@@ -114,26 +169,53 @@ def _missing(compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str
         for start, end in runs(missing, row):
             where = compared.neighbours(int(missing[start]))
             missing_on = compared.destination.replica.cluster
-            findings += _lost(what, row[start:end], what.sends[0].cluster, how, FOREVER, missing_on=missing_on, **where)
+            findings += _lost(
+                what,
+                row[start:end],
+                what.sends[0].cluster,
+                how,
+                FOREVER,
+                missing_on=missing_on,
+                **where,
+            )
     return findings
 
 
 CHECK = Check(
     name="lost-write",
-    guarantee="Every acknowledged record is where it was acknowledged, and on the other side of the mirror as far as that got.",
-    source="Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is asynchronous)",
+    guarantee=(
+        "Every acknowledged record is where it was acknowledged, and on the other side of the "
+        "mirror as far as that got."
+    ),
+    source=(
+        "Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is asynchronous)"
+    ),
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="lost-write",
-            meaning="An acknowledged record is absent or not visible; the offset is the acknowledged one.",
+            meaning=(
+                "An acknowledged record is absent or not visible; the offset is the acknowledged "
+                "one."
+            ),
             sentence="{who}, acknowledged by {cluster} at {at}, is lost: {how}",
             counted="acknowledged write is lost|acknowledged writes are lost",
-            smallest="A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset of 2 on A.",
+            smallest=(
+                "A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset of 2 "
+                "on A."
+            ),
         ),
     ),
     complete=frozenset({"promotions", "sends"}),
-    follows=frozenset({"ghost-ack", "order-equality", "commit-aborted", "truncation-accounting", "replica-agreement"}),
+    follows=frozenset(
+        {
+            "ghost-ack",
+            "order-equality",
+            "commit-aborted",
+            "truncation-accounting",
+            "replica-agreement",
+        }
+    ),
     kernel=kernel,
     due=frozenset({"native"}),
 )

@@ -1,15 +1,18 @@
-"""marker-pairing: every transaction in a partition ends in one marker of its epoch or a later one (KIP-98, KIP-890, KIP-1228).
+"""marker-pairing: every transaction in a partition ends in one marker of its epoch or a later one
+(KIP-98, KIP-890, KIP-1228).
 
-With transactions v1 the marker has the data's epoch, or a higher one when a timeout or a successor ended it; with v2 the
-coordinator raises the epoch at every end, so the marker's is one higher. Both are taken. After a marker no data of a lower epoch
-may follow: its producer was fenced by then. One transaction has one epoch and is one operation of one client, so data of another
-epoch or of another operation without a marker in between means that a marker is missing; where a mirror writes with producer ids
-of its own, its transactions hold many operations, so there only epochs count. Markers without data are normal: a partition is
-added to a transaction before its first record is sent.
+With transactions v1 the marker has the data's epoch, or a higher one when a timeout or a successor
+ended it; with v2 the coordinator raises the epoch at every end, so the marker's is one higher. Both
+are taken. After a marker no data of a lower epoch may follow: its producer was fenced by then. One
+transaction has one epoch and is one operation of one client, so data of another epoch or of another
+operation without a marker in between means that a marker is missing; where a mirror writes with
+producer ids of its own, its transactions hold many operations, so there only epochs count. Markers
+without data are normal: a partition is added to a transaction before its first record is sent.
 
-Where a mirror ended, what it left open is open for ever once its reset of the producer state is there (KIP-1279), and what is
-committed on one cluster is committed on all that have it. Of copied logs without such a reset it is unknown whether the marker
-of what was open at a promotion is still to come.
+Where a mirror ended, what it left open is open for ever once its reset of the producer state is
+there (KIP-1279), and what is committed on one cluster is committed on all that have it. Of copied
+logs without such a reset it is unknown whether the marker of what was open at a promotion is still
+to come.
 """
 
 from __future__ import annotations
@@ -21,7 +24,14 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import examined, judged, owners_of
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
-from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
+from linkflap.spark_verify.checks.parts.transaction_ends import (
+    LEFT_OPEN,
+    SPLIT,
+    STUCK,
+    left_open,
+    splits,
+    stuck,
+)
 from linkflap.spark_verify.checks.parts.transaction_headers import (
     COORDINATOR,
     IMPOSSIBLE,
@@ -64,19 +74,34 @@ def _epochs(log: Log) -> Sequence[Finding]:
             "data_epoch": int(every.highest_epoch[i]),
             "first_offset": int(every.first[i]),
         }
-        found.append(Found(kind="marker-epoch", cluster=log.replica.cluster, offset=int(every.marker[i]), evidence=evidence))
+        found.append(
+            Found(
+                kind="marker-epoch",
+                cluster=log.replica.cluster,
+                offset=int(every.marker[i]),
+                evidence=evidence,
+            )
+        )
     for i in np.flatnonzero(every.lowest_epoch != every.highest_epoch).tolist():
         evidence = {
             "producer_id": int(every.producer_id[i]),
             "epochs": [int(every.lowest_epoch[i]), int(every.highest_epoch[i])],
             "last_offset": int(every.last[i]),
         }
-        found.append(Found(kind="marker-missing", cluster=log.replica.cluster, offset=int(every.first[i]), evidence=evidence))
+        found.append(
+            Found(
+                kind="marker-missing",
+                cluster=log.replica.cluster,
+                offset=int(every.first[i]),
+                evidence=evidence,
+            )
+        )
     return found
 
 
 def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    """Operations whose producer id went on to the next one, in the same epoch, without a marker in between."""
+    """Operations whose producer id went on to the next one, in the same epoch, without a marker in
+    between."""
     cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)
@@ -89,26 +114,38 @@ def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
     rows = rows[own & (epochs[rows] == epochs[following[rows]])]
     nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)
     found = []
-    for after, first, count in zip(nexts.tolist(), rows[firsts].tolist(), counts.tolist(), strict=True):
+    for after, first, count in zip(
+        nexts.tolist(), rows[firsts].tolist(), counts.tolist(), strict=True
+    ):
         evidence: dict[str, object] = {
             "producer_id": int(batches.producer_id[records.batch[first]]),
             "records": count,
             "operations": [int(records.operation[first]), int(records.operation[after])],
             "next_offset": int(records.offset[after]),
         }
-        found.append(Found(kind="marker-missing", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
+        found.append(
+            Found(
+                kind="marker-missing",
+                cluster=cluster,
+                offset=int(records.offset[first]),
+                evidence=evidence,
+            )
+        )
     return found
 
 
 def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    """Data whose epoch is below that of the last marker of its producer id before it, both of one owner's clients.
+    """Data whose epoch is below that of the last marker of its producer id before it, both of one
+    owner's clients.
 
-    That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's producer state (KIP-1279)
-    lets an id begin anew.
+    That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's
+    producer state (KIP-1279) lets an id begin anew.
     """
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
-    part = np.flatnonzero((batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok)
+    part = np.flatnonzero(
+        (batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok
+    )
     order = part[np.argsort(batches.producer_id[part], kind="stable")]
     if not len(order):
         return []
@@ -116,7 +153,12 @@ def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     last = np.maximum.accumulate(np.where(marker[order], index, -1))
     fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
     fence = batches.producer_epoch[order[np.maximum(last, 0)]]
-    whose = np.stack((owners_of(generation, batches.base_offset[order]), np.cumsum(batches.control == OTHER_CONTROL)[order]))
+    whose = np.stack(
+        (
+            owners_of(generation, batches.base_offset[order]),
+            np.cumsum(batches.control == OTHER_CONTROL)[order],
+        )
+    )
     fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
     stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
     return [
@@ -137,93 +179,155 @@ def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
 
 CHECK = Check(
     name="marker-pairing",
-    guarantee="Every transaction ends in one marker of its epoch or a later one, the same on every cluster that has it, and "
-    "nothing of a lower epoch follows a marker.",
+    guarantee=(
+        "Every transaction ends in one marker of its epoch or a later one, the same on every "
+        "cluster that has it, and nothing of a lower epoch follows a marker."
+    ),
     source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="marker-epoch",
             meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
-            sentence="the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data of producer id {producer_id} "
-            "{data_epoch}",
+            sentence=(
+                "the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data of "
+                "producer id {producer_id} {data_epoch}"
+            ),
             alone="data of the epochs in between can be written behind the marker",
-            smallest="producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT.",
+            smallest=(
+                "producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-missing",
-            meaning="A producer id wrote in a new epoch, or for its next operation, although its transaction has no marker; "
-            "the offset is that of the transaction's first data.",
-            sentence="{cluster} has no marker between two transactions of producer id {producer_id} at {at}",
+            meaning=(
+                "A producer id wrote in a new epoch, or for its next operation, although its "
+                "transaction has no marker; the offset is that of the transaction's first data."
+            ),
+            sentence=(
+                "{cluster} has no marker between two transactions of producer id {producer_id} at "
+                "{at}"
+            ),
             counted="transaction has no marker|transactions have no marker",
             alone="the next marker decides about two transactions",
-            smallest="producer 7 wrote 1 in one transaction and 2 in the next, without a marker in between: at the offset of 1.",
+            smallest=(
+                "producer 7 wrote 1 in one transaction and 2 in the next, without a marker in "
+                "between: at the offset of 1."
+            ),
         ),
         AnomalyKind(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
-            sentence="a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to {cluster} at {at}",
+            sentence=(
+                "a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to {cluster} at"
+                " {at}"
+            ),
             alone="two incarnations of one producer write side by side",
-            smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
+            smallest=(
+                "producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name=LEFT_OPEN,
-            meaning="A transaction has no marker, and behind it is a reset of the producer state: nothing can end it, and "
-            "readers of committed records get no further; the offset is that of the transaction's first data.",
+            meaning=(
+                "A transaction has no marker, and behind it is a reset of the producer state: "
+                "nothing can end it, and readers of committed records get no further; the offset "
+                "is that of the transaction's first data."
+            ),
             sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
             counted="transaction was left open|transactions were left open",
-            smallest="producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 on B.",
+            smallest=(
+                "producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 "
+                "on B."
+            ),
         ),
         AnomalyKind(
             name=STUCK,
-            meaning="The last stable offset that the leader of a running cluster answers is below what its log gives for a high "
-            "watermark that it had answered before: no marker that is there moves it on. The offset is that answer.",
-            sentence="the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although all transactions have "
-            "ended",
+            meaning=(
+                "The last stable offset that the leader of a running cluster answers is below what "
+                "its log gives for a high watermark that it had answered before: no marker that is "
+                "there moves it on. The offset is that answer."
+            ),
+            sentence=(
+                "the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although "
+                "all transactions have ended"
+            ),
             alone="readers of committed records get no further",
-            smallest="A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at offset 0.",
+            smallest=(
+                "A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at "
+                "offset 0."
+            ),
         ),
         AnomalyKind(
             name=SPLIT,
-            meaning="A transaction has one outcome where it was written and another one where it was mirrored to; the offset is "
-            "that of the marker on the mirror's destination. After a forced failover of a recorded run a mirror's guarantee may "
-            "allow that what it had without its marker was aborted.",
-            sentence="a transaction of producer id {producer_id} ends as {outcomes} on {source} and {cluster}, at {at}",
+            meaning=(
+                "A transaction has one outcome where it was written and another one where it was "
+                "mirrored to; the offset is that of the marker on the mirror's destination. After "
+                "a forced failover of a recorded run a mirror's guarantee may allow that what it "
+                "had without its marker was aborted."
+            ),
+            sentence=(
+                "a transaction of producer id {producer_id} ends as {outcomes} on {source} and "
+                "{cluster}, at {at}"
+            ),
             counted="transaction ended in two ways|transactions ended in two ways",
-            smallest="producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the offset of ABORT on B.",
+            smallest=(
+                "producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the offset"
+                " of ABORT on B."
+            ),
         ),
         AnomalyKind(
             name=NOT_TRANSACTIONAL,
-            meaning="A batch of a transactional producer is not transactional: every reader gets it, whatever its marker is. "
-            "Of an id without a marker: a batch of the kind, transactional or not, that it has fewer of.",
-            sentence="{cluster} has data of a transaction of producer id {producer_id} at {at} that is not marked as "
-            "transactional",
+            meaning=(
+                "A batch of a transactional producer is not transactional: every reader gets it, "
+                "whatever its marker is. Of an id without a marker: a batch of the kind, "
+                "transactional or not, that it has fewer of."
+            ),
+            sentence=(
+                "{cluster} has data of a transaction of producer id {producer_id} at {at} that is "
+                "not marked as transactional"
+            ),
             alone="readers of committed records get it even if it is aborted",
             smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
         ),
         AnomalyKind(
             name=IMPOSSIBLE,
-            meaning="A batch is transactional, or has a sequence or an epoch, without a producer id; has an id without an epoch; "
-            "or is a marker without an id or the transactional bit.",
-            sentence="{cluster} has a batch at {at} whose header nobody writes: producer id {producer_id}, epoch "
-            "{producer_epoch}, sequence {base_sequence}",
+            meaning=(
+                "A batch is transactional, or has a sequence or an epoch, without a producer id; "
+                "has an id without an epoch; or is a marker without an id or the transactional "
+                "bit."
+            ),
+            sentence=(
+                "{cluster} has a batch at {at} whose header nobody writes: producer id "
+                "{producer_id}, epoch {producer_epoch}, sequence {base_sequence}"
+            ),
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=COORDINATOR,
-            meaning="A marker is of an older transaction coordinator than an earlier marker of the same producer id.",
-            sentence="{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch}) at {at}",
+            meaning=(
+                "A marker is of an older transaction coordinator than an earlier marker of the same"
+                " producer id."
+            ),
+            sentence=(
+                "{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch}) at {at}"
+            ),
             alone="a coordinator that was replaced can end transactions",
-            smallest="producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second one.",
+            smallest=(
+                "producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second"
+                " one."
+            ),
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
-    follows=frozenset({"producer-id-uniqueness", "sequence-continuity", "order-equality", "internal-topics"}),
+    follows=frozenset(
+        {"producer-id-uniqueness", "sequence-continuity", "order-equality", "internal-topics"}
+    ),
     kernel=kernel,
     from_bytes=True,
     unit="transactions",

@@ -1,13 +1,16 @@
-"""mirror-states: what a mirror says of itself is what the logs say (KIP-1279: describe, and its lag).
+"""mirror-states: what a mirror says of itself is what the logs say (KIP-1279: describe, and its
+lag).
 
-An operator promotes a destination when the mirror says that nothing is left to copy. A lag may be old by some seconds: it is a
-lie if at no moment of the last `STALE` it was so little. The source had at least what it had reported before that, and not less
-in between; the destination had no more than the most that it reported since, or soon after: one with several brokers reports what
-all in sync have, which follows what its leader has within the time after which a replica that is behind is taken out. A partition
-that was promoted is not mirrored any more, until its mirror is started again.
+An operator promotes a destination when the mirror says that nothing is left to copy. A lag may be
+old by some seconds: it is a lie if at no moment of the last `STALE` it was so little. The source
+had at least what it had reported before that, and not less in between; the destination had no more
+than the most that it reported since, or soon after: one with several brokers reports what all in
+sync have, which follows what its leader has within the time after which a replica that is behind is
+taken out. A partition that was promoted is not mirrored any more, until its mirror is started
+again.
 
-Verbs that were asked of it in a run (fault mirror-verbs) were held against the model of the KIP when they were answered: what
-disagrees with it was written down, and is an anomaly.
+Verbs that were asked of it in a run (fault mirror-verbs) were held against the model of the KIP
+when they were answered: what disagrees with it was written down, and is an anomaly.
 """
 
 from __future__ import annotations
@@ -26,15 +29,19 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 KIND: Final = "state-lie"
 VERB: Final = "verb-disagreement"
 STALE: Final = 5 * 10**9
-"""How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s here)."""
+"""How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s
+here)."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Holds every description against what leaders of both ends reported around it; each kind of lie once per link."""
+    """Holds every description against what leaders of both ends reported around it; each kind of
+    lie once per link."""
     findings: list[Finding] = []
     for link in dict.fromkeys(each.link for each in view.descriptions):
         mine = [each for each in view.descriptions if each.link == link]
-        findings.append(Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine)))
+        findings.append(
+            Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine))
+        )
         findings += _lags(view, mine)
         findings += _states(view, mine)
     return [*findings, *_verbs(view)]
@@ -43,34 +50,52 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _verbs(view: PartitionView) -> Iterator[Found]:
     """The first disagreement of each link: it is about the mirror, and at no offset."""
     for link in dict.fromkeys(each.link for each in view.disagreements):
-        first = min((each for each in view.disagreements if each.link == link), key=lambda each: each.time)
+        first = min(
+            (each for each in view.disagreements if each.link == link), key=lambda each: each.time
+        )
         evidence = {"link": link, "said": first.said, "time": first.time}
-        yield Found(kind=VERB, cluster=LinkSpec.parse(link).destination, offset=-1, evidence=evidence)
+        yield Found(
+            kind=VERB, cluster=LinkSpec.parse(link).destination, offset=-1, evidence=evidence
+        )
 
 
 def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
     """The worst of the lags that were too small at every moment that they may be of."""
     lagging = [each for each in mine if each.mirrors and each.lag >= 0]
-    wrong = [(least - each.lag, at, least, each) for each in lagging for at, least in _least(view, each) if least > each.lag]
+    wrong = [
+        (least - each.lag, at, least, each)
+        for each in lagging
+        for at, least in _least(view, each)
+        if least > each.lag
+    ]
     if wrong:
         _, at, least, worst = max(wrong, key=lambda lie: lie[0])
         evidence = {
             "how": f"it was {least} offsets behind or more for {STALE // 10**9} s",
-            "state": worst.state, "lag": worst.lag, "least": least, "time": worst.asked, "descriptions": len(wrong),
+            "state": worst.state, "lag": worst.lag, "least": least, "time": worst.asked,
+            "descriptions": len(wrong),
         }  # fmt: skip
-        yield Found(kind=KIND, cluster=LinkSpec.parse(worst.link).destination, offset=at, evidence=evidence)
+        yield Found(
+            kind=KIND, cluster=LinkSpec.parse(worst.link).destination, offset=at, evidence=evidence
+        )
 
 
 def _least(view: PartitionView, said: Description) -> Iterator[tuple[int, int]]:
-    """(what the destination had at most, how many offsets it was behind at least) from `STALE` before a description until it was
-    given; nothing where samples do not say."""
+    """(what the destination had at most, how many offsets it was behind at least) from `STALE`
+    before a description until it was given; nothing where samples do not say."""
     source, destination = LinkSpec.parse(said.link).ends
     here, there = view.watermarks.get(destination), view.watermarks.get(source)
     if here is None or there is None:
         return
-    since, brokers = said.asked - STALE, {cluster.name: cluster.brokers for cluster in view.topology.clusters}
+    since, brokers = (
+        said.asked - STALE,
+        {cluster.name: cluster.brokers for cluster in view.topology.clusters},
+    )
     until = said.returned + (STALE if brokers.get(destination, 1) > 1 else 0)
-    if any(t.cluster in (source, destination) and since - STALE <= t.time <= until + STALE for t in view.truncations):
+    if any(
+        t.cluster in (source, destination) and since - STALE <= t.time <= until + STALE
+        for t in view.truncations
+    ):
         return
     theirs, ours = _had(there, since, said.returned), _had(here, since, until, closed=True)
     if len(theirs) and len(ours):
@@ -78,7 +103,8 @@ def _least(view: PartitionView, said: Description) -> Iterator[tuple[int, int]]:
 
 
 def _had(marks: Watermarks, since: int, until: int, *, closed: bool = False) -> Sequence[int]:
-    """The high watermarks reported from the last before `since` up to the first after `until`; none where nothing is from before.
+    """The high watermarks reported from the last before `since` up to the first after `until`; none
+    where nothing is from before.
 
     `closed`: none either where nothing is from after.
     """
@@ -101,7 +127,9 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
             "how": "it had been promoted, and no mirror was started since",
             "state": said.state, "lag": said.lag, "time": said.asked, "descriptions": len(wrong),
         }  # fmt: skip
-        yield Found(kind=KIND, cluster=promotion.cluster, offset=promotion.offset, evidence=evidence)
+        yield Found(
+            kind=KIND, cluster=promotion.cluster, offset=promotion.offset, evidence=evidence
+        )
 
 
 def _over(view: PartitionView, said: Description) -> Iterator[Promotion]:
@@ -123,25 +151,41 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 
 CHECK = Check(
     name="mirror-states",
-    guarantee="What a mirror says of a partition, its state and its lag, is what the logs of both ends say.",
+    guarantee=(
+        "What a mirror says of a partition, its state and its lag, is what the logs of both ends "
+        "say."
+    ),
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
     inputs=frozenset({"watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="A mirror said of a partition that it was less behind than it had been at any moment of the last 5 s, or "
-            "that it was mirrored 5 s and more after it had been promoted. The offset is where the destination stood.",
-            sentence="the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}",
+            meaning=(
+                "A mirror said of a partition that it was less behind than it had been at any "
+                "moment of the last 5 s, or that it was mirrored 5 s and more after it had been "
+                "promoted. The offset is where the destination stood."
+            ),
+            sentence=(
+                "the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}"
+            ),
             alone="whoever relies on it for a failover loses what it leaves out",
             smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=VERB,
-            meaning="A verb of the mirror was answered as no state of it allows, or did not change it as it should have, by the"
-            " model of the KIP. It is said of the first partition of a topic that the verb was about.",
-            sentence="the mirror of {link} took a verb about {tp} on {cluster} as its model does not: {said}",
-            counted="mirror took verbs as its model does not|mirrors took verbs as their model does not",
+            meaning=(
+                "A verb of the mirror was answered as no state of it allows, or did not change it "
+                "as it should have, by the model of the KIP. It is said of the first partition of "
+                "a topic that the verb was about."
+            ),
+            sentence=(
+                "the mirror of {link} took a verb about {tp} on {cluster} as its model does not: "
+                "{said}"
+            ),
+            counted=(
+                "mirror took verbs as its model does not|mirrors took verbs as their model does not"
+            ),
             alone="what an operator asks of the mirror may not be what it does",
             smallest="a topic is paused, and pausing it again is accepted: nowhere on B.",
             despite_torn=True,

@@ -1,10 +1,12 @@
-"""order-equality: what a mirror that moves offsets can promise, that the destination is the source's committed sequence.
+"""order-equality: what a mirror that moves offsets can promise, that the destination is the
+source's committed sequence.
 
-MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ; each partition goes to the one of the same number through one
-task, in order. Equality is therefore over (payload id, digest of timestamp, key, value and headers), in order, without
-offsets. A tail that is missing is lag: RPO when the source was given up by force, nobody's to say when the run just ended.
-A mirror that keeps offsets is compared from where the source's log begins, or is compacted to; where they move, records that the
-source may have deleted leave the check unknown.
+MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ; each partition goes to the one of
+the same number through one task, in order. Equality is therefore over (payload id, digest of
+timestamp, key, value and headers), in order, without offsets. A tail that is missing is lag: RPO
+when the source was given up by force, nobody's to say when the run just ended. A mirror that keeps
+offsets is compared from where the source's log begins, or is compacted to; where they move, records
+that the source may have deleted leave the check unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if isinstance(compared, Hop):
             findings += _judge(view, compared)
         else:
-            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
+                )
+            )
     return findings
 
 
@@ -42,13 +48,23 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
     gone = _nothing_to_compare_with(view, compared)
-    findings: list[Finding] = [] if compared.mirrored_range.far else list(examined(compared.generation, offsets[~gone]))
+    findings: list[Finding] = (
+        [] if compared.mirrored_range.far else list(examined(compared.generation, offsets[~gone]))
+    )
     if not_promoted(view, compared.generation):
-        reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored is unknown"
+        reason = (
+            f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was "
+            "mirrored is unknown"
+        )
         return [*findings, Unjudged(reason=reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     if torn:
-        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so what is missing may have been there")]
+        return [
+            *findings,
+            Unjudged(
+                reason=f"the log of {torn[0]} is torn, so what is missing may have been there"
+            ),
+        ]
     return [
         *findings,
         *_repeats(view, compared),
@@ -100,8 +116,12 @@ def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
-    """Per mirrored record, whether the source has deleted or compacted what was at its offset; never so where offsets move."""
-    source, offsets = compared.source.replica, compared.destination.replica.records.offset[compared.mirrored]
+    """Per mirrored record, whether the source has deleted or compacted what was at its offset;
+    never so where offsets move."""
+    source, offsets = (
+        compared.source.replica,
+        compared.destination.replica.records.offset[compared.mirrored],
+    )
     if not view.mirror.guarantee.offsets_kept:
         return np.zeros(len(offsets), np.bool_)
     floor = max(source.log_start, view.compacted.get(source.cluster, 0))
@@ -110,22 +130,45 @@ def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
 
 def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
     offsets = compared.destination.replica.records.offset[compared.mirrored]
-    # A first segment may begin before the log does: segments roll where each broker rolls them, and only complete ones go.
-    nowhere = np.flatnonzero((compared.position < 0) & (offsets >= compared.destination.replica.log_start))
+    # A first segment may begin before the log does: segments roll where each broker rolls them, and
+    # only complete ones go.
+    nowhere = np.flatnonzero(
+        (compared.position < 0) & (offsets >= compared.destination.replica.log_start)
+    )
     uids = compared.destination.replica.records.uid[compared.mirrored[nowhere]]
     hidden = aborted_or_open(compared, uids)
     findings: list[Finding] = []
     for start, end in runs(nowhere[hidden >= 0], uids[hidden >= 0]):
         row = int(hidden[hidden >= 0][start])
-        state, offset = compared.source.state_of(row), int(compared.source.replica.records.offset[row])
-        findings.append(_found(compared, "mirrored-aborted", nowhere[hidden >= 0][start:end], state=state, source_offset=offset))
+        state, offset = (
+            compared.source.state_of(row),
+            int(compared.source.replica.records.offset[row]),
+        )
+        findings.append(
+            _found(
+                compared,
+                "mirrored-aborted",
+                nowhere[hidden >= 0][start:end],
+                state=state,
+                source_offset=offset,
+            )
+        )
     phantom = nowhere[(hidden < 0) & ~gone[nowhere]]
     if len(phantom) and not kept and (compared.source.replica.log_start > 0 or compared.gaps):
         why = "which is compacted" if compared.gaps else "whose start was deleted"
-        reason = f"{len(phantom)} mirrored records are not in the log of {compared.source.replica.cluster}, {why}"
+        reason = (
+            f"{len(phantom)} mirrored records are not in the log of "
+            f"{compared.source.replica.cluster}, {why}"
+        )
         return [*findings, Unjudged(reason=reason)]
     strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
-    return [*findings, *(_found(compared, "mirror-phantom", phantom[start:end]) for start, end in runs(phantom, strange))]
+    return [
+        *findings,
+        *(
+            _found(compared, "mirror-phantom", phantom[start:end])
+            for start, end in runs(phantom, strange)
+        ),
+    ]
 
 
 def _holes(compared: Hop) -> Sequence[Finding]:
@@ -144,20 +187,33 @@ def _holes(compared: Hop) -> Sequence[Finding]:
             **around,
         }
         offset = before if isinstance(before, int) else -1
-        findings.append(Found(kind="mirror-hole", cluster=compared.destination.replica.cluster, offset=offset, evidence=evidence))
+        findings.append(
+            Found(
+                kind="mirror-hole",
+                cluster=compared.destination.replica.cluster,
+                offset=offset,
+                evidence=evidence,
+            )
+        )
     return findings
 
 
 def _inversions(compared: Hop) -> Sequence[Finding]:
     late = _late(compared, but=compared.unsettled)
     return [
-        _found(compared, "mirror-inversion", late[start:end], position=int(compared.position[late[start]]))
+        _found(
+            compared,
+            "mirror-inversion",
+            late[start:end],
+            position=int(compared.position[late[start]]),
+        )
         for start, end in runs(late, compared.position[late])
     ]
 
 
 def _late(compared: Hop, *, but: Ints) -> Ints:
-    """First copies behind a record that follows them at the source, without those (`but`) whose order cannot be known."""
+    """First copies behind a record that follows them at the source, without those (`but`) whose
+    order cannot be known."""
     kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
     if not len(kept):
         return kept
@@ -173,7 +229,12 @@ def _divergences(compared: Hop) -> Sequence[Finding]:
     other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
     changed, rows = known[other], rows[other]
     return [
-        _found(compared, "mirror-divergence", changed[start:end], source_offset=int(theirs.offset[rows[start]]))
+        _found(
+            compared,
+            "mirror-divergence",
+            changed[start:end],
+            source_offset=int(theirs.offset[rows[start]]),
+        )
         for start, end in runs(changed, compared.position[changed])
     ]
 
@@ -183,7 +244,9 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
     uids = compared.destination.replica.records.uid[compared.mirrored]
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))
-    late = len(_late(compared, but=np.empty(0, np.int64))) - len(_late(compared, but=compared.unsettled))
+    late = len(_late(compared, but=np.empty(0, np.int64))) - len(
+        _late(compared, but=compared.unsettled)
+    )
     count = again + late + len(compared.doubtful)
     return [Unjudged(reason=may_be_faithful(compared, count))] if count else []
 
@@ -197,22 +260,32 @@ def _lag(compared: Hop) -> Sequence[Finding]:
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     return [
         Unjudged(
-            reason=f"the run ended with {late} committed records of {source} not yet on {destination}: "
-            "whether they are late or lost is unknown"
+            reason=(
+                f"the run ended with {late} committed records of {source} not yet on {destination}:"
+                " whether they are late or lost is unknown"
+            )
         )
     ]
 
 
 CHECK = Check(
     name="order-equality",
-    guarantee="A mirrored log is the source's committed records, in their order, unchanged, without holes or strangers.",
+    guarantee=(
+        "A mirrored log is the source's committed records, in their order, unchanged, without holes"
+        " or strangers."
+    ),
     source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="mirror-hole",
-            meaning="A committed record of the source is missing on the destination, and a later one is there.",
-            sentence="{cluster} lacks {who}, which {source} has at offset {source_offset}, before {at}",
+            meaning=(
+                "A committed record of the source is missing on the destination, and a later one is"
+                " there."
+            ),
+            sentence=(
+                "{cluster} lacks {who}, which {source} has at offset {source_offset}, before {at}"
+            ),
             counted="mirrored record is missing|mirrored records are missing",
             smallest="A has 1 2 3, B has 1 3: at the offset of 3 on B.",
         ),
@@ -225,7 +298,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="mirror-divergence",
-            meaning="A record has another timestamp, key, value or header on the destination than at the source.",
+            meaning=(
+                "A record has another timestamp, key, value or header on the destination than at "
+                "the source."
+            ),
             sentence="{cluster} has another content than {source} for {who} at {at}",
             counted="mirrored record differs|mirrored records differ",
             smallest="A has 1 with value x, B has 1 with value y: at its offset on B.",
@@ -234,27 +310,47 @@ CHECK = Check(
             name="mirror-phantom",
             meaning="A mirrored record that the source never had.",
             sentence="{cluster} has {who} at {at} as mirrored, and {source} never had it",
-            counted="mirrored record was never at the source|mirrored records were never at the source",
+            counted=(
+                "mirrored record was never at the source|mirrored records were never at the source"
+            ),
             smallest="A has 1, B has 1 9: at the offset of 9 on B.",
         ),
         AnomalyKind(
             name="mirrored-duplicate",
             meaning="A record was mirrored again; the first copy counts for order.",
-            sentence="the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}",
+            sentence=(
+                "the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}"
+            ),
             counted="record was mirrored twice|records were mirrored twice",
             smallest="A has 1 2, B has 1 1 2: at the offset of the second 1 on B.",
         ),
         AnomalyKind(
             name="mirrored-aborted",
-            meaning="A record of a transaction that the source aborted, or never ended, is plain data on the destination.",
-            sentence="{cluster} shows {who} at {at} as plain data, and their transaction on {source} is {state}",
-            counted="record of an unfinished or aborted transaction is plain data|records of unfinished or aborted "
-            "transactions are plain data",
+            meaning=(
+                "A record of a transaction that the source aborted, or never ended, is plain data "
+                "on the destination."
+            ),
+            sentence=(
+                "{cluster} shows {who} at {at} as plain data, and their transaction on {source} is "
+                "{state}"
+            ),
+            counted=(
+                "record of an unfinished or aborted transaction is plain data|records of unfinished"
+                " or aborted transactions are plain data"
+            ),
             smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",
         ),
     ),
     complete=frozenset({"promotions"}),
-    follows=frozenset({"record-equality", "byte-equality", "truncation-accounting", "standby-isolation", "replica-agreement"}),
+    follows=frozenset(
+        {
+            "record-equality",
+            "byte-equality",
+            "truncation-accounting",
+            "standby-isolation",
+            "replica-agreement",
+        }
+    ),
     kernel=kernel,
     due=frozenset({"mirrored"}),
 )

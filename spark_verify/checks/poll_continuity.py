@@ -1,17 +1,22 @@
-"""poll-continuity: a consumer that is left alone goes on where it was (Jepsen's Kafka workload, poll-skip and nonmonotonic-poll).
+"""poll-continuity: a consumer that is left alone goes on where it was (Jepsen's Kafka workload,
+poll-skip and nonmonotonic-poll).
 
-Between a record and the next that one consumer gets of a partition, in the same poll or in the one after it, lies nothing that
-its isolation level can see, and the next is not behind the first. What it can see is counted in the bytes (a dense index):
-markers and, when it reads committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and a log
-that is truncated begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
+Between a record and the next that one consumer gets of a partition, in the same poll or in the one
+after it, lies nothing that its isolation level can see, and the next is not behind the first. What
+it can see is counted in the bytes (a dense index): markers and, when it reads committed, aborted
+records are no skips. Assignments, revocations, resets, a new consumer, and a log that is truncated
+begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its
+neighbours.
 
-Who stood beyond a truncation and does not learn of it (KIP-320) goes on where it stood, in a log that has other records from the
-truncation on: what of those lies before the next that it gets, it has skipped. What came of a poll while the log was being
-truncated may be of either log, so what it got by payload is taken out.
+Who stood beyond a truncation and does not learn of it (KIP-320) goes on where it stood, in a log
+that has other records from the truncation on: what of those lies before the next that it gets, it
+has skipped. What came of a poll while the log was being truncated may be of either log, so what it
+got by payload is taken out.
 
-A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
-uncommitted; here everyone is by himself. So it is with positions: what a consumer, or its group, passed by its own account, from
-where it was assigned to where it was drained, it got (`spark_verify.checks.parts.positions`).
+A reader of a group that gets less than another member is not judged by read-committed-visibility,
+nor is anybody who reads uncommitted; here everyone is by himself. So it is with positions: what a
+consumer, or its group, passed by its own account, from where it was assigned to where it was
+drained, it got (`spark_verify.checks.parts.positions`).
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ SKIPPED_BY_TRUNCATION = "skipped-by-truncation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """What one consumer got one after the other: per record its offset, payload id and poll, an index into `polls`."""
+    """What one consumer got one after the other: per record its offset, payload id and poll, an
+    index into `polls`."""
 
     polls: Sequence[Read]
     offset: Ints
@@ -65,7 +71,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
         findings += examined(generation, firsts, whole=True)
         if log is None:
-            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=(
+                        f"no log of {generation.cluster} was captured for "
+                        f"{view.topic}-{view.partition}"
+                    )
+                )
+            )
         broken = [found for chain in chains for found in _judge(generation.cluster, log, chain)]
         broken += skipped
         if log is not None:
@@ -75,7 +88,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
-    """Polls of one consumer without anything in between that may have moved it; its rows are in the order of their return."""
+    """Polls of one consumer without anything in between that may have moved it; its rows are in the
+    order of their return."""
     for rows in consumers(reads):
         polls: list[Read] = []
         moved, anew = -1, False
@@ -87,7 +101,8 @@ def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
                     yield from _chain(polls)
                     polls = []
                 kept = row.offsets < kept_since(view, row)
-                # A rebalance that came inside of this poll: what it returned may be of before and of after it.
+                # A rebalance that came inside of this poll: what it returned may be of before and
+                # of after it.
                 anew = row.time <= moved or not bool(kept.all())
                 if row.time > moved and kept.any():
                     polls.append(replace(row, uids=row.uids[kept], offsets=row.offsets[kept]))
@@ -113,23 +128,39 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
     skipped = np.where(back, 0, np.searchsorted(there, after, side="left") - first)
     inside: Bools = chain.poll[:-1] == chain.poll[1:]
     for i in np.flatnonzero(back).tolist():
-        yield _found(cluster, chain, i, "internal-regression" if inside[i] else "poll-regression", int(after[i]), 1)
+        yield _found(
+            cluster,
+            chain,
+            i,
+            "internal-regression" if inside[i] else "poll-regression",
+            int(after[i]),
+            1,
+        )
     for i in np.flatnonzero(skipped).tolist():
         kind = "internal-skip" if inside[i] else "poll-skip"
         yield _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
-    """What consumers skipped because the log was truncated under them, at the beginning of this generation or in it."""
+    """What consumers skipped because the log was truncated under them, at the beginning of this
+    generation or in it."""
     known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
-    older = [read for before in generations(view)[generation.cluster][: generation.number] for read in reads_in(view, before)]
+    older = [
+        read
+        for before in generations(view)[generation.cluster][: generation.number]
+        for read in reads_in(view, before)
+    ]
     here = reads_in(view, generation)
     ours, theirs = {id(read) for read in here}, {id(read) for read in older}
     for rows in consumers([*older, *here]):
         for before, after in _neighbours(rows):
-            since = [(offset, time) for time, offset in known if rows[before].time <= time < rows[after].time]
+            since = [
+                (offset, time)
+                for time, offset in known
+                if rows[before].time <= time < rows[after].time
+            ]
             if id(rows[before]) in theirs:
                 since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
@@ -144,7 +175,8 @@ def _stood(rows: Sequence[Read], time: int, earlier: Collection[int]) -> int:
 
 
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Places of polls that returned something, one after the other, of one consumer that nothing moved in between."""
+    """Places of polls that returned something, one after the other, of one consumer that nothing
+    moved in between."""
     before, moved = -1, -1
     for index, row in enumerate(rows):
         if row.kind in ANEW:
@@ -155,13 +187,22 @@ def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
             before = index if row.time > moved else -1
 
 
-def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int) -> Iterator[Found]:
-    """What of [truncation, first record of the last row) is there, and the consumer of these rows never got."""
+def _skipped(
+    view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int
+) -> Iterator[Found]:
+    """What of [truncation, first record of the last row) is there, and the consumer of these rows
+    never got."""
     poll, records = rows[-1], log.replica.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])
     got = np.concatenate([row.uids for row in rows])
-    missed = (records.offset >= truncated_to) & (records.offset < first) & (records.uid >= 0) & there & ~among(records.uid, got)
+    missed = (
+        (records.offset >= truncated_to)
+        & (records.offset < first)
+        & (records.uid >= 0)
+        & there
+        & ~among(records.uid, got)
+    )
     if not missed.any() or first >= kept_since(view, poll):
         return
     offsets = records.offset[missed]
@@ -175,7 +216,12 @@ def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: 
         "then": {"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
         "last_skipped": int(offsets.max()),
     }
-    yield Found(kind=SKIPPED_BY_TRUNCATION, cluster=log.replica.cluster, offset=int(offsets.min()), evidence=evidence)
+    yield Found(
+        kind=SKIPPED_BY_TRUNCATION,
+        cluster=log.replica.cluster,
+        offset=int(offsets.min()),
+        evidence=evidence,
+    )
 
 
 def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records: int) -> Found:
@@ -193,21 +239,32 @@ def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records:
 
 CHECK = Check(
     name="poll-continuity",
-    guarantee="A consumer that nothing moved gets what it can see of a partition without a gap and without going back.",
-    source="Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll; KIP-98 (isolation.level); "
-    "KIP-320 (truncation)",
+    guarantee=(
+        "A consumer that nothing moved gets what it can see of a partition without a gap and "
+        "without going back."
+    ),
+    source=(
+        "Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll;"
+        " KIP-98 (isolation.level); KIP-320 (truncation)"
+    ),
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="poll-skip",
-            meaning="Between the last record of a poll and the first of the next lies one that the consumer can see.",
+            meaning=(
+                "Between the last record of a poll and the first of the next lies one that the "
+                "consumer can see."
+            ),
             sentence="{reader} skipped {n} of {cluster} from {at} on",
             counted="record was skipped by a reader|records were skipped by readers",
             smallest="A has 1 2 3, a consumer got 1, in its next poll 3: at the offset of 2.",
         ),
         AnomalyKind(
             name="poll-regression",
-            meaning="A poll begins at or before the last record of the poll before, and nothing had moved the consumer.",
+            meaning=(
+                "A poll begins at or before the last record of the poll before, and nothing had "
+                "moved the consumer."
+            ),
             sentence="{reader} went back to {at} on {cluster} although nothing had moved it",
             counted="record was read again|records were read again",
             smallest="A has 1 2, a consumer got 2, in its next poll 1: at the offset of 1.",
@@ -230,45 +287,81 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=SKIPPED_BY_TRUNCATION,
-            meaning="A consumer stood beyond where the log was truncated and went on there, without what replaced the tail.",
-            sentence="{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to {truncated_to}, and "
-            "skipped {n}",
+            meaning=(
+                "A consumer stood beyond where the log was truncated and went on there, without "
+                "what replaced the tail."
+            ),
+            sentence=(
+                "{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to "
+                "{truncated_to}, and skipped {n}"
+            ),
             counted="record was skipped by a reader|records were skipped by readers",
-            smallest="A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset of 4.",
+            smallest=(
+                "A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset "
+                "of 4."
+            ),
         ),
         AnomalyKind(
             name="passed-unread",
-            meaning="A consumer passed, by its assigned and its reported positions, a record that it can see, and never got it.",
+            meaning=(
+                "A consumer passed, by its assigned and its reported positions, a record that it "
+                "can see, and never got it."
+            ),
             sentence="{reader} passed {who} at {at} on {cluster} unread",
             counted="record was passed unread|records were passed unread",
-            smallest="A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at the offset of 2.",
+            smallest=(
+                "A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at the "
+                "offset of 2."
+            ),
         ),
         AnomalyKind(
             name="began-ahead",
-            meaning="A member of a group was assigned beyond where the group had been, and no member got what lies between.",
-            sentence="{reader} began at {began_at} of {tp} on {cluster}, although its group was at {group_at}",
+            meaning=(
+                "A member of a group was assigned beyond where the group had been, and no member "
+                "got what lies between."
+            ),
+            sentence=(
+                "{reader} began at {began_at} of {tp} on {cluster}, although its group was at "
+                "{group_at}"
+            ),
             counted="record was passed unread|records were passed unread",
-            smallest="A has 1 2 3, one member got 1, the next was assigned at 2: at the offset of 2.",
+            smallest=(
+                "A has 1 2 3, one member got 1, the next was assigned at 2: at the offset of 2."
+            ),
         ),
         AnomalyKind(
             name="drained-early",
-            meaning="A consumer says that it read to the end, and stood below a last stable offset that was sampled while "
-            "clients were still writing.",
-            sentence="{reader} stopped at {stood_at} of {tp} on {cluster}, before the last stable offset {last_stable}",
+            meaning=(
+                "A consumer says that it read to the end, and stood below a last stable offset that"
+                " was sampled while clients were still writing."
+            ),
+            sentence=(
+                "{reader} stopped at {stood_at} of {tp} on {cluster}, before the last stable offset"
+                " {last_stable}"
+            ),
             counted="record was not read in the end|records were not read in the end",
-            smallest="A has 1 2, its last stable offset was sampled as 2 while clients wrote, a consumer got 1, and says drained "
-            "at 1: at the offset of 2.",
+            smallest=(
+                "A has 1 2, its last stable offset was sampled as 2 while clients wrote, a consumer"
+                " got 1, and says drained at 1: at the offset of 2."
+            ),
         ),
         AnomalyKind(
             name="position-beyond-end",
-            meaning="A consumer says that it was at a position that the log never reached; the offset is the log's end.",
-            sentence="{reader} stands at {position} of {tp} on {cluster}, whose log ends at {log_end}",
+            meaning=(
+                "A consumer says that it was at a position that the log never reached; the offset "
+                "is the log's end."
+            ),
+            sentence=(
+                "{reader} stands at {position} of {tp} on {cluster}, whose log ends at {log_end}"
+            ),
             alone="the reader skips what is written up to there",
             smallest="A has 1, a consumer got 1, and says drained at 5: at offset 1.",
         ),
     ),
     complete=frozenset({"reads", "promotions"}),
-    follows=frozenset({"read-committed-visibility", "truncation-accounting", "inconsistent-offset", "lost-write"}),
+    follows=frozenset(
+        {"read-committed-visibility", "truncation-accounting", "inconsistent-offset", "lost-write"}
+    ),
     kernel=kernel,
     unit="polls",
     judges_readers=True,

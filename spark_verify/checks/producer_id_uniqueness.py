@@ -1,10 +1,13 @@
-"""producer-id-uniqueness: a producer id belongs to one producer (KIP-98; what breaks in it: Redpanda PR 31659, KIP-1279).
+"""producer-id-uniqueness: a producer id belongs to one producer (KIP-98; what breaks in it:
+Redpanda PR 31659, KIP-1279).
 
-Within a cluster: two producer incarnations may share an id only one after the other, each with higher epochs, which is how a
-transactional id fences its predecessor; two transactional ids never share one. Within a partition: an id that the cluster
-itself handed out is not one that the mirror wrote there, unless the partition's producer state was reset in between. Then the
-broker takes new batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order. Behind a
-reset an id may come again; one that goes on where the mirrored one ended was taken for it all the same.
+Within a cluster: two producer incarnations may share an id only one after the other, each with
+higher epochs, which is how a transactional id fences its predecessor; two transactional ids never
+share one. Within a partition: an id that the cluster itself handed out is not one that the mirror
+wrote there, unless the partition's producer state was reset in between. Then the broker takes new
+batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of
+order. Behind a reset an id may come again; one that goes on where the mirrored one ended was taken
+for it all the same.
 """
 
 from __future__ import annotations
@@ -17,19 +20,40 @@ from itertools import combinations
 import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Finding, Found, PartialFinding
-from linkflap.spark_verify.checks.parts.generations import examined, judged, native, owners_of, sends_of
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Finding,
+    Found,
+    PartialFinding,
+)
+from linkflap.spark_verify.checks.parts.generations import (
+    examined,
+    judged,
+    native,
+    owners_of,
+    sends_of,
+)
 from linkflap.spark_verify.checks.parts.logs import Log
 from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    OTHER_CONTROL,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 KIND = "producer-id-collision"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Who used which id in this partition's bytes, and who said so; ids that two clusters handed out, at once."""
+    """Who used which id in this partition's bytes, and who said so; ids that two clusters handed
+    out, at once."""
     found = judged(view, lambda generation, log: _in_bytes(view, generation, log))
     return [*found, *_reported(view)]
 
@@ -42,20 +66,42 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     ours = np.flatnonzero(records.uid >= 0)
     process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
     taken = _twice(generation, replica, with_id, process)
-    taken += _adopted(view, generation, replica, with_id, process, {int(str(f.evidence["producer_id"])) for f in taken})
+    taken += _adopted(
+        view,
+        generation,
+        replica,
+        with_id,
+        process,
+        {int(str(f.evidence["producer_id"])) for f in taken},
+    )
     findings: list[Finding] = [*examined(generation, batches.base_offset[with_id]), *taken]
     if here.any() or any(e.origin == "native" for e in generation.eras):
-        findings += _refused(view, generation, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
-    return [*findings, *_partials(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
+        findings += _refused(
+            view,
+            generation,
+            replica,
+            with_id & ~here,
+            {int(str(f.evidence["producer_id"])) for f in taken},
+        )
+    return [
+        *findings,
+        *_partials(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process),
+    ]
 
 
-def _twice(generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints) -> list[Found]:
-    """Batches with an id that another cluster's producer wrote with after the last reset before them; one finding per id.
+def _twice(
+    generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints
+) -> list[Found]:
+    """Batches with an id that another cluster's producer wrote with after the last reset before
+    them; one finding per id.
 
     Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
     """
     batches = replica.batches
-    owner, resets = owners_of(generation, batches.base_offset), np.cumsum(batches.control == OTHER_CONTROL)
+    owner, resets = (
+        owners_of(generation, batches.base_offset),
+        np.cumsum(batches.control == OTHER_CONTROL),
+    )
     names = sorted({e.owner for e in generation.eras})
     order = np.flatnonzero(with_id)
     order = order[np.lexsort((order, resets[order], batches.producer_id[order]))]
@@ -64,12 +110,22 @@ def _twice(generation: LogGeneration, replica: Replica, with_id: Bools, process:
     found: dict[int, Found] = {}
     for i in np.flatnonzero(same & (whose[1:] != whose[:-1])).tolist():
         by = [names[int(whose[i])], names[int(whose[i + 1])]]
-        found.setdefault(int(pid[i]), _taken(generation, replica, process, (int(order[i]), int(order[i + 1])), by))
+        found.setdefault(
+            int(pid[i]),
+            _taken(generation, replica, process, (int(order[i]), int(order[i + 1])), by),
+        )
     return list(found.values())
 
 
-def _taken(generation: LogGeneration, replica: Replica, process: Ints, rows: tuple[int, int], by: Sequence[str]) -> Found:
-    """An id that two clusters handed out: the batch of the one before, and that of the other one."""
+def _taken(
+    generation: LogGeneration,
+    replica: Replica,
+    process: Ints,
+    rows: tuple[int, int],
+    by: Sequence[str],
+) -> Found:
+    """An id that two clusters handed out: the batch of the one before, and that of the other
+    one."""
     batches, (before, index) = replica.batches, rows
     evidence = {
         "producer_id": int(batches.producer_id[index]),
@@ -78,15 +134,28 @@ def _taken(generation: LogGeneration, replica: Replica, process: Ints, rows: tup
         "handed_out_by": by,
         "processes": [int(process[before]), int(process[index])],
     }
-    return Found(kind=KIND, cluster=generation.cluster, offset=int(batches.base_offset[index]), evidence=evidence)
+    return Found(
+        kind=KIND,
+        cluster=generation.cluster,
+        offset=int(batches.base_offset[index]),
+        evidence=evidence,
+    )
 
 
 def _adopted(
-    view: PartitionView, generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints, known: set[int]
+    view: PartitionView,
+    generation: LogGeneration,
+    replica: Replica,
+    with_id: Bools,
+    process: Ints,
+    known: set[int],
 ) -> Sequence[Found]:
-    """Ids that go on behind a reset where another cluster's producer ended, and did not begin there; one finding per id."""
+    """Ids that go on behind a reset where another cluster's producer ended, and did not begin
+    there; one finding per id."""
     batches, found = replica.batches, dict[int, Found]()
-    every = sessions(generation, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0)))
+    every = sessions(
+        generation, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0))
+    )
     first = batches.base_sequence[every.row]
     chosen = (every.adopted >= 0) & (first != 0) & ~(every.follows | every.owned | every.deleted)
     chosen &= beginnings(view, generation, replica, every, chosen) == NEW
@@ -100,10 +169,15 @@ def _adopted(
 
 
 def _refused(
-    view: PartitionView, generation: LogGeneration, replica: Replica, mirrored: Bools, known: set[int]
+    view: PartitionView,
+    generation: LogGeneration,
+    replica: Replica,
+    mirrored: Bools,
+    known: set[int],
 ) -> Sequence[Found]:
-    """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes: refused, or acknowledged
-    as repeats. One finding per id, at the first offset that was acknowledged, -1 when none was."""
+    """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes:
+    refused, or acknowledged as repeats. One finding per id, at the first offset that was
+    acknowledged, -1 when none was."""
     batches, found = replica.batches, dict[int, Found]()
     resets = batches.base_offset[batches.control == OTHER_CONTROL]
     sends = sends_of(view, generation)
@@ -124,14 +198,22 @@ def _refused(
             "outcome": send.outcome,
         }
         offset = int(acked[0]) if len(acked) else -1
-        found[send.producer_id] = Found(kind=KIND, cluster=replica.cluster, offset=offset, evidence=evidence)
+        found[send.producer_id] = Found(
+            kind=KIND, cluster=replica.cluster, offset=offset, evidence=evidence
+        )
     return list(found.values())
 
 
-def _partials(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[PartialFinding]:
+def _partials(
+    cluster: str, replica: Replica, chosen: Ints, process: Ints
+) -> Iterator[PartialFinding]:
     """One partial finding per (producer id, process) of this partition."""
     batches = replica.batches
-    pairs = np.stack((batches.producer_id[chosen], process[chosen]), axis=1) if len(chosen) else np.empty((0, 2), np.int64)
+    pairs = (
+        np.stack((batches.producer_id[chosen], process[chosen]), axis=1)
+        if len(chosen)
+        else np.empty((0, 2), np.int64)
+    )
     keys, which = np.unique(pairs, axis=0, return_inverse=True)
     for i, (pid, owner) in enumerate(keys.tolist()):
         mine = chosen[which.ravel() == i]
@@ -147,7 +229,8 @@ def _partials(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> It
 
 
 def _reported(view: PartitionView) -> Iterator[PartialFinding]:
-    """What producers knew of their own ids: the only trace of one whose records never reached a log."""
+    """What producers knew of their own ids: the only trace of one whose records never reached a
+    log."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.column("producer_id") >= 0)
     clusters, ids = sends.codes("cluster")[0], sends.codes("transactional_id")[0]
@@ -164,14 +247,17 @@ def _reported(view: PartitionView) -> Iterator[PartialFinding]:
             "epochs": [int(epochs.min()), int(epochs.max())],
             "batches": len(mine),
         }
-        yield PartialFinding(cluster=first.cluster, offset=int(acked[0]) if len(acked) else -1, data=data)
+        yield PartialFinding(
+            cluster=first.cluster, offset=int(acked[0]) if len(acked) else -1, data=data
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """One incarnation's use of one producer id on one cluster, over all partitions.
 
-    `claimed`: its client said that the id was its own. `partial finding` is where it has the fewest batches.
+    `claimed`: its client said that the id was its own. `partial finding` is where it has the fewest
+    batches.
     """
 
     process: int
@@ -185,9 +271,13 @@ class Use:
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Two incarnations with one id whose epochs overlap, or with different transactional ids."""
-    owners: dict[tuple[str, int], dict[int, list[PartialFinding]]] = defaultdict(lambda: defaultdict(list))
+    owners: dict[tuple[str, int], dict[int, list[PartialFinding]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for partial in partials:
-        owners[partial.cluster, _int(partial, "producer_id")][_int(partial, "process")].append(partial)
+        owners[partial.cluster, _int(partial, "producer_id")][_int(partial, "process")].append(
+            partial
+        )
     found = []
     for (cluster, pid), by_process in sorted(owners.items()):
         uses = [_use(process, mine) for process, mine in sorted(by_process.items())]
@@ -203,7 +293,9 @@ def _use(process: int, partials: Sequence[PartialFinding]) -> Use:
     in_bytes = [c for c in partials if c.data.get("from") == "bytes"]
     return Use(
         process=process,
-        transactional_ids=frozenset(str(c.data["transactional_id"]) for c in partials if "transactional_id" in c.data),
+        transactional_ids=frozenset(
+            str(c.data["transactional_id"]) for c in partials if "transactional_id" in c.data
+        ),
         lowest=min(epochs),
         highest=max(epochs),
         batches=sum(_int(c, "batches") for c in in_bytes or partials),
@@ -213,19 +305,28 @@ def _use(process: int, partials: Sequence[PartialFinding]) -> Use:
 
 
 def _clash(one: Use, other: Use) -> bool:
-    strangers = one.transactional_ids and other.transactional_ids and not one.transactional_ids & other.transactional_ids
+    strangers = (
+        one.transactional_ids
+        and other.transactional_ids
+        and not one.transactional_ids & other.transactional_ids
+    )
     return bool(strangers) or (one.lowest <= other.highest and other.lowest <= one.highest)
 
 
 def _collision(cluster: str, pid: int, one: Use, other: Use) -> Combined:
-    """Blames the incarnation whose client did not claim the id; else that with fewer batches; else the later one."""
+    """Blames the incarnation whose client did not claim the id; else that with fewer batches; else
+    the later one."""
     intruder, owner = sorted((one, other), key=lambda u: (u.claimed, u.batches, -u.process))
     evidence = {
         "producer_id": pid,
         "processes": [owner.process, intruder.process],
         "epochs": [[owner.lowest, owner.highest], [intruder.lowest, intruder.highest]],
         "transactional_ids": sorted(owner.transactional_ids | intruder.transactional_ids),
-        "other": {"topic": owner.partial.topic, "partition": owner.partial.partition, "offset": owner.partial.offset},
+        "other": {
+            "topic": owner.partial.topic,
+            "partition": owner.partial.partition,
+            "offset": owner.partial.offset,
+        },
     }
     found = Found(kind=KIND, cluster=cluster, offset=intruder.partial.offset, evidence=evidence)
     return Combined(found=found, topic=intruder.partial.topic, partition=intruder.partial.partition)
@@ -238,19 +339,32 @@ def _int(partial: PartialFinding, name: str) -> int:
 
 CHECK = Check(
     name="producer-id-uniqueness",
-    guarantee="No two producers share a producer id and epoch on a cluster, nor does a native one take an id that was mirrored.",
+    guarantee=(
+        "No two producers share a producer id and epoch on a cluster, nor does a native one take an"
+        " id that was mirrored."
+    ),
     source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="A producer id is used by two producers at once, or natively although the mirror had written with it; behind "
-            "a reset of the producer state: natively, from where the mirrored one ended.",
-            sentence="on {cluster} producer id {producer_id} belongs to two producers at {at} ({users})",
+            meaning=(
+                "A producer id is used by two producers at once, or natively although the mirror "
+                "had written with it; behind a reset of the producer state: natively, from where "
+                "the mirrored one ended."
+            ),
+            sentence=(
+                "on {cluster} producer id {producer_id} belongs to two producers at {at} ({users})"
+            ),
             latent=True,
-            alone="where epoch and sequence meet, a broker takes a record of the one for a repeat of the other's, "
-            "acknowledges it and does not append it",
-            smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
+            alone=(
+                "where epoch and sequence meet, a broker takes a record of the one for a repeat of "
+                "the other's, acknowledges it and does not append it"
+            ),
+            smallest=(
+                "B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at"
+                " the later process's."
+            ),
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -1,13 +1,16 @@
-"""provenance: every record that clients can have written was planned by one of them, on that cluster, for that partition.
+"""provenance: every record that clients can have written was planned by one of them, on that
+cluster, for that partition.
 
-An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
-that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
-So it is with a record without a payload id: nobody but the run's clients writes to its topics.
-A record that a client knows to be refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an
-anomaly in any log, whether its transaction was committed or aborted, and whether or not it was read. A partition without any row
-of operations has no history to compare with. A program of the user's writes no history, so its records are not examined
-here. Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not
-compared with what was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
+An operation's row is written before its first record is sent (`harness.model.history.Operation`,
+phase invoke), so a payload id that no row covers was never handed to a client: the broker has a
+record that nobody sent, or the history is not that of this log. So it is with a record without a
+payload id: nobody but the run's clients writes to its topics. A record that a client knows to be
+refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an
+anomaly in any log, whether its transaction was committed or aborted, and whether or not it was
+read. A partition without any row of operations has no history to compare with. A program of the
+user's writes no history, so its records are not examined here. Mirrored records are held to their
+source by order-equality. What a record holds beside its payload id is not compared with what was
+sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ NAMELESS: Final = 2**62
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks up the payload id of every record of every native era among what clients were about to send there."""
+    """Looks up the payload id of every record of every native era among what clients were about to
+    send there."""
 
     if view.topic in view.story.facts.programs:
         return []
@@ -39,18 +43,31 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         rows = np.flatnonzero(native(generation, log.replica.records.offset))
         return (
-            [*examined(generation, log.replica.records.offset[rows]), *_judge(view, generation, log, rows)] if len(rows) else []
+            [
+                *examined(generation, log.replica.records.offset[rows]),
+                *_judge(view, generation, log, rows),
+            ]
+            if len(rows)
+            else []
         )
 
     return list(judged(view, judge))
 
 
-def _judge(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
+def _judge(
+    view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
+) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
-        return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
+        return [
+            Unjudged(
+                reason=(
+                    f"nothing is written down of what clients sent to {view.topic}-{view.partition}"
+                )
+            )
+        ]
     found: list[Finding] = list(_refused(view, generation, log, rows))
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
@@ -58,7 +75,10 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints)
     together = list(runs(strange, said, apart(generation, records.offset[strange])))
     heads = records.uid[strange[[start for start, _ in together]]]
     every = Sends.of(view.sends)
-    elsewhere = {name: planned(heads, every.take(every.says("cluster", name))) for name in sorted(every.said("cluster"))}
+    elsewhere = {
+        name: planned(heads, every.take(every.says("cluster", name)))
+        for name in sorted(every.said("cluster"))
+    }
     for number, (start, end) in enumerate(together):
         first = strange[start]
         evidence: dict[str, object] = {
@@ -67,11 +87,20 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints)
             "operation": int(records.operation[first]),
             "planned_on": [name for name, there in elsewhere.items() if there[number]],
         }
-        found.append(Found(kind="stranger", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
+        found.append(
+            Found(
+                kind="stranger",
+                cluster=cluster,
+                offset=int(records.offset[first]),
+                evidence=evidence,
+            )
+        )
     return found
 
 
-def _refused(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Found]:
+def _refused(
+    view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
+) -> Iterator[Found]:
     """Records in a log that its clients know to have been refused."""
     mine, records = sends_to(view, generation.cluster), log.replica.records
     certain = refused(mine)
@@ -89,18 +118,29 @@ def _refused(view: PartitionView, generation: LogGeneration, log: Log, rows: Int
             "client": said.client,
             "state": log.state_of(first),
         }
-        yield Found(kind="refused-write", cluster=generation.cluster, offset=int(records.offset[first]), evidence=evidence)
+        yield Found(
+            kind="refused-write",
+            cluster=generation.cluster,
+            offset=int(records.offset[first]),
+            evidence=evidence,
+        )
 
 
 CHECK = Check(
     name="provenance",
-    guarantee="Every record in a cluster's own era was sent by a client, to that cluster and that partition, and not refused.",
+    guarantee=(
+        "Every record in a cluster's own era was sent by a client, to that cluster and that "
+        "partition, and not refused."
+    ),
     source="linkflap's own history: operations are written down before they are sent",
     inputs=frozenset({"records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="stranger",
-            meaning="A record that no client was about to send there: its payload id is of no such operation, or it has none.",
+            meaning=(
+                "A record that no client was about to send there: its payload id is of no such "
+                "operation, or it has none."
+            ),
             sentence="{cluster} has {who} at {at} in its own era, which no client sent there",
             counted="record was sent there by nobody|records were sent there by nobody",
             smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
@@ -108,9 +148,12 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="refused-write",
-            meaning="A record that its client knows for certain not to have been written: it was refused for its size or form, "
-            "or never handed over; whatever became of its transaction, and whether it was read or not. What was given up in "
-            "flight, timed out or was fenced may have been written, and is no such record.",
+            meaning=(
+                "A record that its client knows for certain not to have been written: it was "
+                "refused for its size or form, or never handed over; whatever became of its "
+                "transaction, and whether it was read or not. What was given up in flight, timed "
+                "out or was fenced may have been written, and is no such record."
+            ),
             sentence="{cluster} has {who} at {at}, which its client knows to be refused",
             counted="refused record is in the log|refused records are in the log",
             smallest="1 was refused as too large, A has 1: at its offset on A.",

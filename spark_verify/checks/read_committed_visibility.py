@@ -1,7 +1,9 @@
-"""read-committed-visibility: a read_committed reader gets exactly the committed and plain records of what it passed (KIP-98).
+"""read-committed-visibility: a read_committed reader gets exactly the committed and plain records
+of what it passed (KIP-98).
 
-What a reader passed is proven by its own polls: from the first offset it got after an assignment to the position after its
-last poll before the next. Members of a group share what they must have got, because a partition moves between them.
+What a reader passed is proven by its own polls: from the first offset it got after an assignment to
+the position after its last poll before the next. Members of a group share what they must have got,
+because a partition moves between them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from itertools import groupby
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, reads_in
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    of_readers,
+    reads_in,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -29,15 +37,25 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, generation)
         if log is not None:
             findings += of_readers(
-                generation, log.replica, _judge(generation, log, audience, view.compacted.get(generation.cluster, 0))
+                generation,
+                log.replica,
+                _judge(generation, log, audience, view.compacted.get(generation.cluster, 0)),
             )
         else:
-            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=(
+                        f"no log of {generation.cluster} was captured for "
+                        f"{view.topic}-{view.partition}"
+                    )
+                )
+            )
     return findings
 
 
 def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
-    """group, or reader where there is none -> what it did in one generation of a log, in time order."""
+    """group, or reader where there is none -> what it did in one generation of a log, in time
+    order."""
     found: dict[str, list[Read]] = {}
     for read in sorted(reads_in(view, generation), key=lambda r: r.returned):
         if read.isolation == "read_committed":
@@ -46,7 +64,8 @@ def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Se
 
 
 def passed(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Offset ranges [from, to) that one reader has passed for certain; an assignment, a revocation or a step back begins anew."""
+    """Offset ranges [from, to) that one reader has passed for certain; an assignment, a revocation
+    or a step back begins anew."""
     start, position = -1, -1
     for read in reads:
         if read.kind in ("assign", "revoke", "error"):
@@ -74,7 +93,9 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
     return mask
 
 
-def _judge(generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int) -> Sequence[Finding]:
+def _judge(
+    generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int
+) -> Sequence[Finding]:
     got = {name: _got(reads) for name, reads in audience.items()}
     everything = np.concatenate([offsets for offsets, _ in got.values()])
     findings: list[Finding] = list(examined(generation, everything, whole=True))
@@ -98,18 +119,31 @@ def _phantoms(log: Log, name: str, offsets: Ints, uids: Ints) -> Sequence[Findin
     kept = offsets >= log.replica.log_start
     offsets, uids = offsets[kept], uids[kept]
     at = locate(records.offset, offsets)
-    right = (at >= 0) & (records.uid[at] == uids) & log.visible[at] if len(records) else np.zeros(len(offsets), np.bool_)
+    right = (
+        (at >= 0) & (records.uid[at] == uids) & log.visible[at]
+        if len(records)
+        else np.zeros(len(offsets), np.bool_)
+    )
     wrong = np.flatnonzero(~right)
     if not len(wrong):
         return []
     if not log.whole and bool((at[wrong] < 0).all()):
-        return [Unjudged(reason=f"the log of {log.replica.cluster} is torn, so what was read from it cannot be found")]
+        return [
+            Unjudged(
+                reason=(
+                    f"the log of {log.replica.cluster} is torn, so what was read from it cannot be "
+                    "found"
+                )
+            )
+        ]
     order = wrong[np.unique(offsets[wrong], return_index=True)[1]]
     offsets, uids, at = offsets[order], uids[order], at[order]
     return [_phantom(log, name, offsets, uids, at, start, end) for start, end in runs(offsets)]
 
 
-def _phantom(log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: int, end: int) -> Found:
+def _phantom(
+    log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: int, end: int
+) -> Found:
     row = int(at[start])
     evidence = {
         "records": end - start,
@@ -118,7 +152,12 @@ def _phantom(log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: in
         "holds": int(log.replica.records.uid[row]) if row >= 0 else -1,
         "state": log.state_of(row) if row >= 0 else "absent",
     }
-    return Found(kind="phantom-read", cluster=log.replica.cluster, offset=int(offsets[start]), evidence=evidence)
+    return Found(
+        kind="phantom-read",
+        cluster=log.replica.cluster,
+        offset=int(offsets[start]),
+        evidence=evidence,
+    )
 
 
 def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequence[Finding]:
@@ -139,7 +178,10 @@ def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequen
 
 CHECK = Check(
     name="read-committed-visibility",
-    guarantee="A read_committed reader gets every committed and plain record of what it passes, and nothing else.",
+    guarantee=(
+        "A read_committed reader gets every committed and plain record of what it passes, and "
+        "nothing else."
+    ),
     source="KIP-98, consumer guarantees",
     inputs=frozenset({"batches", "records", "reads", "promotions"}),
     anomalies=(
@@ -152,9 +194,18 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="phantom-read",
-            meaning="A read_committed reader got a record that the bytes do not have there as committed or plain.",
-            sentence="{reader} got {who} at {at} on {cluster}, which read_committed must not show ({state})",
-            counted="record was read that must not be visible|records were read that must not be visible",
+            meaning=(
+                "A read_committed reader got a record that the bytes do not have there as committed"
+                " or plain."
+            ),
+            sentence=(
+                "{reader} got {who} at {at} on {cluster}, which read_committed must not show "
+                "({state})"
+            ),
+            counted=(
+                "record was read that must not be visible|records were read that must not be "
+                "visible"
+            ),
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),

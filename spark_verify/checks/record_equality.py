@@ -1,11 +1,14 @@
-"""record-equality: a mirror that keeps offsets has, at every mirrored offset, the source's record, however it was packed.
+"""record-equality: a mirror that keeps offsets has, at every mirrored offset, the source's record,
+however it was packed.
 
-Weaker than byte-equality, and what is left of it where a mirror may pack records anew (another codec, other batches). Headers are
-asked first: a batch that is on both sides with one base offset, last offset, length and CRC, the CRC right on both, has the same
-records, and no record of it is looked at. Of all others every record is, by its offset: timestamp, key, value and headers (one
-digest), and its payload id. So a byte-divergence without a record-divergence is another packing, and one with it is
-another content. Markers are no records. Where a mirror declares another mapping of producer ids no header can be
-compared: there byte-equality itself compares records. Of compacted logs only what both sides have is compared.
+Weaker than byte-equality, and what is left of it where a mirror may pack records anew (another
+codec, other batches). Headers are asked first: a batch that is on both sides with one base offset,
+last offset, length and CRC, the CRC right on both, has the same records, and no record of it is
+looked at. Of all others every record is, by its offset: timestamp, key, value and headers (one
+digest), and its payload id. So a byte-divergence without a record-divergence is another packing,
+and one with it is another content. Markers are no records. Where a mirror declares another mapping
+of producer ids no header can be compared: there byte-equality itself compares records. Of compacted
+logs only what both sides have is compared.
 """
 
 from __future__ import annotations
@@ -35,14 +38,26 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if isinstance(compared, Hop):
             findings += _compare(view, compared)
         else:
-            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
+                )
+            )
     return findings
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
+    source, destination, mirrored_range = (
+        compared.source.replica,
+        compared.destination.replica,
+        compared.mirrored_range,
+    )
     start = max(source.log_start, destination.log_start, mirrored_range.start)
-    end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
+    end = min(
+        destination.end,
+        mirrored_range.end,
+        appended_since(view, mirrored_range, destination.batches),
+    )
     end = min(end, source.end) if mirrored_range.far else end
     ours, theirs = destination.records.offset, source.records.offset
     findings: list[Finding] = []
@@ -50,7 +65,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         findings += examined(compared.generation, ours[(ours >= start) & (ours < end)])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))
-        reason = f"the log of {torn[0].cluster} is torn, so its records could not be compared from offset {max(start, end)} on"
+        reason = (
+            f"the log of {torn[0].cluster} is torn, so its records could not be compared from "
+            f"offset {max(start, end)} on"
+        )
         findings.append(Unjudged(reason=reason))
     here = _disputed(destination, source, start, end)
     there = _disputed(source, destination, start, end)
@@ -73,14 +91,20 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _disputed(replica: Replica, other: Replica, start: int, end: int) -> Ints:
-    """Records in [start, end) of batches that headers do not prove to be the same on the other side."""
+    """Records in [start, end) of batches that headers do not prove to be the same on the other
+    side."""
     records = replica.records
     inside = (records.offset >= start) & (records.offset < end)
-    return np.flatnonzero(inside & ~_same(replica.batches, other.batches)[records.batch]) if len(records) else records.offset
+    return (
+        np.flatnonzero(inside & ~_same(replica.batches, other.batches)[records.batch])
+        if len(records)
+        else records.offset
+    )
 
 
 def _same(batches: Batches, others: Batches) -> Bools:
-    """Per batch, whether the other side has it, byte for byte behind its base offset and leader epoch."""
+    """Per batch, whether the other side has it, byte for byte behind its base offset and leader
+    epoch."""
     at = locate(others.base_offset, batches.base_offset)
     same = (at >= 0) & batches.crc_ok
     if not len(others):
@@ -90,7 +114,9 @@ def _same(batches: Batches, others: Batches) -> Bools:
     return np.asarray(same & others.crc_ok[at])
 
 
-def _found(kind: str, source: Replica, destination: Replica, holder: Replica, rows: Ints) -> Sequence[Found]:
+def _found(
+    kind: str, source: Replica, destination: Replica, holder: Replica, rows: Ints
+) -> Sequence[Found]:
     """Neighbouring records are one anomaly."""
     records = holder.records
     return [
@@ -98,29 +124,43 @@ def _found(kind: str, source: Replica, destination: Replica, holder: Replica, ro
             kind=kind,
             cluster=destination.cluster,
             offset=int(records.offset[rows[first]]),
-            evidence={"records": after - first, "uid": int(records.uid[rows[first]]), "source": source.cluster},
+            evidence={
+                "records": after - first,
+                "uid": int(records.uid[rows[first]]),
+                "source": source.cluster,
+            },
         )
         for first, after in runs(records.offset[rows])
     ]
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    return () if scenario.mirror.guarantee.producer_ids_mapped else offsets_due(scenario, promotions)
+    return (
+        () if scenario.mirror.guarantee.producer_ids_mapped else offsets_due(scenario, promotions)
+    )
 
 
 CHECK = Check(
     name="record-equality",
-    guarantee="Where a mirror keeps offsets, the mirrored log has the source's record at every offset, however it is packed.",
+    guarantee=(
+        "Where a mirror keeps offsets, the mirrored log has the source's record at every offset, "
+        "however it is packed."
+    ),
     source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="record-divergence",
-            meaning="At one offset the destination has another timestamp, key, value or header than the source.",
+            meaning=(
+                "At one offset the destination has another timestamp, key, value or header than the"
+                " source."
+            ),
             sentence="{cluster} has another record than {source} at {at}",
             counted="mirrored record differs|mirrored records differ",
             alone="readers of {cluster} get another record than readers of {source}",
-            smallest="A has 1 with value x, B has 1 with value y at its offset: at that offset on B.",
+            smallest=(
+                "A has 1 with value x, B has 1 with value y at its offset: at that offset on B."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
@@ -134,9 +174,14 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="record-stranger",
-            meaning="At an offset of the mirrored log where the source has no record the destination has one.",
+            meaning=(
+                "At an offset of the mirrored log where the source has no record the destination "
+                "has one."
+            ),
             sentence="{cluster} has {who} at {at}, where {source} has nothing",
-            counted="mirrored record was never at the source|mirrored records were never at the source",
+            counted=(
+                "mirrored record was never at the source|mirrored records were never at the source"
+            ),
             alone="readers of {cluster} get what {source} does not have",
             smallest="A has a marker at offset 0 and 2 at offset 1, B has 1 2: at offset 0 on B.",
             despite_torn=True,

@@ -1,20 +1,26 @@
-"""replica-agreement: below their common high watermark the replicas of a partition have the same bytes (KIP-101, KIP-966).
+"""replica-agreement: below their common high watermark the replicas of a partition have the same
+bytes (KIP-101, KIP-966).
 
-Compared as (base offset, last offset, record count, length, CRC and whether it is right, leader epoch) of every batch. The CRC
-covers everything from the attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every
-CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
-batches that differ, the records are compared, so that the one whose bytes changed is named.
+Compared as (base offset, last offset, record count, length, CRC and whether it is right, leader
+epoch) of every batch. The CRC covers everything from the attributes on but not base offset, length
+and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so that a cluster
+with one replica has something examined too; and base offsets must rise in every file. Of batches
+that differ, the records are compared, so that the one whose bytes changed is named.
 
-Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`). There replicas may differ in
-what a cleaner takes: records of which a later one has the key, tombstones, what was aborted. Every other record, and so the last
-of each key, is on all of them, with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same
-one with another delete horizon. Only of batches whose records cannot be read is it unknown why they differ.
+Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`).
+There replicas may differ in what a cleaner takes: records of which a later one has the key,
+tombstones, what was aborted. Every other record, and so the last of each key, is on all of them,
+with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same
+one with another delete horizon. Only of batches whose records cannot be read is it unknown why they
+differ.
 
-No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were copied; of copied logs it is
-what the broker of each noted in its checkpoint file, so of a running broker that file has to be copied before the logs.
+No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were
+copied; of copied logs it is what the broker of each noted in its checkpoint file, so of a running
+broker that file has to be copied before the logs.
 
-Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes some away. Of a recorded run
-other checks know what was in a hole; of logs that linkflap did not record nobody does, and they are not called valid for it.
+Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes
+some away. Of a recorded run other checks know what was in a hole; of logs that linkflap did not
+record nobody does, and they are not called valid for it.
 """
 
 from __future__ import annotations
@@ -44,30 +50,41 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += [*within(replica), *_ends_early(replica)]
             if replica.damage:
                 where = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
-                findings.append(Unjudged(reason=f"the log of {where} is torn, so not all of it could be compared"))
+                findings.append(
+                    Unjudged(
+                        reason=f"the log of {where} is torn, so not all of it could be compared"
+                    )
+                )
         if not view.recorded:
             # Replicas with the same hole say so once.
-            findings += dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
+            findings += dict.fromkeys(
+                each for replica in replicas for each in _holes(view, replica)
+            )
         if len(replicas) > 1:
             findings += _compared(view, replicas)
     return findings
 
 
 def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Finding]:
-    """How replicas of a cluster differ; below a cleaner's checkpoint only what no cleaner does, or what cannot be known."""
+    """How replicas of a cluster differ; below a cleaner's checkpoint only what no cleaner does, or
+    what cannot be known."""
     cleaned = max(compacted(view, replica) for replica in replicas)
     cleaners, apart = Cleaned(replicas), 0
     by_broker = {r.broker: r for r in replicas}
     for found in between(replicas):
         said = _cleaned(cleaners, by_broker, found) if cleaned else found
-        if _base(found) >= cleaned and (found.kind == "replica-missing" or view.recorded or said != "compaction"):
-            said = found  # of copied logs a cleaner may have been beyond the last batch that it took something of
+        if _base(found) >= cleaned and (
+            found.kind == "replica-missing" or view.recorded or said != "compaction"
+        ):
+            # of copied logs a cleaner may have been beyond the last batch that it took something of
+            said = found
         if isinstance(said, Found):
             yield said
         apart += said == "unknown"
     if apart:
         reason = (
-            f"{apart} batches differ between the brokers of {replicas[0].cluster} below offset {cleaned}, which are compacted"
+            f"{apart} batches differ between the brokers of {replicas[0].cluster} below offset "
+            f"{cleaned}, which are compacted"
         )
         yield Unjudged(reason=f"{reason}, and their records could not be read")
 
@@ -79,29 +96,48 @@ def _base(found: Found) -> int:
 
 
 def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -> Found | Explained:
-    """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may differ."""
+    """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may
+    differ."""
     model, other = (replicas[broker] for broker in found.evidence["brokers"])  # type: ignore[attr-defined]
     base = _base(found)
     if found.kind == "replica-missing":
         absent = replicas[found.evidence["missing_on"]]  # type: ignore[index]
         if (absent.batches.base_offset == base).any():
             return found  # more often on the one than on the other
-        return _lacking(found, absent, cleaners.lacks(other if absent is model else model, base, np.empty(0, np.int64)))
+        return _lacking(
+            found,
+            absent,
+            cleaners.lacks(other if absent is model else model, base, np.empty(0, np.int64)),
+        )
     if any(name in found.evidence for name in (*KEPT, "crc_ok")):
         return found
-    return "compaction" if found.evidence.get("marker") else _records_cleaned(cleaners, model, other, found)
+    return (
+        "compaction"
+        if found.evidence.get("marker")
+        else _records_cleaned(cleaners, model, other, found)
+    )
 
 
-def _records_cleaned(cleaners: Cleaned, model: Replica, other: Replica, found: Found) -> Found | Explained:
-    """Judges differing records of a data batch there: the first change that no cleaner makes, or why they may differ."""
+def _records_cleaned(
+    cleaners: Cleaned, model: Replica, other: Replica, found: Found
+) -> Found | Explained:
+    """Judges differing records of a data batch there: the first change that no cleaner makes, or
+    why they may differ."""
     base = _base(found)
     if not (readable(model, base) and readable(other, base)):
         return "unknown"
     changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]  # type: ignore[attr-defined]
     if changed:
         return replace(found, offset=changed[0]["offset"])
-    said = [(lacks, cleaners.lacks(holder, base, lacks.parts.offset)) for holder, lacks in ((model, other), (other, model))]
-    first = min((why for _, why in said if why.explained == "nothing"), key=lambda why: why.offset, default=None)
+    said = [
+        (lacks, cleaners.lacks(holder, base, lacks.parts.offset))
+        for holder, lacks in ((model, other), (other, model))
+    ]
+    first = min(
+        (why for _, why in said if why.explained == "nothing"),
+        key=lambda why: why.offset,
+        default=None,
+    )
     if first is not None:
         return _lacking(found, next(lacks for lacks, why in said if why is first), first)
     return "unknown" if any(why.explained == "unknown" for _, why in said) else "compaction"
@@ -119,7 +155,9 @@ def _lacking(found: Found, absent: Replica, why: Lacking) -> Found | Explained:
         "records": [why.offset],
         "last_of_its_key": True,
     }
-    return Found(kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence)
+    return Found(
+        kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence
+    )
 
 
 def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
@@ -127,11 +165,14 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
     count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
     if count:
         where = f"{replica.cluster}'s {view.topic}-{view.partition}"
-        yield Unjudged(reason=f"{count} offsets of {where} are missing, first {first}: compaction, or loss")
+        yield Unjudged(
+            reason=f"{count} offsets of {where} are missing, first {first}: compaction, or loss"
+        )
 
 
 def _ends_early(replica: Replica) -> Iterator[Found]:
-    """A replica in sync has all that is below the high watermark, and no broker notes one that is above its own log's end."""
+    """A replica in sync has all that is below the high watermark, and no broker notes one that is
+    above its own log's end."""
     if replica.high_watermark > replica.end and not replica.damage:
         evidence = {
             "broker": replica.broker,
@@ -140,28 +181,41 @@ def _ends_early(replica: Replica) -> Iterator[Found]:
             "from": replica.high_watermark_from,
             "missing": replica.high_watermark - replica.end,
         }
-        yield Found(kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence)
+        yield Found(
+            kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
+        )
 
 
 CHECK = Check(
     name="replica-agreement",
-    guarantee="Below their common high watermark all replicas of a partition have the same bytes, and every CRC is right.",
+    guarantee=(
+        "Below their common high watermark all replicas of a partition have the same bytes, and "
+        "every CRC is right."
+    ),
     source="KIP-101 (leader epochs); KIP-98 (message format v2)",
     inputs=frozenset({"batches", "records"}),
     anomalies=(
         AnomalyKind(
             name="replica-disagreement",
-            meaning="Two replicas have different batches at one base offset; the offset is the first changed record's.",
+            meaning=(
+                "Two replicas have different batches at one base offset; the offset is the first "
+                "changed record's."
+            ),
             sentence="brokers {brokers} of {cluster} have different batches at {at}",
             counted="batch differs between replicas|batches differ between replicas",
             alone="what readers get depends on which broker leads",
-            smallest="brokers 1 and 2 have batches at offset 0 whose CRCs differ: at the changed record.",
+            smallest=(
+                "brokers 1 and 2 have batches at offset 0 whose CRCs differ: at the changed record."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="replica-missing",
-            meaning="A batch below the common high watermark is on one replica and not, or more often, on another. Where "
-            "cleaners were: a record that none of them takes, such as the last of its key.",
+            meaning=(
+                "A batch below the common high watermark is on one replica and not, or more often, "
+                "on another. Where cleaners were: a record that none of them takes, such as the "
+                "last of its key."
+            ),
             sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             counted="batch is missing on a replica|batches are missing on a replica",
             alone="should this broker lead, it is lost",
@@ -171,8 +225,10 @@ CHECK = Check(
         AnomalyKind(
             name="corrupt-batch",
             meaning="A batch's CRC-32C is not that of its bytes.",
-            sentence="broker {broker} of {cluster} has a corrupt batch at {at}: the CRC in it ({stored_crc}) is not that of "
-            "its bytes",
+            sentence=(
+                "broker {broker} of {cluster} has a corrupt batch at {at}: the CRC in it "
+                "({stored_crc}) is not that of its bytes"
+            ),
             counted="batch is corrupt|batches are corrupt",
             alone="readers that check it fail there",
             smallest="a batch at offset 0 whose stored CRC is wrong: at offset 0.",
@@ -181,15 +237,24 @@ CHECK = Check(
         AnomalyKind(
             name="log-disorder",
             meaning="A batch's base offset is not above everything before it in the file.",
-            sentence="the log of broker {broker} of {cluster} is out of order at {at}: it follows offset {after}",
+            sentence=(
+                "the log of broker {broker} of {cluster} is out of order at {at}: it follows offset"
+                " {after}"
+            ),
             alone="a reader by offset misses what lies there",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="log-ends-early",
-            meaning="A log ends below its own high watermark: of its leader or of a replica in sync, or as its broker noted it.",
-            sentence="the log of broker {broker} of {cluster} ends at {at}, below the high watermark {high_watermark}",
+            meaning=(
+                "A log ends below its own high watermark: of its leader or of a replica in sync, or"
+                " as its broker noted it."
+            ),
+            sentence=(
+                "the log of broker {broker} of {cluster} ends at {at}, below the high watermark "
+                "{high_watermark}"
+            ),
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 1 has 1 at offset 0, and its high watermark is 2: at offset 1.",
         ),

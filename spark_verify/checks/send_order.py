@@ -1,9 +1,11 @@
-"""send-order: what one producer incarnation sent to a partition is in every log in that order (Jepsen, nonmonotonic sends).
+"""send-order: what one producer incarnation sent to a partition is in every log in that order
+(Jepsen, nonmonotonic sends).
 
-A payload id numbers the records of an incarnation (`harness.model.payload`), so that along a log those of one incarnation only
-rise: inside an operation and from one operation to the next (KIP-98). What others wrote in between does not matter.
-In mirrored eras what a read_committed reader gets is judged, and of every payload its first copy: at-least-once permits
-repeats, and no mirror permits another order. Repeats are duplicate's to tell.
+A payload id numbers the records of an incarnation (`harness.model.payload`), so that along a log
+those of one incarnation only rise: inside an operation and from one operation to the next (KIP-98).
+What others wrote in between does not matter. In mirrored eras what a read_committed reader gets is
+judged, and of every payload its first copy: at-least-once permits repeats, and no mirror permits
+another order. Repeats are duplicate's to tell.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         records = log.replica.records
-        rows = np.flatnonzero((records.uid >= 0) & (native(generation, records.offset) | log.visible))
+        rows = np.flatnonzero(
+            (records.uid >= 0) & (native(generation, records.offset) | log.visible)
+        )
         rows = rows[copies(records.uid[rows])[1] == 0]
         if log.replica.log_start > 0 and not view.mirror.guarantee.offsets_kept:
             rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
@@ -37,7 +41,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _repeated(uids: Ints) -> Bools:
-    """What is below the first payload of its incarnation in a log that lost its beginning: its first copy may have been there."""
+    """What is below the first payload of its incarnation in a log that lost its beginning: its
+    first copy may have been there."""
     incarnation = uids >> PROCESS_SHIFT
     return np.asarray(uids < uids[copies(incarnation)[0]])
 
@@ -49,11 +54,17 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     # The number of the incarnation leads the id: one running maximum serves them all.
     index = np.arange(len(rows))
     reached = np.maximum.accumulate(records.uid[rows]) if len(rows) else rows
-    holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, index, 0)) if len(rows) else index
+    holder = (
+        np.maximum.accumulate(np.where(records.uid[rows] == reached, index, 0))
+        if len(rows)
+        else index
+    )
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
     split = apart(generation, records.offset[rows[late]])
-    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), split):
+    for start, end in runs(
+        rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), split
+    ):
         row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
         same = records.operation[row] == records.operation[after]
         evidence = {
@@ -65,19 +76,30 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
             "after_offset": int(records.offset[after]),
         }
         kind = INSIDE if same else BETWEEN
-        found.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
+        found.append(
+            Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence)
+        )
     return found
 
 
 CHECK = Check(
     name="send-order",
-    guarantee="What one producer sent to a partition is there in the order in which it was sent, on every cluster.",
-    source="KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload, nonmonotonic-send and int-send",
+    guarantee=(
+        "What one producer sent to a partition is there in the order in which it was sent, on every"
+        " cluster."
+    ),
+    source=(
+        "KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload, "
+        "nonmonotonic-send and int-send"
+    ),
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=BETWEEN,
-            meaning="A record is behind one that the same producer incarnation sent in a later operation.",
+            meaning=(
+                "A record is behind one that the same producer incarnation sent in a later "
+                "operation."
+            ),
             sentence="{cluster} has {who} at {at} behind {after_uid}, which was sent later",
             counted="record is out of order|records are out of order",
             smallest="a producer sent 1, then 2, A has 2 1: at the offset of 1.",
@@ -85,7 +107,10 @@ CHECK = Check(
         AnomalyKind(
             name=INSIDE,
             meaning="A record is behind one that was sent after it in the same operation.",
-            sentence="{cluster} has {who} at {at} behind {after_uid}, which was sent after it in the same operation",
+            sentence=(
+                "{cluster} has {who} at {at} behind {after_uid}, which was sent after it in the "
+                "same operation"
+            ),
             counted="record is out of order|records are out of order",
             smallest="a producer sent 1 2 in one transaction, A has 2 1: at the offset of 1.",
         ),

@@ -1,20 +1,24 @@
-"""sequence-continuity: a producer's sequence numbers in a partition leave out nothing and repeat nothing (KIP-98, KIP-360).
+"""sequence-continuity: a producer's sequence numbers in a partition leave out nothing and repeat
+nothing (KIP-98, KIP-360).
 
-Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
-epochs of an id never go down, and a batch with an id has a sequence. Brokers check this on append; bytes that break it were
-appended without asking, changed, or lost. A log whose start was deleted may begin anywhere, and so may one whose mark of its
-promotion went with it.
+Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last
+ended plus one, modulo 2^31; epochs of an id never go down, and a batch with an id has a sequence.
+Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
+log whose start was deleted may begin anywhere, and so may one whose mark of its promotion went with
+it.
 
-Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins above was acknowledged from 0
-on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where
-it ended, also where it is unknown which cluster's an era was; what lies between was truncated when the cluster was taken back.
-If all of its earlier records were truncated, and were not captured before, it cannot be known: that is unknown, unless it goes
-on exactly where another cluster's producer of that id and epoch ended. And a batch that is there twice, with one id, epoch and
-sequence and the same bytes, is a repeat, whatever lies between.
+Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins
+above was acknowledged from 0 on and not appended. Only a session of the same cluster that had the
+id and epoch in an earlier era goes on, at or above where it ended, also where it is unknown which
+cluster's an era was; what lies between was truncated when the cluster was taken back. If all of its
+earlier records were truncated, and were not captured before, it cannot be known: that is unknown,
+unless it goes on exactly where another cluster's producer of that id and epoch ended. And a batch
+that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
+between.
 
-Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may lack as many records as offsets
-are missing there, and no more. Whether logs that linkflap did not record were compacted is unknown: there a break where
-offsets are missing is unknown.
+Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may
+lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
+record were compacted is unknown: there a break where offsets are missing is unknown.
 """
 
 from __future__ import annotations
@@ -26,9 +30,23 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
-from linkflap.spark_verify.checks.parts.producer_sessions import NEW, UNKNOWN, WRAP, Sessions, beginnings, sessions
+from linkflap.spark_verify.checks.parts.producer_sessions import (
+    NEW,
+    UNKNOWN,
+    WRAP,
+    Sessions,
+    beginnings,
+    sessions,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    OTHER_CONTROL,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -36,11 +54,18 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         batches = log.replica.batches
-        # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
-        every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
+        # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is
+        # replica-agreement's to tell.
+        every = np.flatnonzero(
+            (batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok
+        )
         chosen = every[batches.base_sequence[every] >= 0]
         found = _judge(view, generation, log.replica, chosen) if len(chosen) else []
-        return [*examined(generation, batches.base_offset[every]), *_none(log.replica, every), *found]
+        return [
+            *examined(generation, batches.base_offset[every]),
+            *_none(log.replica, every),
+            *found,
+        ]
 
     return list(judged(view, judge))
 
@@ -63,7 +88,9 @@ def _none(replica: Replica, every: Ints) -> Sequence[Found]:
     ]
 
 
-def _judge(view: PartitionView, generation: LogGeneration, replica: Replica, chosen: Ints) -> Sequence[Finding]:
+def _judge(
+    view: PartitionView, generation: LogGeneration, replica: Replica, chosen: Ints
+) -> Sequence[Finding]:
     batches, every = replica.batches, sessions(generation, replica, chosen)
     order, epoch = every.row, batches.producer_epoch[every.row]
     first, last = batches.base_sequence[order], batches.last_sequence[order]
@@ -79,7 +106,9 @@ def _judge(view: PartitionView, generation: LogGeneration, replica: Replica, cho
     deleted = every.deleted | (generation.cluster in view.unclear)
     wrong &= same | every.follows | ~(deleted | every.owned)
     if view.recorded:
-        wrong &= ~_cleaned(replica, every, (first - expected) % WRAP, view.compacted.get(generation.cluster, 0))
+        wrong &= ~_cleaned(
+            replica, every, (first - expected) % WRAP, view.compacted.get(generation.cluster, 0)
+        )
     missing = np.zeros(len(order), np.bool_) if view.recorded else wrong & _missing(replica, every)
     began = beginnings(view, generation, replica, every, wrong & ~missing & ~same)
     wrong &= ~missing & (began == NEW)
@@ -91,11 +120,17 @@ def _judge(view: PartitionView, generation: LogGeneration, replica: Replica, cho
         ("sequence-gap", wrong & same & ~repeats & ~again),
     )
     reasons = (
-        (int(missing.sum()), f"sequences of {replica.cluster} break where offsets are missing: compaction, or loss"),
+        (
+            int(missing.sum()),
+            f"sequences of {replica.cluster} break where offsets are missing: compaction, or loss",
+        ),
         (
             int((began == UNKNOWN).sum()),
-            f"sequences of {replica.cluster} begin above 0 where a log goes on that may have been truncated: "
-            "what came before was truncated, or acknowledged and never appended",
+            (
+                f"sequences of {replica.cluster} begin above 0 where a log goes on that may have "
+                "been truncated: what came before was truncated, or acknowledged and never "
+                "appended"
+            ),
         ),
     )
     return [
@@ -105,9 +140,13 @@ def _judge(view: PartitionView, generation: LogGeneration, replica: Replica, cho
 
 
 def _same_bytes(replica: Replica, order: Ints) -> Bools:
-    """Per batch, whether an earlier one has its id, epoch, sequence, length and CRC: what was written once is there twice."""
+    """Per batch, whether an earlier one has its id, epoch, sequence, length and CRC: what was
+    written once is there twice."""
     b, again = replica.batches, np.zeros(len(order), np.bool_)
-    keys = [column[order] for column in (b.crc, b.length, b.base_sequence, b.producer_epoch, b.producer_id)]
+    keys = [
+        column[order]
+        for column in (b.crc, b.length, b.base_sequence, b.producer_epoch, b.producer_id)
+    ]
     by_key = np.lexsort((order, *keys))
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for key in keys:
@@ -117,13 +156,22 @@ def _same_bytes(replica: Replica, order: Ints) -> Bools:
 
 
 def _missing(replica: Replica, every: Sessions) -> Bools:
-    """Per batch, whether offsets are missing since the one before of its producer id; before its first, since the last reset."""
+    """Per batch, whether offsets are missing since the one before of its producer id; before its
+    first, since the last reset."""
     b = replica.batches
-    return _since_before(replica, every, (b.base_offset > _starts(replica)) | (b.count != b.last_offset - b.base_offset + 1)) > 0
+    return (
+        _since_before(
+            replica,
+            every,
+            (b.base_offset > _starts(replica)) | (b.count != b.last_offset - b.base_offset + 1),
+        )
+        > 0
+    )
 
 
 def _cleaned(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
-    """Per batch, whether so many offsets are missing between batches since then, below what a cleaner has compacted."""
+    """Per batch, whether so many offsets are missing between batches since then, below what a
+    cleaner has compacted."""
     gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts(replica), 0)
     return np.asarray(_since_before(replica, every, gone) >= lacking)
 
@@ -134,7 +182,8 @@ def _starts(replica: Replica) -> Ints:
 
 
 def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> Ints:
-    """Per batch, what was counted of the log's batches up to it since the one before of its producer id, or the last reset."""
+    """Per batch, what was counted of the log's batches up to it since the one before of its
+    producer id, or the last reset."""
     reached, resets = np.cumsum(counted), np.flatnonzero(replica.batches.control == OTHER_CONTROL)
     since = np.concatenate(([0], reached[resets]))[every.section]
     earlier = np.where(every.follows, np.concatenate(([0], reached[every.row][:-1])), since)
@@ -142,7 +191,11 @@ def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> I
 
 
 def _breaks(
-    replica: Replica, kinds: Sequence[tuple[str, Bools]], every: Sessions, expected: Ints, before: Ints
+    replica: Replica,
+    kinds: Sequence[tuple[str, Bools]],
+    every: Sessions,
+    expected: Ints,
+    before: Ints,
 ) -> Sequence[Finding]:
     return [
         _found(replica, kind, every, i, int(expected[i]), int(before[i]))
@@ -151,7 +204,9 @@ def _breaks(
     ]
 
 
-def _found(replica: Replica, kind: str, every: Sessions, i: int, expected: int, epoch_before: int) -> Found:
+def _found(
+    replica: Replica, kind: str, every: Sessions, i: int, expected: int, epoch_before: int
+) -> Found:
     batches, row = replica.batches, int(every.row[i])
     evidence: dict[str, object] = {
         "producer_id": int(batches.producer_id[row]),
@@ -163,19 +218,27 @@ def _found(replica: Replica, kind: str, every: Sessions, i: int, expected: int, 
     }
     if every.adopted[i] >= 0:
         evidence["goes_on_from"] = int(batches.base_offset[every.adopted[i]])
-    return Found(kind=kind, cluster=replica.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
+    return Found(
+        kind=kind, cluster=replica.cluster, offset=int(batches.base_offset[row]), evidence=evidence
+    )
 
 
 CHECK = Check(
     name="sequence-continuity",
-    guarantee="A producer's sequence numbers in a partition begin at 0 in every epoch and rise without gap or repeat.",
+    guarantee=(
+        "A producer's sequence numbers in a partition begin at 0 in every epoch and rise without "
+        "gap or repeat."
+    ),
     source="KIP-98; KIP-360",
     inputs=frozenset({"batches", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="sequence-gap",
             meaning="A batch begins later than where the one before it ended.",
-            sentence="producer id {producer_id} goes on with sequence {sequence} instead of {expected} at {at} on {cluster}",
+            sentence=(
+                "producer id {producer_id} goes on with sequence {sequence} instead of {expected} "
+                "at {at} on {cluster}"
+            ),
             latent=True,
             alone="what a producer sent in between may be missing",
             smallest="producer 7 wrote sequences 0-1 and 3-4: at the second batch.",
@@ -183,7 +246,10 @@ CHECK = Check(
         AnomalyKind(
             name="sequence-repeat",
             meaning="A batch begins at a sequence that is there already, or is there twice.",
-            sentence="producer id {producer_id} repeats sequence {sequence} at {at} on {cluster}, expected was {expected}",
+            sentence=(
+                "producer id {producer_id} repeats sequence {sequence} at {at} on {cluster}, "
+                "expected was {expected}"
+            ),
             latent=True,
             alone="what was sent once may be there twice",
             smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
@@ -191,17 +257,27 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="sequence-start",
-            meaning="A producer id or a new epoch does not begin at 0; behind a reset of the producer state: one that this "
-            "cluster did not have before.",
-            sentence="producer id {producer_id} begins with sequence {sequence} instead of 0 at {at} on {cluster}",
+            meaning=(
+                "A producer id or a new epoch does not begin at 0; behind a reset of the producer "
+                "state: one that this cluster did not have before."
+            ),
+            sentence=(
+                "producer id {producer_id} begins with sequence {sequence} instead of 0 at {at} on "
+                "{cluster}"
+            ),
             latent=True,
             alone="what a producer sent before may be missing",
             smallest="producer 7's first batch has sequence 3: at that batch.",
         ),
         AnomalyKind(
             name="no-sequence",
-            meaning="A batch that has a producer id has no sequence number: it is below 0, which no broker accepts.",
-            sentence="{cluster} has a batch of producer id {producer_id} without a sequence at {at}",
+            meaning=(
+                "A batch that has a producer id has no sequence number: it is below 0, which no "
+                "broker accepts."
+            ),
+            sentence=(
+                "{cluster} has a batch of producer id {producer_id} without a sequence at {at}"
+            ),
             latent=True,
             alone="whether it is a retry or a new record cannot be seen",
             smallest="a batch of producer 7 with sequence -1: at that batch.",
@@ -210,7 +286,9 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-regression",
             meaning="A producer id's epoch is lower than before: a fenced producer wrote.",
-            sentence="producer id {producer_id} goes back to epoch {producer_epoch} at {at} on {cluster}",
+            sentence=(
+                "producer id {producer_id} goes back to epoch {producer_epoch} at {at} on {cluster}"
+            ),
             latent=True,
             alone="a producer that was fenced can go on writing",
             smallest="producer 7 wrote in epoch 1, then in epoch 0: at the second batch.",

@@ -1,13 +1,16 @@
-"""share-groups: what a share group (KIP-932) promises: each committed record, until it is acknowledged, and not after that.
+"""share-groups: what a share group (KIP-932) promises: each committed record, until it is
+acknowledged, and not after that.
 
-Nothing is said of order, nor of where a group begins on another cluster after a failover: neither is promised.
+Nothing is said of order, nor of where a group begins on another cluster after a failover: neither
+is promised.
 
-A member hands over what it had fetched before, also where its lock has run out meanwhile and another member was given the
-record and accepted it: then its own acknowledgement is refused. So a record was delivered again only where a poll that began
-after the confirmation got it and the broker confirmed an acknowledgement of that too. The start offset of a group, as its
-coordinator keeps it in the end, says below where every record is done with; it lags behind what is acknowledged last. A broker
-gives up on a record after five deliveries, and a member that is killed may have been given one without having written that
-down; so of what was delivered often nothing is said.
+A member hands over what it had fetched before, also where its lock has run out meanwhile and
+another member was given the record and accepted it: then its own acknowledgement is refused. So a
+record was delivered again only where a poll that began after the confirmation got it and the broker
+confirmed an acknowledgement of that too. The start offset of a group, as its coordinator keeps it
+in the end, says below where every record is done with; it lags behind what is acknowledged last. A
+broker gives up on a record after five deliveries, and a member that is killed may have been given
+one without having written that down; so of what was delivered often nothing is said.
 """
 
 from __future__ import annotations
@@ -21,8 +24,22 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.delivered_records import Delivered, aborted_there, by_client, columns_of, found
-from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, number_at, of_readers, replica_of
+from linkflap.spark_verify.checks.parts.delivered_records import (
+    Delivered,
+    aborted_there,
+    by_client,
+    columns_of,
+    found,
+)
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    generations,
+    log_of,
+    number_at,
+    of_readers,
+    replica_of,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, runs
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -36,11 +53,13 @@ DROPPED: Final = "never-acknowledged"
 ENDS: Final = ("accepted", "rejected")
 CONFIRMED: Final = (*ENDS, "released", "renewed")
 OFTEN: Final = 3
-"""A record that was delivered so often, as far as members wrote it down, may have been given up by its broker."""
+"""A record that was delivered so often, as far as members wrote it down, may have been given up by
+its broker."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Follows every record that members of a group acquired on a cluster, and looks for those that none did."""
+    """Follows every record that members of a group acquired on a cluster, and looks for those that
+    none did."""
     findings: list[Finding] = []
     for generation in every(view):
         log = log_of(view, generation)
@@ -67,19 +86,29 @@ def _groups(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequ
 
 
 def _earlier(view: PartitionView, generation: LogGeneration, group: str) -> bool:
-    """Whether a group was on a cluster before its log was truncated: what it is done with need not be of this log."""
-    return any((r.cluster, r.group) == (generation.cluster, group) and r.time < generation.began for r in view.shares)
+    """Whether a group was on a cluster before its log was truncated: what it is done with need not
+    be of this log."""
+    return any(
+        (r.cluster, r.group) == (generation.cluster, group) and r.time < generation.began
+        for r in view.shares
+    )
 
 
 def _of(rows: Sequence[Read], *kinds: str) -> Delivered:
     return columns_of([row for row in rows if row.kind in kinds])
 
 
-def _aborted(view: PartitionView, generation: LogGeneration, log: Log | None, rows: Sequence[Read]) -> Sequence[Finding]:
-    got = columns_of([row for row in rows if row.kind == "acquire" and row.isolation == "read_committed"])
+def _aborted(
+    view: PartitionView, generation: LogGeneration, log: Log | None, rows: Sequence[Read]
+) -> Sequence[Finding]:
+    got = columns_of(
+        [row for row in rows if row.kind == "acquire" and row.isolation == "read_committed"]
+    )
     by_marker = aborted_there(log, got)
     bad = by_marker | by_client(view, got)
-    return found(generation.cluster, got, bad, ABORTED, lambda row: "marker" if by_marker[row] else "client")
+    return found(
+        generation.cluster, got, bad, ABORTED, lambda row: "marker" if by_marker[row] else "client"
+    )
 
 
 def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> Sequence[Finding]:
@@ -92,9 +121,17 @@ def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> S
     nearest = np.minimum(np.searchsorted(known, got.offset), len(known) - 1)
     row = ended[nearest]
     began = np.array([read.time for read in got.reads], np.int64)[got.read]
-    late = (known[nearest] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
+    late = (
+        (known[nearest] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
+    )
     held = _held(got, late, _of(rows, *CONFIRMED))
-    return found(generation.cluster, got, held, AGAIN, lambda number: ends.reads[int(ends.read[row[number]])].reader)
+    return found(
+        generation.cluster,
+        got,
+        held,
+        AGAIN,
+        lambda number: ends.reads[int(ends.read[row[number]])].reader,
+    )
 
 
 def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
@@ -108,17 +145,33 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
         confirmed[key] = max(confirmed.get(key, 0), read.time)
     for row in np.flatnonzero(late).tolist():
         read = got.reads[int(got.read[row])]
-        held[row] = confirmed.get((int(got.offset[row]), read.reader, read.process), -1) >= read.returned
+        held[row] = (
+            confirmed.get((int(got.offset[row]), read.reader, read.process), -1) >= read.returned
+        )
     return held
 
 
-def _done(view: PartitionView, generation: LogGeneration, log: Log | None, group: str, rows: Sequence[Read]) -> Sequence[Finding]:
-    """What the group is done with and was never given, or was given and never asked to be rid of."""
+def _done(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log | None,
+    group: str,
+    rows: Sequence[Read],
+) -> Sequence[Finding]:
+    """What the group is done with and was never given, or was given and never asked to be rid
+    of."""
     if _last_cluster(view, group) != generation.cluster:
         return []
     ends = [row.position for row in rows if row.kind == "settled"]
     if not ends or log is None:
-        return [Unjudged(reason=f"no member of share group {group} said how far it is done with {view.topic}-{view.partition}")]
+        return [
+            Unjudged(
+                reason=(
+                    f"no member of share group {group} said how far it is done with "
+                    f"{view.topic}-{view.partition}"
+                )
+            )
+        ]
     visible = np.flatnonzero(log.visible)
     offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
     done = offsets < max(ends)
@@ -127,26 +180,51 @@ def _done(view: PartitionView, generation: LogGeneration, log: Log | None, group
     waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
     if len(waiting):
         where = f"{view.topic}-{view.partition} of {generation.cluster}"
-        findings.append(Unjudged(reason=f"share group {group} was not given all of {where} in time: first {waiting[0]}"))
+        findings.append(
+            Unjudged(
+                reason=(
+                    f"share group {group} was not given all of {where} in time: first {waiting[0]}"
+                )
+            )
+        )
     return findings
 
 
 def _last_cluster(view: PartitionView, group: str) -> str:
-    return max((row for row in view.shares if row.group == group), key=attrgetter("returned")).cluster
+    return max(
+        (row for row in view.shares if row.group == group), key=attrgetter("returned")
+    ).cluster
 
 
-def _missed(generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints) -> list[Finding]:
-    """Of records that a group is done with, those that it never was given, and those that it never was asked to be done with."""
+def _missed(
+    generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
+) -> list[Finding]:
+    """Of records that a group is done with, those that it never was given, and those that it never
+    was asked to be done with."""
     got = among(offsets, distinct(_of(rows, "acquire").offset))
     asked = among(offsets, distinct(_of(rows, "accept", "reject", *ENDS).offset))
-    often = among(offsets, distinct(columns_of([r for r in rows if r.kind == "acquire" and r.position >= OFTEN]).offset))
+    often = among(
+        offsets,
+        distinct(
+            columns_of([r for r in rows if r.kind == "acquire" and r.position >= OFTEN]).offset
+        ),
+    )
     kinds = ((NEVER, ~got), (DROPPED, got & ~asked & ~often))
-    return [each for kind, bad in kinds for each in _found(generation.cluster, kind, offsets[bad], uids[bad])]
+    return [
+        each
+        for kind, bad in kinds
+        for each in _found(generation.cluster, kind, offsets[bad], uids[bad])
+    ]
 
 
 def _found(cluster: str, kind: str, offsets: Ints, uids: Ints) -> Sequence[Found]:
     return [
-        Found(kind=kind, cluster=cluster, offset=int(offsets[start]), evidence={"records": end - start, "uid": int(uids[start])})
+        Found(
+            kind=kind,
+            cluster=cluster,
+            offset=int(offsets[start]),
+            evidence={"records": end - start, "uid": int(uids[start])},
+        )
         for start, end in runs(offsets, uids)
     ]
 
@@ -164,40 +242,91 @@ def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[t
 
 CHECK = Check(
     name="share-groups",
-    guarantee="A share group is given each committed record until a member accepts or rejects it, and not after that was "
-    "confirmed; with read_committed none of an aborted transaction.",
-    source="KIP-932 (share groups: delivery, acknowledgement, share.isolation.level); KIP-1222 (renewal)",
+    guarantee=(
+        "A share group is given each committed record until a member accepts or rejects it, and not"
+        " after that was confirmed; with read_committed none of an aborted transaction."
+    ),
+    source=(
+        "KIP-932 (share groups: delivery, acknowledgement, share.isolation.level); KIP-1222 "
+        "(renewal)"
+    ),
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=ABORTED,
-            meaning="A member of a share group that has read_committed was given a record whose transaction was aborted.",
-            sentence="{reader} got {who} of {cluster} at {at} in its share group, although their transaction was aborted",
-            counted="aborted record was given to a share group|aborted records were given to a share group",
-            smallest="1 is aborted, a member of a read_committed group acquired 1: at the offset where it got it.",
+            meaning=(
+                "A member of a share group that has read_committed was given a record whose "
+                "transaction was aborted."
+            ),
+            sentence=(
+                "{reader} got {who} of {cluster} at {at} in its share group, although their "
+                "transaction was aborted"
+            ),
+            counted=(
+                "aborted record was given to a share group|aborted records were given to a share "
+                "group"
+            ),
+            smallest=(
+                "1 is aborted, a member of a read_committed group acquired 1: at the offset where "
+                "it got it."
+            ),
         ),
         AnomalyKind(
             name=AGAIN,
-            meaning="A record was delivered to a share group by a poll that began after the broker had confirmed that it was "
-            "accepted or rejected, and the broker confirmed an acknowledgement of that delivery too.",
-            sentence="{reader} got {who} of {cluster} at {at} again, after {witness} had their acknowledgement confirmed",
-            counted="acknowledged record was delivered again|acknowledged records were delivered again",
-            smallest="1 is accepted and confirmed; then a member acquires 1, and that is confirmed too: at the offset of 1.",
+            meaning=(
+                "A record was delivered to a share group by a poll that began after the broker had "
+                "confirmed that it was accepted or rejected, and the broker confirmed an "
+                "acknowledgement of that delivery too."
+            ),
+            sentence=(
+                "{reader} got {who} of {cluster} at {at} again, after {witness} had their "
+                "acknowledgement confirmed"
+            ),
+            counted=(
+                "acknowledged record was delivered again|acknowledged records were delivered again"
+            ),
+            smallest=(
+                "1 is accepted and confirmed; then a member acquires 1, and that is confirmed too: "
+                "at the offset of 1."
+            ),
         ),
         AnomalyKind(
             name=NEVER,
-            meaning="A committed record lies below the start offset of a share group, and no member was ever given it.",
-            sentence="a share group on {cluster} is done with {who} at {at}, and no member was given them",
-            counted="committed record was never given to a share group|committed records were never given to a share group",
-            smallest="1 is committed at 0, the group's start offset is 1, nobody acquired 1: at the offset of 1.",
+            meaning=(
+                "A committed record lies below the start offset of a share group, and no member was"
+                " ever given it."
+            ),
+            sentence=(
+                "a share group on {cluster} is done with {who} at {at}, and no member was given "
+                "them"
+            ),
+            counted=(
+                "committed record was never given to a share group|committed records were never "
+                "given to a share group"
+            ),
+            smallest=(
+                "1 is committed at 0, the group's start offset is 1, nobody acquired 1: at the "
+                "offset of 1."
+            ),
         ),
         AnomalyKind(
             name=DROPPED,
-            meaning="A committed record lies below the start offset of a share group, and was given to members fewer than three "
-            "times, none of which ever asked to accept or reject it.",
-            sentence="a share group on {cluster} is done with {who} at {at}, which no member accepted or rejected",
-            counted="record was dropped by a share group unacknowledged|records were dropped by a share group unacknowledged",
-            smallest="1 was acquired once and only released, and the group's start offset is 1: at the offset of 1.",
+            meaning=(
+                "A committed record lies below the start offset of a share group, and was given to "
+                "members fewer than three times, none of which ever asked to accept or reject it."
+            ),
+            sentence=(
+                "a share group on {cluster} is done with {who} at {at}, which no member accepted or"
+                " rejected"
+            ),
+            counted=(
+                "record was dropped by a share group unacknowledged|records were dropped by a share"
+                " group unacknowledged"
+            ),
+            smallest=(
+                "1 was acquired once and only released, and the group's start offset is 1: at the "
+                "offset of 1."
+            ),
         ),
     ),
     complete=frozenset({"promotions", "reads"}),

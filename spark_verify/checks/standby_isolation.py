@@ -1,12 +1,16 @@
-"""standby-isolation: where a partition is mirrored only the mirror writes, and none where it is not (KIP-1279: read-only topics).
+"""standby-isolation: where a partition is mirrored only the mirror writes, and none where it is not
+(KIP-1279: read-only topics).
 
-Two witnesses: a client that got an acknowledgement, by the time at which it asked, and the bytes, where a mirrored era holds a
-record that a client handed to that very cluster. The time between the end of an era and the next promotion is the mirror's; from
-a failover until its log is truncated the cluster that was given up is nobody's, and what it takes then is counted as lost by
-truncation-accounting. A write to where nothing was promoted, though a failover led there: a promotion was not written down.
+Two witnesses: a client that got an acknowledgement, by the time at which it asked, and the bytes,
+where a mirrored era holds a record that a client handed to that very cluster. The time between the
+end of an era and the next promotion is the mirror's; from a failover until its log is truncated the
+cluster that was given up is nobody's, and what it takes then is counted as lost by
+truncation-accounting. A write to where nothing was promoted, though a failover led there: a
+promotion was not written down.
 
-The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to follow one that follows it
-(KIP-1279 refuses that), or a native era holds a record that clients handed to another cluster.
+The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to
+follow one that follows it (KIP-1279 refuses that), or a native era holds a record that clients
+handed to another cluster.
 """
 
 from __future__ import annotations
@@ -41,18 +45,33 @@ KIND, CIRCLE = "standby-write", "circular-mirror"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
-    findings: list[Finding] = list(judged(view, lambda generation, log: _in_bytes(view, generation, log)))
-    in_bytes = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
+    findings: list[Finding] = list(
+        judged(view, lambda generation, log: _in_bytes(view, generation, log))
+    )
+    in_bytes = {
+        (f.cluster, f.evidence["operation"])
+        for f in findings
+        if isinstance(f, Found) and f.kind == KIND
+    }
     every, sends = generations(view), Sends.of(view.sends)
     for send in sends.take(_elsewhere(every, sends)):
         acked = send.offsets[send.offsets >= 0]
-        if len(acked) and (send.cluster, send.number) not in in_bytes and _mirrored_then(every[send.cluster], send):
-            findings.append(_standby(view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"))
+        if (
+            len(acked)
+            and (send.cluster, send.number) not in in_bytes
+            and _mirrored_then(every[send.cluster], send)
+        ):
+            findings.append(
+                _standby(
+                    view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"
+                )
+            )
     return [*findings, *_circles(view)]
 
 
 def _circles(view: PartitionView) -> Iterator[Finding]:
-    """Truncations of a cluster that was made to follow its own follower, over any number of links, without a promotion."""
+    """Truncations of a cluster that was made to follow its own follower, over any number of links,
+    without a promotion."""
     follows = {destination: source for source, destination in view.hops()}
     steps: list[tuple[int, Promotion | Truncation]] = [(p.time, p) for p in view.promotions]
     steps += [(truncation.time, truncation) for truncation in view.truncations]
@@ -65,42 +84,66 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
         while (further := follows.get(upstream[-1])) is not None and further not in upstream:
             upstream.append(further)
         if step.cluster in upstream:
-            evidence = {"how": "made to follow a cluster that followed it", "link": step.link, "through": upstream}
+            evidence = {
+                "how": "made to follow a cluster that followed it",
+                "link": step.link,
+                "through": upstream,
+            }
             yield Found(kind=CIRCLE, cluster=step.cluster, offset=step.offset, evidence=evidence)
         follows[step.cluster] = source
 
 
 def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
-    """Which were not asked for in the first generation of a log that was its cluster's own from the start."""
+    """Which were not asked for in the first generation of a log that was its cluster's own from the
+    start."""
     found = np.ones(len(sends), np.bool_)
     for cluster in sends.said("cluster"):
         if every[cluster][0].eras[0].origin == "native":
-            found &= ~(sends.says("cluster", cluster) & (numbers_at(every[cluster], sends.column("invoked")) == 0))
+            found &= ~(
+                sends.says("cluster", cluster)
+                & (numbers_at(every[cluster], sends.column("invoked")) == 0)
+            )
     return found
 
 
 def _mirrored_then(mine: Sequence[LogGeneration], send: Send) -> bool:
-    """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
+    """Whether the cluster followed another from when the operation was asked for until it was
+    acknowledged."""
     generation = mine[number_at(mine, send.invoked)]
     if generation.number == 0 and generation.eras[0].origin == "native":
         return False
-    promoted = min((e.began for e in generation.eras if e.origin == "native" and e.began >= generation.began), default=FOREVER)
+    promoted = min(
+        (e.began for e in generation.eras if e.origin == "native" and e.began >= generation.began),
+        default=FOREVER,
+    )
     return generation.began <= send.invoked and 0 <= send.returned < promoted
 
 
 def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    # Where offsets move, what clients wrote here before this log was emptied comes back from the new owner.
+    # Where offsets move, what clients wrote here before this log was emptied comes back from the
+    # new owner.
     kept = view.mirror.guarantee.offsets_kept
-    records, mine = log.replica.records, sends_to(view, generation.cluster) if kept else sends_of(view, generation)
+    records, mine = (
+        log.replica.records,
+        sends_to(view, generation.cluster) if kept else sends_of(view, generation),
+    )
     rows = np.flatnonzero(~native(generation, records.offset) & (records.uid >= 0))
     findings: list[Finding] = list(examined(generation, records.offset[rows]))
     findings += _came_round(view, generation, log)
     sender = planner(records.uid[rows], mine)
     strange, sender = rows[sender >= 0], sender[sender >= 0]
-    for start, end in runs(strange, records.uid[strange], apart(generation, records.offset[strange])):
+    for start, end in runs(
+        strange, records.uid[strange], apart(generation, records.offset[strange])
+    ):
         first = int(strange[start])
         findings.append(
-            _standby(view, mine[int(sender[start])], int(records.offset[first]), end - start, "in an era that is mirrored")
+            _standby(
+                view,
+                mine[int(sender[start])],
+                int(records.offset[first]),
+                end - start,
+                "in an era that is mirrored",
+            )
         )
     return findings
 
@@ -120,40 +163,79 @@ def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Seq
     for start, end in runs(rows, records.uid[rows], apart(generation, records.offset[rows])):
         uid = int(records.uid[rows[start]])
         sent = others[int(sender[start])]
-        evidence = {"records": end - start, "uid": uid, "how": "handed to another cluster", "sent_to": sent.cluster}
-        found.append(Found(kind=CIRCLE, cluster=here, offset=int(records.offset[rows[start]]), evidence=evidence))
+        evidence = {
+            "records": end - start,
+            "uid": uid,
+            "how": "handed to another cluster",
+            "sent_to": sent.cluster,
+        }
+        found.append(
+            Found(
+                kind=CIRCLE,
+                cluster=here,
+                offset=int(records.offset[rows[start]]),
+                evidence=evidence,
+            )
+        )
     return found
 
 
 def _standby(view: PartitionView, send: Send, offset: int, records: int, how: str) -> Finding:
     promoted = any(p.cluster == send.cluster for p in view.promotions)
-    led_there = any(w.fault.startswith("failover") and w.target.endswith(f">{send.cluster}") for w in view.windows)
+    led_there = any(
+        w.fault.startswith("failover") and w.target.endswith(f">{send.cluster}")
+        for w in view.windows
+    )
     if not promoted and led_there:
-        return Unjudged(reason=f"{send.cluster} acknowledged writes to {view.topic} but no promotion was recorded")
-    evidence = {"records": records, "how": how, "operation": send.number, "client": send.client, "invoked": send.invoked}
+        return Unjudged(
+            reason=(
+                f"{send.cluster} acknowledged writes to {view.topic} but no promotion was recorded"
+            )
+        )
+    evidence = {
+        "records": records,
+        "how": how,
+        "operation": send.number,
+        "client": send.client,
+        "invoked": send.invoked,
+    }
     return Found(kind=KIND, cluster=send.cluster, offset=offset, evidence=evidence)
 
 
 CHECK = Check(
     name="standby-isolation",
-    guarantee="While a partition is mirrored to a cluster, no client can write to it there; and no mirror to its owner.",
+    guarantee=(
+        "While a partition is mirrored to a cluster, no client can write to it there; and no mirror"
+        " to its owner."
+    ),
     source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="A cluster that mirrored the partition acknowledged a client's write to it, or has one in a mirrored era.",
-            sentence="{cluster} acknowledged a write of {client} at {at} while it was mirroring: {how}",
+            meaning=(
+                "A cluster that mirrored the partition acknowledged a client's write to it, or has "
+                "one in a mirrored era."
+            ),
+            sentence=(
+                "{cluster} acknowledged a write of {client} at {at} while it was mirroring: {how}"
+            ),
             counted="write was accepted by a standby|writes were accepted by a standby",
             smallest="nothing was promoted, B acknowledged 9 at offset 0: at offset 0 on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=CIRCLE,
-            meaning="A cluster was made to follow one that followed it, or its own era has a record that was sent to another.",
+            meaning=(
+                "A cluster was made to follow one that followed it, or its own era has a record "
+                "that was sent to another."
+            ),
             sentence="{cluster} got its own records back at {at}: {how}",
             alone="each round adds the records once more",
-            smallest="A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 on A.",
+            smallest=(
+                "A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 "
+                "on A."
+            ),
             despite_torn=True,
         ),
     ),

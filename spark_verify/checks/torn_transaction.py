@@ -1,12 +1,15 @@
-"""torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to several partitions).
+"""torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to
+several partitions).
 
-On the cluster that took it, as soon as one of its records is committed, or a read_committed reader got one, in any partition, all
-of its records must be visible in all partitions: Jepsen's rule that a commit of unknown outcome took place when
-any of its writes was read. What was still waiting for its marker when its cluster was given up is not held against it.
+On the cluster that took it, as soon as one of its records is committed, or a read_committed reader
+got one, in any partition, all of its records must be visible in all partitions: Jepsen's rule that
+a commit of unknown outcome took place when any of its writes was read. What was still waiting for
+its marker when its cluster was given up is not held against it.
 
-Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era that ends with the failover has
-all or nothing. A planned failover drains first. A forced one over a mirror that copies each partition on its own ends every
-partition where it happens to be: counted as torn-by-failover, and allowed where that is documented.
+Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era
+that ends with the failover has all or nothing. A planned failover drains first. A forced one over a
+mirror that copies each partition on its own ends every partition where it happens to be: counted as
+torn-by-failover, and allowed where that is documented.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
@@ -31,11 +43,13 @@ TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Counts, per transaction of this partition, what became of its records: one partial finding per cluster, with one column per
-    count.
+    """Counts, per transaction of this partition, what became of its records: one partial finding
+    per cluster, with one column per count.
     """
     findings: list[Finding] = []
-    crossed = [c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None]
+    crossed = [
+        c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None
+    ]
     for generation in every(view):
         what = outcomes(view, generation, earlier=False)
         if not len(_transactional(what)):
@@ -44,18 +58,31 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if log is not None:
             findings += _native(view, generation, log, what)
         else:
-            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(
+                Unjudged(
+                    reason=(
+                        f"no log of {generation.cluster} was captured for "
+                        f"{view.topic}-{view.partition}"
+                    )
+                )
+            )
         for compared in crossed:
             if compared.mirrored_range.destination != generation.cluster:
                 findings += _mirrored(compared, what)
     return findings
 
 
-def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes) -> Sequence[Finding]:
-    """Outcomes of transactions on the cluster that acknowledged them. A torn log yields nothing: the caller reports it."""
+def _native(
+    view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes
+) -> Sequence[Finding]:
+    """Outcomes of transactions on the cluster that acknowledged them. A torn log yields nothing:
+    the caller reports it."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = _transactional(what)
-    rows = rows[~what.refused[rows] & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))]
+    rows = rows[
+        ~what.refused[rows]
+        & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))
+    ]
     if not log.whole or not len(rows):
         return []
     at = locate(records.uid, what.uid[rows])
@@ -64,36 +91,59 @@ def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Outc
     waiting = state == OPEN
     cleaned = ~there & (what.acked[rows] >= 0) & (what.acked[rows] < view.compacted.get(cluster, 0))
     unproven = (
-        cleaned | (waiting if generation.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
+        cleaned
+        | (waiting if generation.lost is not None else np.zeros_like(waiting))
+        | (~there & bool(incomplete(view, log)))
     )
     shown = among(what.uid[rows], read_uids(view, generation, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     kept = ~unproven
-    return _counted(cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept])
+    return _counted(
+        cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept]
+    )
 
 
 def _mirrored(compared: Hop, what: Outcomes) -> Sequence[Finding]:
-    """What of transactions that the source has committed is in the mirrored era of a cluster that was promoted.
+    """What of transactions that the source has committed is in the mirrored era of a cluster that
+    was promoted.
 
-    What waits for its marker at the source counts as committed there if another partition has a COMMIT of it.
+    What waits for its marker at the source counts as committed there if another partition has a
+    COMMIT of it.
     """
-    source, destination, mirrored_range = compared.source, compared.destination, compared.mirrored_range
+    source, destination, mirrored_range = (
+        compared.source,
+        compared.destination,
+        compared.mirrored_range,
+    )
     promotion = mirrored_range.promotion
     theirs, ours = source.replica.records, destination.replica.records
     rows = _transactional(what)
     if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
         return []
     at = locate(theirs.uid, what.uid[rows])
-    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= compared.since)
+    due = (
+        (at >= 0)
+        & (source.visible[at] | (source.record_state[at] == OPEN))
+        & (theirs.offset[at] >= compared.since)
+    )
     due &= ~among(what.uid[rows], theirs.uid[compared.sequence[compared.cleaned]])
     rows, at = rows[due], at[due]
-    era = np.flatnonzero(destination.visible & (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end))
+    era = np.flatnonzero(
+        destination.visible
+        & (ours.offset >= mirrored_range.start)
+        & (ours.offset < mirrored_range.end)
+    )
     arrived = among(what.uid[rows], ours.uid[era])
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
-    hop, nobody = f"{promotion.link} {promotion.kind} {promotion.fault_time}", np.zeros(len(rows), np.bool_)
-    return _counted(promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody)
+    hop, nobody = (
+        f"{promotion.link} {promotion.kind} {promotion.fault_time}",
+        np.zeros(len(rows), np.bool_),
+    )
+    return _counted(
+        promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody
+    )
 
 
 def _transactional(what: Outcomes) -> Ints:
@@ -101,10 +151,17 @@ def _transactional(what: Outcomes) -> Ints:
 
 
 def _counted(
-    cluster: str, origin: Origin, hop: str, what: Outcomes, rows: Ints, became: Ints, offset: Ints, shown: Bools
+    cluster: str,
+    origin: Origin,
+    hop: str,
+    what: Outcomes,
+    rows: Ints,
+    became: Ints,
+    offset: Ints,
+    shown: Bools,
 ) -> Sequence[Finding]:
-    """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of its records that is not
-    visible.
+    """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of
+    its records that is not visible.
     """
     if not len(rows):
         return []
@@ -129,7 +186,8 @@ def _counted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One partition's share of a transaction on one cluster. `offset` and `uid` are of its first record that is not visible."""
+    """One partition's share of a transaction on one cluster. `offset` and `uid` are of its first
+    record that is not visible."""
 
     topic: str
     partition: int
@@ -145,7 +203,8 @@ class Part:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Transactions of which something is visible, and not everything: at the first partition that lacks something."""
+    """Transactions of which something is visible, and not everything: at the first partition that
+    lacks something."""
     by_hop: dict[tuple[str, str], list[PartialFinding]] = defaultdict(list)
     for partial in partials:
         by_hop[partial.cluster, str(partial.data["hop"])].append(partial)
@@ -161,17 +220,30 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
     torn = _in_part(partials)
     parts: dict[int, list[Part]] = defaultdict(list)
     for partial in partials:
-        columns = [np.array(_column(partial, name), np.int64) for name in ("operation", "read", "offset", "uid", *COUNTS)]
+        columns = [
+            np.array(_column(partial, name), np.int64)
+            for name in ("operation", "read", "offset", "uid", *COUNTS)
+        ]
         chosen = among(columns[0], torn)
-        for operation, read, offset, uid, *counts in zip(*(column[chosen].tolist() for column in columns), strict=True):
+        for operation, read, offset, uid, *counts in zip(
+            *(column[chosen].tolist() for column in columns), strict=True
+        ):
             named = dict(zip(COUNTS, counts, strict=True))
-            part = Part(topic=partial.topic, partition=partial.partition, counts=named, read=read, offset=offset, uid=uid)
+            part = Part(
+                topic=partial.topic,
+                partition=partial.partition,
+                counts=named,
+                read=read,
+                offset=offset,
+                uid=uid,
+            )
             parts[operation].append(part)
     return parts
 
 
 def _in_part(partials: Sequence[PartialFinding]) -> Ints:
-    """Operations of which anything is, or was, to be seen somewhere, and something is not visible."""
+    """Operations of which anything is, or was, to be seen somewhere, and something is not
+    visible."""
     operation, read, visible, *hidden = (
         np.array([value for partial in partials for value in _column(partial, name)], np.int64)
         for name in ("operation", "read", *COUNTS)
@@ -186,43 +258,76 @@ def _column(partial: PartialFinding, name: str) -> list[int]:
 
 
 def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Combined:
-    # Where it is whole in some partitions, one that has nothing of it says more than one that has a part.
-    worst = min((p for p in parts if p.hidden), key=lambda p: (p.counts["visible"] > 0, p.topic, p.partition))
+    # Where it is whole in some partitions, one that has nothing of it says more than one that has a
+    # part.
+    worst = min(
+        (p for p in parts if p.hidden),
+        key=lambda p: (p.counts["visible"] > 0, p.topic, p.partition),
+    )
     link, failover, _ = [*hop.split(" "), "", ""][:3]
     evidence: dict[str, object] = {
         "operation": operation,
         "records": sum(p.hidden for p in parts),
         "of": sum(sum(p.counts.values()) for p in parts),
         "uid": worst.uid,
-        "partitions": [{"topic": p.topic, "partition": p.partition} | dict(p.counts) for p in parts],
+        "partitions": [
+            {"topic": p.topic, "partition": p.partition} | dict(p.counts) for p in parts
+        ],
     }
     if hop:
         evidence |= {"link": link, "failover": failover}
-    found = Found(kind=BY_FAILOVER if failover == "forced" else TORN, cluster=cluster, offset=worst.offset, evidence=evidence)
+    found = Found(
+        kind=BY_FAILOVER if failover == "forced" else TORN,
+        cluster=cluster,
+        offset=worst.offset,
+        evidence=evidence,
+    )
     return Combined(found=found, topic=worst.topic, partition=worst.partition)
 
 
 CHECK = Check(
     name="torn-transaction",
-    guarantee="A transaction of which anything is visible is visible in every partition that it wrote to.",
-    source="KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place when any of it was read)",
+    guarantee=(
+        "A transaction of which anything is visible is visible in every partition that it wrote to."
+    ),
+    source=(
+        "KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place when"
+        " any of it was read)"
+    ),
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=TORN,
-            meaning="Some of a transaction's records are visible on a cluster and others not; the offset is that of the first "
-            "that is not, -1 when it is nowhere. On a mirror: after a planned failover.",
-            sentence="{operation} is visible on {cluster} only in part: {records} of {of} records are not, the first at {at}",
+            meaning=(
+                "Some of a transaction's records are visible on a cluster and others not; the "
+                "offset is that of the first that is not, -1 when it is nowhere. On a mirror: "
+                "after a planned failover."
+            ),
+            sentence=(
+                "{operation} is visible on {cluster} only in part: {records} of {of} records are "
+                "not, the first at {at}"
+            ),
             counted="transaction is torn|transactions are torn",
-            smallest="a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT: at the offset of 2.",
+            smallest=(
+                "a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT:"
+                " at the offset of 2."
+            ),
         ),
         AnomalyKind(
             name=BY_FAILOVER,
-            meaning="After a forced failover the mirrored era has some of a transaction's records and not the others.",
-            sentence="{operation} is visible on {cluster} only in part after the failover: {records} of {of} records are not, "
-            "the first at {at}",
+            meaning=(
+                "After a forced failover the mirrored era has some of a transaction's records and "
+                "not the others."
+            ),
+            sentence=(
+                "{operation} is visible on {cluster} only in part after the failover: {records} of "
+                "{of} records are not, the first at {at}"
+            ),
             counted="transaction is torn|transactions are torn",
-            smallest="A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at offset -1 of the other one.",
+            smallest=(
+                "A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at "
+                "offset -1 of the other one."
+            ),
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

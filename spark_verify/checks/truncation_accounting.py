@@ -1,16 +1,19 @@
-"""truncation-accounting: what a failback truncates, and what a failover appends, is what the mirror says, and no more than it
-may.
+"""truncation-accounting: what a failback truncates, and what a failover appends, is what the mirror
+says, and no more than it may.
 
-A cluster that follows again loses what it has behind the place where its history and the new owner's part, and nothing below it
-(KIP-1279, last mirrored offset; KIP-101). Judged by the capture from right before the truncation: below the truncation the log is
-what it was, byte for byte; of the tail nothing is left; and no client had been promised what was in it, but what the forced
-failover before has lost already, and counts (`failover`). A planned one leaves nothing.
+A cluster that follows again loses what it has behind the place where its history and the new
+owner's part, and nothing below it (KIP-1279, last mirrored offset; KIP-101). Judged by the capture
+from right before the truncation: below the truncation the log is what it was, byte for byte; of the
+tail nothing is left; and no client had been promised what was in it, but what the forced failover
+before has lost already, and counts (`failover`). A planned one leaves nothing.
 
-A failover ends open transactions: between the last mirrored offset and the promoted one lie the markers that the mirror wrote
-down, at the offsets that it wrote down, and nothing else; or the log was truncated, and then the truncations that it wrote down
-lead from the one to the other. Where a mirror says that it truncated a log, at a failover or because its source was truncated, a
-batch begins there, in a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches). What was
-mirrored has the leader epochs that the mirror wrote down, the last one among them: a failback by epoch rests on that.
+A failover ends open transactions: between the last mirrored offset and the promoted one lie the
+markers that the mirror wrote down, at the offsets that it wrote down, and nothing else; or the log
+was truncated, and then the truncations that it wrote down lead from the one to the other. Where a
+mirror says that it truncated a log, at a failover or because its source was truncated, a batch
+begins there, in a later leader epoch than all before it (KIP-101: else an epoch and an offset name
+two batches). What was mirrored has the leader epochs that the mirror wrote down, the last one among
+them: a failback by epoch rests on that.
 """
 
 from __future__ import annotations
@@ -23,10 +26,20 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import before_truncation, generations, number_at, replica_of
+from linkflap.spark_verify.checks.parts.generations import (
+    before_truncation,
+    generations,
+    number_at,
+    replica_of,
+)
 from linkflap.spark_verify.checks.parts.mirror_journal import ended
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
-from linkflap.spark_verify.checks.parts.truncated_logs import absent_before, changed_below, found_in, left_of_tail
+from linkflap.spark_verify.checks.parts.truncated_logs import (
+    absent_before,
+    changed_below,
+    found_in,
+    left_of_tail,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import Origin, PartitionView, Replica
@@ -52,7 +65,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if _strange(t, mine)
         ]
     for stop in view.stops:
-        promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
+        promotion = next(
+            (p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None
+        )
         mine = generations(view).get(stop.cluster, ())
         number = number_at(mine, stop.time)
         replica = replica_of(view, mine[number]) if mine else None
@@ -61,38 +76,75 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _truncation(view: PartitionView, generation: LogGeneration, following: LogGeneration) -> Sequence[Finding]:
+def _truncation(
+    view: PartitionView, generation: LogGeneration, following: LogGeneration
+) -> Sequence[Finding]:
     before, after = before_truncation(view, generation), replica_of(view, following)
     if before is None or after is None:
         return [
-            Unjudged(reason=f"{generation.cluster} was made to follow, and no log of it from before and after that was captured")
+            Unjudged(
+                reason=(
+                    f"{generation.cluster} was made to follow, and no log of it from before and "
+                    "after that was captured"
+                )
+            )
         ]
-    recorded = [t for t in view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended]
+    recorded = [
+        t
+        for t in view.truncations
+        if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
+    ]
     what = {"capture": before.moment, "parted_at": generation.truncated_to}
     findings: list[Finding] = []
     for truncation in recorded:
         if truncation.offset < generation.truncated_to:
-            findings.append(found_in("truncation-too-deep", generation, truncation.offset, **what, end=truncation.end))
+            findings.append(
+                found_in(
+                    "truncation-too-deep", generation, truncation.offset, **what, end=truncation.end
+                )
+            )
         if why := _impossible(truncation, generation, before):
             findings.append(
-                found_in("truncation-impossible", generation, truncation.offset, **what, end=truncation.end, because=why)
+                found_in(
+                    "truncation-impossible",
+                    generation,
+                    truncation.offset,
+                    **what,
+                    end=truncation.end,
+                    because=why,
+                )
             )
     tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
     if len(tail) and not recorded:
         evidence = what | {"end": before.end}
-        findings.append(found_in("truncation-unrecorded", generation, int(before.batches.base_offset[tail[0]]), **evidence))
+        findings.append(
+            found_in(
+                "truncation-unrecorded",
+                generation,
+                int(before.batches.base_offset[tail[0]]),
+                **evidence,
+            )
+        )
     below = np.flatnonzero(
-        (before.batches.last_offset < generation.truncated_to) & (before.batches.base_offset >= after.log_start)
+        (before.batches.last_offset < generation.truncated_to)
+        & (before.batches.base_offset >= after.log_start)
     )
     findings += changed_below(generation, before, after, below)
-    findings += absent_before(view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)]))
+    findings += absent_before(
+        view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)])
+    )
     findings += left_of_tail(view, generation, following, before, after, tail)
     findings += _promised(view, generation)
-    seen = ((len(below), following.number, 0), (len(tail), generation.number, generation.truncated_to))
+    seen = (
+        (len(below), following.number, 0),
+        (len(tail), generation.number, generation.truncated_to),
+    )
     return [
         *findings,
         *(
-            Examined(cluster=generation.cluster, origin="native", count=n, generation=number, start=at)
+            Examined(
+                cluster=generation.cluster, origin="native", count=n, generation=number, start=at
+            )
             for n, number, at in seen
             if n
         ),
@@ -102,7 +154,8 @@ def _truncation(view: PartitionView, generation: LogGeneration, following: LogGe
 def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
     """Why a truncation cannot have happened as it is written down; empty where it can.
 
-    Its end may be above that of the capture before it: the coordinator of a cluster that was started appends markers.
+    Its end may be above that of the capture before it: the coordinator of a cluster that was
+    started appends markers.
     """
     if truncation.end < truncation.offset:
         return f"the log ended at {truncation.end}, below where it was truncated"
@@ -111,31 +164,45 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
     if truncation.offset > max(before.end, generation.truncated_to):
         return f"the log, captured before, ended at {before.end}"
     if truncation.end < before.end:
-        return f"the log, captured before, ended at {before.end}, above where it is said to have ended"
+        return (
+            f"the log, captured before, ended at {before.end}, above where it is said to have ended"
+        )
     return ""
 
 
 def _strange(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
     """Whether a truncation is written down of a cluster that no mirror made to follow just then."""
-    return not any(generation.ended <= truncation.time <= following.settled for generation, following in pairwise(mine))
+    return not any(
+        generation.ended <= truncation.time <= following.settled
+        for generation, following in pairwise(mine)
+    )
 
 
 def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
-    """Acknowledged records behind the truncation that no forced failover had given up: asked for later, or there was none."""
+    """Acknowledged records behind the truncation that no forced failover had given up: asked for
+    later, or there was none."""
     what = outcomes(view, generation, earlier=False)
     if not len(what):
         return
-    late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[what.send]
+    late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[
+        what.send
+    ]
     rows = np.flatnonzero(what.must & (what.acked >= generation.truncated_to) & late)
     if len(rows):
         row = int(rows[0])
         send = what.sends[int(what.send[row])]
-        evidence = {"records": len(rows), "uid": int(what.uid[row]), "operation": send.number, "client": send.client}
+        evidence = {
+            "records": len(rows),
+            "uid": int(what.uid[row]),
+            "operation": send.number,
+            "client": send.client,
+        }
         yield found_in("truncated-write", generation, int(what.acked[row]), **evidence)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has promoted."""
+    """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has
+    promoted."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()
     truncated = {f.on.source for f in scenario.schedule if f.name.reverses}
@@ -144,103 +211,186 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 
 CHECK = Check(
     name="truncation-accounting",
-    guarantee="A failback truncates what the new owner never had, and nothing else; a failover appends what the mirror says.",
+    guarantee=(
+        "A failback truncates what the new owner never had, and nothing else; a failover appends "
+        "what the mirror says."
+    ),
     source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="truncation-too-deep",
-            meaning="A log was truncated below the offset at which its history and the new owner's part.",
-            sentence="{cluster} truncated {tp} to {offset}, although both logs agree up to {parted_at}",
+            meaning=(
+                "A log was truncated below the offset at which its history and the new owner's "
+                "part."
+            ),
+            sentence=(
+                "{cluster} truncated {tp} to {offset}, although both logs agree up to {parted_at}"
+            ),
             alone="what both clusters had is gone until it is mirrored again",
             smallest="A has 1 2, B was promoted at 2, A was truncated at 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncation-unrecorded",
-            meaning="A log had a tail that the new owner never had, and no truncation of it was written down.",
-            sentence="{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no truncation",
+            meaning=(
+                "A log had a tail that the new owner never had, and no truncation of it was written"
+                " down."
+            ),
+            sentence=(
+                "{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no "
+                "truncation"
+            ),
             alone="the truncated records are not reported",
-            smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is reported: at offset 1.",
+            smallest=(
+                "A has 1 2, B was promoted at 1, A follows B and no truncation is reported: at "
+                "offset 1."
+            ),
         ),
         AnomalyKind(
             name="truncation-impossible",
-            meaning="A truncation is written down that cannot have been: above its end or the log's, below what the log had "
-            "as its end, or of a cluster that did not follow then.",
-            sentence="the mirror reports a truncation of {tp} on {cluster} from {end} on, which cannot be: {because}",
+            meaning=(
+                "A truncation is written down that cannot have been: above its end or the log's, "
+                "below what the log had as its end, or of a cluster that did not follow then."
+            ),
+            sentence=(
+                "the mirror reports a truncation of {tp} on {cluster} from {end} on, which cannot "
+                "be: {because}"
+            ),
             alone="what was given up cannot be known from it",
             smallest="A has 1 2 and followed B, a truncation from 2 to 5 is reported: at offset 5.",
         ),
         AnomalyKind(
             name="history-changed",
-            meaning="A batch below the truncation is gone, has other bytes or another leader epoch, or was not there before.",
+            meaning=(
+                "A batch below the truncation is gone, has other bytes or another leader epoch, or "
+                "was not there before."
+            ),
             sentence="{cluster} has other bytes at {at} than before the truncation: {how}",
             alone="readers that were there before and after know two histories",
-            smallest="A had 1 2 and was truncated at 1, now it has only what came from offset 1 on: at offset 0.",
+            smallest=(
+                "A had 1 2 and was truncated at 1, now it has only what came from offset 1 on: at "
+                "offset 0."
+            ),
         ),
         AnomalyKind(
             name="tail-not-truncated",
             meaning="A batch from behind the place where the histories part is still there.",
-            sentence="{cluster} kept {batches} batches from {at} on that its new source does not have",
+            sentence=(
+                "{cluster} kept {batches} batches from {at} on that its new source does not have"
+            ),
             alone="readers of the two clusters get different records",
-            smallest="A had 1 2, B was promoted at 1, A follows B and has 2 at offset 1: at offset 1.",
+            smallest=(
+                "A had 1 2, B was promoted at 1, A follows B and has 2 at offset 1: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncated-write",
             meaning="An acknowledged record was truncated that no forced failover had lost before.",
-            sentence="{cluster} acknowledged {who} at {at}, and the truncation removed it although the failover had drained",
+            sentence=(
+                "{cluster} acknowledged {who} at {at}, and the truncation removed it although the "
+                "failover had drained"
+            ),
             counted="acknowledged write was truncated|acknowledged writes were truncated",
-            smallest="A acknowledged 2 at offset 1, after a planned failover at 1 it was truncated there: at offset 1.",
+            smallest=(
+                "A acknowledged 2 at offset 1, after a planned failover at 1 it was truncated "
+                "there: at offset 1."
+            ),
         ),
         AnomalyKind(
             name="marker-not-appended",
-            meaning="Where a failover says that it appended a marker the destination has none, or another.",
-            sentence="the mirror says that it appended {said} at {at} on {cluster}, and it is not there",
+            meaning=(
+                "Where a failover says that it appended a marker the destination has none, or "
+                "another."
+            ),
+            sentence=(
+                "the mirror says that it appended {said} at {at} on {cluster}, and it is not there"
+            ),
             alone="the transaction stays open, and readers of committed records wait for it",
-            smallest="the mirror of A->B says ABORT of producer 7 at offset 1, B has data there: at offset 1.",
+            smallest=(
+                "the mirror of A->B says ABORT of producer 7 at offset 1, B has data there: at "
+                "offset 1."
+            ),
         ),
         AnomalyKind(
             name="marker-unannounced",
-            meaning="Between the last mirrored offset and the promoted one lies a batch that the mirror says nothing of.",
+            meaning=(
+                "Between the last mirrored offset and the promoted one lies a batch that the mirror"
+                " says nothing of."
+            ),
             sentence="{cluster} has a marker at {at} that the mirror does not say it appended",
             alone="who goes by what the mirror says does not know how the transaction ended",
-            smallest="the mirror says mirrored 1, promoted 2 and nothing appended, B has a batch at offset 1: at offset 1.",
+            smallest=(
+                "the mirror says mirrored 1, promoted 2 and nothing appended, B has a batch at "
+                "offset 1: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="promotion-mismatch",
-            meaning="The promotion that was recorded is not where the mirror says that its own part ends.",
-            sentence="the mirror says that {tp} on {cluster} was mirrored to {mirrored} and promoted at {promoted}, which does "
-            "not add up",
+            meaning=(
+                "The promotion that was recorded is not where the mirror says that its own part "
+                "ends."
+            ),
+            sentence=(
+                "the mirror says that {tp} on {cluster} was mirrored to {mirrored} and promoted at "
+                "{promoted}, which does not add up"
+            ),
             alone="who goes by what the mirror says looks for lost records at the wrong offsets",
-            smallest="the mirror says mirrored 2 and promoted 2, the promotion is at 1: at offset 1.",
+            smallest=(
+                "the mirror says mirrored 2 and promoted 2, the promotion is at 1: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="promotion-unaccounted",
-            meaning="The truncations and markers of a mirror do not lead from its last mirrored to the promoted offset.",
-            sentence="the mirror {link} says that it mirrored {tp} on {cluster} to {mirrored} and promoted it at {promoted}, and "
-            "its truncations and markers do not lead from the one to the other",
+            meaning=(
+                "The truncations and markers of a mirror do not lead from its last mirrored to the "
+                "promoted offset."
+            ),
+            sentence=(
+                "the mirror {link} says that it mirrored {tp} on {cluster} to {mirrored} and "
+                "promoted it at {promoted}, and its truncations and markers do not lead from the "
+                "one to the other"
+            ),
             alone="who goes by what the mirror says looks for lost records at the wrong offsets",
-            smallest="the mirror says mirrored 2, promoted 1, and mentions no truncation: at offset 1.",
+            smallest=(
+                "the mirror says mirrored 2, promoted 1, and mentions no truncation: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-mismatch",
-            meaning="A mirrored batch has another leader epoch than the mirror wrote down for its offset.",
-            sentence="{cluster} has leader epoch {leader_epoch} at {at} where the mirror says {said}",
+            meaning=(
+                "A mirrored batch has another leader epoch than the mirror wrote down for its "
+                "offset."
+            ),
+            sentence=(
+                "{cluster} has leader epoch {leader_epoch} at {at} where the mirror says {said}"
+            ),
             alone="a failback by what the mirror says truncates at the wrong offset",
-            smallest="the mirror of A->B says epoch 3 from offset 0 on, B's batch at offset 0 has epoch 0: at offset 0.",
+            smallest=(
+                "the mirror of A->B says epoch 3 from offset 0 on, B's batch at offset 0 has epoch "
+                "0: at offset 0."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncation-not-made",
-            meaning="Where a mirror says that it truncated the log, a batch lies across, or goes on in the leader epoch before.",
-            sentence="the mirror {link} says that it truncated {tp} on {cluster} from {end} to {truncated_to}, and the log "
-            "still has a batch of before",
+            meaning=(
+                "Where a mirror says that it truncated the log, a batch lies across, or goes on in "
+                "the leader epoch before."
+            ),
+            sentence=(
+                "the mirror {link} says that it truncated {tp} on {cluster} from {end} to "
+                "{truncated_to}, and the log still has a batch of before"
+            ),
             alone="the log keeps what the mirror gave up",
-            smallest="the mirror of A->B says that it truncated B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
+            smallest=(
+                "the mirror of A->B says that it truncated B from 2 to 1, B has 1 2 in one leader "
+                "epoch: at offset 1."
+            ),
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

@@ -1,11 +1,14 @@
-"""uncommitted-read: a read_committed reader gets nothing that is not committed yet (Jepsen's Kafka workload, precommitted-read).
+"""uncommitted-read: a read_committed reader gets nothing that is not committed yet (Jepsen's Kafka
+workload, precommitted-read).
 
-Two witnesses of time, both of the harness' one clock. The producer: a record that was returned before its commit was asked for
-was read too early on every cluster, also by the transaction itself that sent it. And the broker: a sample that was begun after
-the record was returned, under the same leader in the same epoch as the one before it, still had the last stable offset at or
-below it. A mirror that ends may truncate its destination's log, and the LSO goes back with it: samples that may be of after that
-are no witness. Nor is one below what the same leader had reported before: that the LSO went back is last-stable-offset's to
-tell, and what was committed by then had been committed. What was aborted in the end is aborted-read's to tell.
+Two witnesses of time, both of the harness' one clock. The producer: a record that was returned
+before its commit was asked for was read too early on every cluster, also by the transaction itself
+that sent it. And the broker: a sample that was begun after the record was returned, under the same
+leader in the same epoch as the one before it, still had the last stable offset at or below it. A
+mirror that ends may truncate its destination's log, and the LSO goes back with it: samples that may
+be of after that are no witness. Nor is one below what the same leader had reported before: that the
+LSO went back is last-stable-offset's to tell, and what was committed by then had been committed.
+What was aborted in the end is aborted-read's to tell.
 """
 
 from __future__ import annotations
@@ -46,35 +49,57 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         got = delivered(view, generation)
         if len(got):
             findings += examined(generation, got.offset, whole=True)
-            findings += of_readers(generation, replica_of(view, generation), _judge(view, generation, got))
+            findings += of_readers(
+                generation, replica_of(view, generation), _judge(view, generation, got)
+            )
     return findings
 
 
 def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:
     aborted = aborted_there(log_of(view, generation), got) | by_client(view, got)
-    unasked = got.returned < of_transactions(view, got, lambda sends: _asked(sends, view.ended), otherwise=0)
+    unasked = got.returned < of_transactions(
+        view, got, lambda sends: _asked(sends, view.ended), otherwise=0
+    )
     early = (unasked | _beyond_lso(view, generation, got)) & ~aborted
-    return found(generation.cluster, got, early, KIND, lambda row: "producer" if unasked[row] else "last stable offset")
+    return found(
+        generation.cluster,
+        got,
+        early,
+        KIND,
+        lambda row: "producer" if unasked[row] else "last stable offset",
+    )
 
 
 def _asked(sends: Sends, ended: int) -> Ints:
-    """The earliest time at which the commit can have been asked for; after the end where it never was.
+    """The earliest time at which the commit can have been asked for; after the end where it never
+    was.
 
-    Of an operation that never returned it is not known when it asked for its commit: at any time since it was invoked.
+    Of an operation that never returned it is not known when it asked for its commit: at any time
+    since it was invoked.
     """
     invoked, ended_at = sends.column("invoked"), sends.column("ended_at")
-    cases = [~sends.says("ending", "commit"), sends.column("returned") < 0, ended_at > 0, sends.says("outcome", "ok")]
+    cases = [
+        ~sends.says("ending", "commit"),
+        sends.column("returned") < 0,
+        ended_at > 0,
+        sends.says("outcome", "ok"),
+    ]
     return np.select(cases, [np.full(len(sends), ended + 1), invoked, ended_at, invoked], ended + 1)
 
 
 def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) -> Bools:
-    """Per record: a sample begun after it was returned still had the LSO at or below it, under the same leader and epoch."""
+    """Per record: a sample begun after it was returned still had the LSO at or below it, under the
+    same leader and epoch."""
     marks = marks_in(view, generation)
     late = np.zeros(len(got), np.bool_)
     if marks is None or not len(marks.time):
         return late
     known = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso, truncated = marks.time[known], marks.last_stable[known], maybe_truncated(view, generation, marks)[known]
+    time, lso, truncated = (
+        marks.time[known],
+        marks.last_stable[known],
+        maybe_truncated(view, generation, marks)[known],
+    )
     leader, epoch = marks.leader[known], marks.leader_epoch[known]
     if len(time) < 2:
         return late
@@ -84,7 +109,9 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     before = following - 1
     same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
     back = _went_back(lso, (leader[1:] != leader[:-1]) | (epoch[1:] != epoch[:-1]))
-    return np.asarray(usable & same & ~truncated[following] & ~back[following] & (lso[following] <= got.offset))
+    return np.asarray(
+        usable & same & ~truncated[following] & ~back[following] & (lso[following] <= got.offset)
+    )
 
 
 def _went_back(lso: Ints, changed: Bools) -> Bools:
@@ -95,16 +122,27 @@ def _went_back(lso: Ints, changed: Bools) -> Bools:
 
 CHECK = Check(
     name="uncommitted-read",
-    guarantee="A read_committed reader gets no record before its commit was asked for, nor above the last stable offset.",
+    guarantee=(
+        "A read_committed reader gets no record before its commit was asked for, nor above the last"
+        " stable offset."
+    ),
     source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="A read_committed reader got a record before its commit was asked for, or not below the last stable offset.",
-            sentence="{reader} got {who} of {cluster} at {at} before their transaction was committed",
+            meaning=(
+                "A read_committed reader got a record before its commit was asked for, or not below"
+                " the last stable offset."
+            ),
+            sentence=(
+                "{reader} got {who} of {cluster} at {at} before their transaction was committed"
+            ),
             counted="record was read before its commit|records were read before their commit",
-            smallest="a read_committed reader got 1 at time 5, its commit was asked for at time 6: at its offset.",
+            smallest=(
+                "a read_committed reader got 1 at time 5, its commit was asked for at time 6: at "
+                "its offset."
+            ),
             despite_torn=True,
         ),
     ),

@@ -1,10 +1,12 @@
-"""unseen: what must be committed was seen, once readers had read to the end (Jepsen's Kafka workload, unseen).
+"""unseen: what must be committed was seen, once readers had read to the end (Jepsen's Kafka
+workload, unseen).
 
-At the end of a run producers stop, and readers read on to the ends that were recorded then; who got there says so (`drained`).
-Every record that must be committed, and that lies where such a reader, or its group, began or behind that, some read_committed
-reader of the cluster must have got by then. Where that is: of the cluster's own records where the acknowledgement says, for
-which no byte of a log is asked; of mirrored ones where the log has them. Without a reader that got to the end nothing is said:
-unseen cannot be distinguished from late.
+At the end of a run producers stop, and readers read on to the ends that were recorded then; who got
+there says so (`drained`). Every record that must be committed, and that lies where such a reader,
+or its group, began or behind that, some read_committed reader of the cluster must have got by then.
+Where that is: of the cluster's own records where the acknowledgement says, for which no byte of a
+log is asked; of mirrored ones where the log has them. Without a reader that got to the end nothing
+is said: unseen cannot be distinguished from late.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, native, reads_in
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    generations,
+    log_of,
+    native,
+    reads_in,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -28,7 +37,8 @@ KIND = "unseen-write"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks, on every cluster that somebody read to its end, for records that must have been seen there."""
+    """Looks, on every cluster that somebody read to its end, for records that must have been seen
+    there."""
     findings: list[Finding] = []
     for generation in every(view):
         spans = list(_spans(reads_in(view, generation))) if generation.last else []
@@ -36,9 +46,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, generation)
         floor = max(_deleted(view, generation), log.replica.log_start if log is not None else 0)
-        seen = [read_uids(view, each, "read_committed") for each in generations(view)[generation.cluster]]
+        seen = [
+            read_uids(view, each, "read_committed")
+            for each in generations(view)[generation.cluster]
+        ]
         for what, own in _heard(view, generation):
-            rows, offsets = _due(generation, log, what, own=own, compacted=view.compacted.get(generation.cluster, 0))
+            rows, offsets = _due(
+                generation, log, what, own=own, compacted=view.compacted.get(generation.cluster, 0)
+            )
             kept = (offsets >= floor) & _within(spans, offsets)
             rows, offsets = rows[kept], offsets[kept]
             findings += examined(generation, offsets)
@@ -47,20 +62,26 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _audience(reads: Sequence[Read]) -> Iterable[Sequence[Read]]:
-    """The reads of each group whose members were assigned in this log generation, and of every other reader by itself."""
+    """The reads of each group whose members were assigned in this log generation, and of every
+    other reader by itself."""
     audience: dict[str, list[Read]] = {}
     assigned: dict[tuple[str, int], bool] = {}
     for read in reads:
-        in_group = assigned.setdefault((read.reader, read.process), read.kind == "assign") and read.group
-        audience.setdefault(f"group {read.group}" if in_group else f"reader {read.reader}", []).append(read)
+        in_group = (
+            assigned.setdefault((read.reader, read.process), read.kind == "assign") and read.group
+        )
+        audience.setdefault(
+            f"group {read.group}" if in_group else f"reader {read.reader}", []
+        ).append(read)
     return audience.values()
 
 
 def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """[from, to) of every reader, or group, that read committed and got to the end: from where it first began there.
+    """[from, to) of every reader, or group, that read committed and got to the end: from where it
+    first began there.
 
-    A member that was not assigned in this log generation kept its position from the one before: it goes on by itself, and what
-    it does not read of the new log its group need not have read.
+    A member that was not assigned in this log generation kept its position from the one before: it
+    goes on by itself, and what it does not read of the new log its group need not have read.
     """
     for mine in _audience([read for read in reads if read.isolation == "read_committed"]):
         ends = [r.position for r in mine if r.kind == "drained"]
@@ -84,7 +105,8 @@ def _deleted(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Outcomes, bool]]:
-    """What brokers answered clients of this cluster, and (False) of others, whose records it may have too."""
+    """What brokers answered clients of this cluster, and (False) of others, whose records it may
+    have too."""
     for other in every(view):
         if (other.cluster, other.number) == (generation.cluster, generation.number):
             yield outcomes(view, other), True
@@ -92,23 +114,34 @@ def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Out
             yield outcomes(view, other, earlier=False), False
 
 
-def _due(generation: LogGeneration, log: Log | None, what: Outcomes, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
+def _due(
+    generation: LogGeneration, log: Log | None, what: Outcomes, *, own: bool, compacted: int
+) -> tuple[Ints, Ints]:
     """Rows of what must be committed, and where on this cluster each is."""
     rows = np.flatnonzero(what.must)
     offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
     if log is not None:
         # Compacted away, perhaps before anybody had got there.
-        offsets = np.where((offsets < compacted) & ~among(what.uid[rows], log.replica.records.uid), -1, offsets)
+        offsets = np.where(
+            (offsets < compacted) & ~among(what.uid[rows], log.replica.records.uid), -1, offsets
+        )
     if log is not None and len(log.replica.records):
         visible = np.flatnonzero(log.visible)
         at = locate(log.replica.records.uid[visible], what.uid[rows])
         there = log.replica.records.offset[visible[at]] if len(visible) else offsets
-        # What came over a mirror is where the bytes have it; the cluster's own, where it was acknowledged.
-        offsets = np.where(offsets >= 0, offsets, np.where((at >= 0) & (native(generation, there) == own), there, -1))
+        # What came over a mirror is where the bytes have it; the cluster's own, where it was
+        # acknowledged.
+        offsets = np.where(
+            offsets >= 0,
+            offsets,
+            np.where((at >= 0) & (native(generation, there) == own), there, -1),
+        )
     return rows, offsets
 
 
-def _unseen(cluster: str, what: Outcomes, rows: Ints, offsets: Ints, seen: Ints) -> Sequence[Finding]:
+def _unseen(
+    cluster: str, what: Outcomes, rows: Ints, offsets: Ints, seen: Ints
+) -> Sequence[Finding]:
     gone = np.flatnonzero(~among(what.uid[rows], seen))
     found: list[Finding] = []
     for start, end in runs(what.uid[rows[gone]], offsets[gone]):
@@ -122,17 +155,23 @@ def _unseen(cluster: str, what: Outcomes, rows: Ints, offsets: Ints, seen: Ints)
             "acknowledged_by": send.cluster,
             "acknowledged_at": int(what.acked[row]),
         }
-        found.append(Found(kind=KIND, cluster=cluster, offset=int(offsets[gone[start]]), evidence=evidence))
+        found.append(
+            Found(kind=KIND, cluster=cluster, offset=int(offsets[gone[start]]), evidence=evidence)
+        )
     return found
 
 
 def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    """Where readers are in the end: what clients wrote there; and what was mirrored there, if they read it from its start."""
+    """Where readers are in the end: what clients wrote there; and what was mirrored there, if they
+    read it from its start."""
     owned = {(w.home, w.home) for w in scenario.workloads if w.kind != "readers"}
     owned |= {(p.cluster, home) for p in promotions for home in _over(scenario.topology, p.link)}
     due: set[tuple[str, Origin]] = set()
     for workload in scenario.workloads:
-        if workload.kind != "readers" or workload.options.get("isolation", "read_committed") != "read_committed":
+        if (
+            workload.kind != "readers"
+            or workload.options.get("isolation", "read_committed") != "read_committed"
+        ):
             continue
         cluster, stays = _ends_at(workload, promotions)
         if (cluster, workload.home) in owned:
@@ -146,11 +185,17 @@ def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[t
 def _over(topology: Topology, name: str) -> Collection[str]:
     """The homes whose topics a promotion along a link, or back, concerns."""
     ends = {*LinkSpec.parse(name).ends}
-    return {home for link in topology.links if {link.source, link.destination} == ends for home in topology.homes_over(link)}
+    return {
+        home
+        for link in topology.links
+        if {link.source, link.destination} == ends
+        for home in topology.homes_over(link)
+    }
 
 
 def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[str, bool]:
-    """The cluster that readers are on in the end, empty where that was given up by force; whether they were there all along."""
+    """The cluster that readers are on in the end, empty where that was given up by force; whether
+    they were there all along."""
     cluster = began = str(workload.options.get("cluster", workload.home))
     for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source == cluster:
@@ -163,22 +208,34 @@ def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[s
 
 CHECK = Check(
     name="unseen",
-    guarantee="Once readers have read to the end, everything that must be committed was seen by one of them.",
+    guarantee=(
+        "Once readers have read to the end, everything that must be committed was seen by one of "
+        "them."
+    ),
     source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="No read_committed reader of a cluster got a record that must be committed, and one had read past it.",
+            meaning=(
+                "No read_committed reader of a cluster got a record that must be committed, and one"
+                " had read past it."
+            ),
             sentence="no reader of {cluster} got {who} at {at}, acknowledged by {acknowledged_by}",
             counted="acknowledged write was never read|acknowledged writes were never read",
-            smallest="A acknowledged 1 2, a reader of A from offset 0 read to the end, 2, and got 1: at the offset of 2.",
+            smallest=(
+                "A acknowledged 1 2, a reader of A from offset 0 read to the end, 2, and got 1: at "
+                "the offset of 2."
+            ),
         ),
     ),
     complete=frozenset({"promotions", "reads", "sends"}),
     follows=frozenset({"lost-write", "ghost-ack", "read-committed-visibility", "poll-continuity"}),
     kernel=kernel,
     due_at=_due_at,
-    when="native ones where clients write and a reader is in the end, mirrored ones where one was all along",
+    when=(
+        "native ones where clients write and a reader is in the end, mirrored ones where one was "
+        "all along"
+    ),
     judges_readers=True,
 )

@@ -1,10 +1,13 @@
-"""write-cycles: no transaction read, directly or through others, what depends on itself (Adya's G1c with wr edges alone; Elle).
+"""write-cycles: no transaction read, directly or through others, what depends on itself (Adya's G1c
+with wr edges alone; Elle).
 
-A transaction that reads says what its records were made from (`Send.input_uids`): an edge leads from the transaction that wrote
-such a record to the one that read it. Who reads committed gets a record only after its transaction has ended, and begins to write
-after that, so time runs along every edge and no circle can close: one that does means that somebody read what was not
-committed yet. Edges by write order (ww) are left out: transactions of Kafka interleave in a partition, so a circle with those
-is legal. Of a circle every member reads and writes; what was never committed is in none.
+A transaction that reads says what its records were made from (`Send.input_uids`): an edge leads
+from the transaction that wrote such a record to the one that read it. Who reads committed gets a
+record only after its transaction has ended, and begins to write after that, so time runs along
+every edge and no circle can close: one that does means that somebody read what was not committed
+yet. Edges by write order (ww) are left out: transactions of Kafka interleave in a partition, so a
+circle with those is legal. Of a circle every member reads and writes; what was never committed is
+in none.
 
 Where no workload reads inside of its transactions (a relay does) nothing is due.
 """
@@ -18,7 +21,15 @@ from typing import Any
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+)
 from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -31,25 +42,33 @@ RELAY = "relay"
 SHOWN = 16
 """Transactions of a circle that the evidence names."""
 FEW = 16
-"""What is left of the edges is gone through one by one as soon as fewer than one in so many can be left out at once."""
+"""What is left of the edges is gone through one by one as soon as fewer than one in so many can be
+left out at once."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """One partial finding per cluster: what its transactions that read wrote to this partition, and from what they made it."""
+    """One partial finding per cluster: what its transactions that read wrote to this partition, and
+    from what they made it."""
     every = Sends.of(view.sends)
-    every = every.take(every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every))
+    every = every.take(
+        every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every)
+    )
     findings: list[Finding] = []
     for cluster in sorted(every.said("cluster")):
         sends = every.take(every.says("cluster", cluster))
         findings.append(PartialFinding(cluster=cluster, offset=-1, data=_columns(sends)))
-        findings.append(Examined(cluster=cluster, origin="native", count=len(distinct(sends.column("number")))))
+        findings.append(
+            Examined(cluster=cluster, origin="native", count=len(distinct(sends.column("number"))))
+        )
     return findings
 
 
 def _columns(sends: Sends) -> Mapping[str, Ints]:
-    """Per send its operation, and the payload ids that it wrote, [first, first + count), the first at `offset`.
+    """Per send its operation, and the payload ids that it wrote, [first, first + count), the first
+    at `offset`.
 
-    What each read are as many `runs` of payload ids [start, start + length), one send's after the other's.
+    What each read are as many `runs` of payload ids [start, start + length), one send's after the
+    other's.
     """
     offsets, sizes = sends.each("offsets"), sends.sizes
     first = np.full(len(sends), -1, np.int64)
@@ -59,7 +78,8 @@ def _columns(sends: Sends) -> Mapping[str, Ints]:
     uids = uids[np.lexsort((uids, reader))]
     begins = np.flatnonzero(np.concatenate(([True], (np.diff(uids) != 1) | (np.diff(reader) != 0))))
     return {
-        "operation": sends.column("number"), "first": sends.column("first_uid"), "count": sizes, "offset": first,
+        "operation": sends.column("number"), "first": sends.column("first_uid"), "count": sizes,
+        "offset": first,
         "runs": np.bincount(reader[begins], minlength=len(sends)),
         "start": uids[begins], "length": np.diff(np.append(begins, len(uids))),
     }  # fmt: skip
@@ -81,7 +101,8 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
-    """writer -> reader -> a payload that the one wrote and the other read; without what leads into no circle."""
+    """writer -> reader -> a payload that the one wrote and the other read; without what leads into
+    no circle."""
     operation = columns["operation"]
     # A transaction is known by the first row that tells of it.
     node = locate(operation, operation)
@@ -89,7 +110,8 @@ def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
     order = np.argsort(reader, kind="stable")
     found = _shared(columns, node, reader[order], columns["start"][order], columns["length"][order])
     while found.shape[1]:
-        # Who read and was never read from is in no circle, nor is then who was read by such ones only.
+        # Who read and was never read from is in no circle, nor is then who was read by such ones
+        # only.
         kept = among(found[1], found[0])
         rest = found[:, kept]
         few = FEW * (len(kept) - rest.shape[1]) < len(kept)
@@ -97,20 +119,31 @@ def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
         if few:
             break
     edges: dict[int, dict[int, int]] = {}
-    for writer, other, uid in zip(operation[found[0]].tolist(), operation[found[1]].tolist(), found[2].tolist(), strict=True):
+    for writer, other, uid in zip(
+        operation[found[0]].tolist(), operation[found[1]].tolist(), found[2].tolist(), strict=True
+    ):
         edges.setdefault(writer, {}).setdefault(other, uid)
         edges.setdefault(other, {})
     return edges
 
 
-def _shared(columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, length: Ints) -> Ints:
-    """(writer, reader, payload) of every run that was read of what a transaction wrote that reads itself, one column each."""
+def _shared(
+    columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, length: Ints
+) -> Ints:
+    """(writer, reader, payload) of every run that was read of what a transaction wrote that reads
+    itself, one column each."""
     order = np.argsort(columns["first"], kind="stable")
-    firsts, ends, writer = columns["first"][order], (columns["first"] + columns["count"])[order], node[order]
+    firsts, ends, writer = (
+        columns["first"][order],
+        (columns["first"] + columns["count"])[order],
+        node[order],
+    )
     found = [np.zeros((3, 0), np.int64)]
     for some in chunks(start):
         begin = np.maximum(np.searchsorted(firsts, start[some], side="right") - 1, 0)
-        sizes = np.maximum(np.searchsorted(firsts, start[some] + length[some], side="left") - begin, 0)
+        sizes = np.maximum(
+            np.searchsorted(firsts, start[some] + length[some], side="left") - begin, 0
+        )
         run = np.repeat(np.arange(some.start, some.start + len(sizes)), sizes)
         index = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(run))
         payload = np.maximum(start[run], firsts[index])
@@ -159,16 +192,25 @@ def _closed(members: Sequence[int], edges: Mapping[int, Mapping[int, int]]) -> b
     return len(members) > 1 or members[0] in edges[members[0]]
 
 
-def _circle(members: Sequence[int], edges: Mapping[int, Mapping[int, int]], partial: PartialFinding, offset: int) -> Combined:
+def _circle(
+    members: Sequence[int],
+    edges: Mapping[int, Mapping[int, int]],
+    partial: PartialFinding,
+    offset: int,
+) -> Combined:
     operation = min(members)
     path = _shortest(operation, set(members), edges)
-    steps = [{"wrote": one, "uid": edges[one][other], "read_by": other} for one, other in pairwise(path)]
+    steps = [
+        {"wrote": one, "uid": edges[one][other], "read_by": other} for one, other in pairwise(path)
+    ]
     evidence = {"transactions": len(members), "operation": operation, "circle": steps[:SHOWN]}
     found = Found(kind=KIND, cluster=partial.cluster, offset=offset, evidence=evidence)
     return Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
-def _shortest(start: int, members: Collection[int], edges: Mapping[int, Mapping[int, int]]) -> Sequence[int]:
+def _shortest(
+    start: int, members: Collection[int], edges: Mapping[int, Mapping[int, int]]
+) -> Sequence[int]:
     """The shortest way from a transaction back to itself."""
     came: dict[int, int] = {}
     front = [start]
@@ -188,21 +230,37 @@ def _shortest(start: int, members: Collection[int], edges: Mapping[int, Mapping[
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
     """Where a relay begins."""
-    return {(str(w.options.get("cluster", w.home)), "native") for w in scenario.workloads if w.kind == RELAY}
+    return {
+        (str(w.options.get("cluster", w.home)), "native")
+        for w in scenario.workloads
+        if w.kind == RELAY
+    }
 
 
 CHECK = Check(
     name="write-cycles",
-    guarantee="No transaction that reads committed has read, directly or through others, what depends on its own writes.",
+    guarantee=(
+        "No transaction that reads committed has read, directly or through others, what depends on "
+        "its own writes."
+    ),
     source="Adya G1c (wr edges); Elle; Jepsen kafka workload (ww edges are legal in Kafka)",
     inputs=frozenset({"sends"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="Transactions that each read a record of the one before, in a circle; the offset is the first one's record.",
-            sentence="{transactions} transactions of {cluster} read each other's writes in a circle, {operation} at {at} first",
+            meaning=(
+                "Transactions that each read a record of the one before, in a circle; the offset is"
+                " the first one's record."
+            ),
+            sentence=(
+                "{transactions} transactions of {cluster} read each other's writes in a circle, "
+                "{operation} at {at} first"
+            ),
             counted="cycle of transactions|cycles of transactions",
-            smallest="one transaction wrote 1 made from 2, another wrote 2 made from 1: at the offset of 1.",
+            smallest=(
+                "one transaction wrote 1 made from 2, another wrote 2 made from 1: at the offset "
+                "of 1."
+            ),
             despite_torn=True,
         ),
     ),

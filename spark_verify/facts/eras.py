@@ -1,16 +1,20 @@
-"""Who owned a partition when: eras, log generations and mirrored ranges of every cluster (made by `facts.lineages`).
+"""Who owned a partition when: eras, log generations and mirrored ranges of every cluster (made by
+`facts.lineages`).
 
-A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and on whoever mirrors from c. A
-cluster that was given up keeps its log, tail included, until it follows the new owner (fault `mirror-reverse`): then it is
-truncated where the two histories part, and holds the new owner's from there on. So after A->B, and back:
+A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and
+on whoever mirrors from c. A cluster that was given up keeps its log, tail included, until it
+follows the new owner (fault `mirror-reverse`): then it is truncated where the two histories part,
+and holds the new owner's from there on. So after A->B, and back:
 
-    A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first generation, a native tail [p1, ..)
+    A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first
+        generation, a native tail [p1, ..)
     B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
 
-A **log generation** ends with such a truncation: what happened in it is judged by a capture of that generation,
-because other records have the same offsets in the next one. A **mirrored range** is what one mirror copied over one link from
-when its destination began to follow until it was promoted. With a mirror that moves offsets, two histories have no offset in
-common: a cluster that follows again is emptied, and gets everything of the new owner, its own older records among it:
+A **log generation** ends with such a truncation: what happened in it is judged by a capture of that
+generation, because other records have the same offsets in the next one. A **mirrored range** is
+what one mirror copied over one link from when its destination began to follow until it was
+promoted. With a mirror that moves offsets, two histories have no offset in common: a cluster that
+follows again is emptied, and gets everything of the new owner, its own older records among it:
 
     A   mirrored from B [0, p2)   native [p2, ..)   and, in its first generation, native throughout
 """
@@ -31,7 +35,8 @@ FOREVER: Final = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Era:
-    """Offsets [start, end) of one cluster's log, all written by clients of `owner` between `began` and `ended`.
+    """Offsets [start, end) of one cluster's log, all written by clients of `owner` between `began`
+    and `ended`.
 
     `source` is the cluster that they were mirrored from, empty where they are native.
     """
@@ -52,13 +57,16 @@ class Era:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGeneration:
-    """A cluster's log from when it began to follow (or from the start) until it was truncated to `truncated_to` for another.
+    """A cluster's log from when it began to follow (or from the start) until it was truncated to
+    `truncated_to` for another.
 
-    `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when that was over for certain: the
-    end of the reversal. `ended` is when the next reversal began: from then until the next log generation is settled, clients may
-    have got records of either (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up, or
-    it died of itself for good; `last` says that it was never truncated again. `before` is the moment of the capture right before
-    that. `earlier` is where the truncations before this generation were: what was acknowledged below one is still there.
+    `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when
+    that was over for certain: the end of the reversal. `ended` is when the next reversal began:
+    from then until the next log generation is settled, clients may have got records of either
+    (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up,
+    or it died of itself for good; `last` says that it was never truncated again. `before` is the
+    moment of the capture right before that. `earlier` is where the truncations before this
+    generation were: what was acknowledged below one is still there.
     """
 
     cluster: str
@@ -88,11 +96,13 @@ class LogGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredRange:
-    """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it went on to the end).
+    """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it
+    went on to the end).
 
-    `generation` is the number of the destination's generation in which they came, `source_generation` that of the source's in
-    which they went. `began` is when the destination's log was truncated for it, `settled` when that was over for certain. `far`:
-    over how many links, where that is more than one; then only what both ends have is compared.
+    `generation` is the number of the destination's generation in which they came,
+    `source_generation` that of the source's in which they went. `began` is when the destination's
+    log was truncated for it, `settled` when that was over for certain. `far`: over how many links,
+    where that is more than one; then only what both ends have is compared.
     """
 
     source: str
@@ -116,7 +126,8 @@ class History:
     mirrored_ranges: Sequence[MirroredRange]
 
     def generation(self, cluster: str, time: int) -> LogGeneration:
-        """The generation of a cluster's log at some time; until it is truncated, the one that ends."""
+        """The generation of a cluster's log at some time; until it is truncated, the one that
+        ends."""
         generations = self.generations[cluster]
         return next((one for one in reversed(generations) if one.began <= time), generations[0])
 

@@ -1,4 +1,5 @@
-"""Lineages: the eras, log generations and mirrored ranges of a partition, made by replaying promotions and reversals."""
+"""Lineages: the eras, log generations and mirrored ranges of a partition, made by replaying
+promotions and reversals."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class _Ownership:
 
 @dataclass(slots=True)
 class _Lineages:
-    """The state while events are replayed: lineages, which cluster follows which, and the generations that ended so far."""
+    """The state while events are replayed: lineages, which cluster follows which, and the
+    generations that ended so far."""
 
     keeps: bool
     own: dict[str, tuple[_Ownership, ...]] = field(default_factory=dict)
@@ -50,13 +52,17 @@ class _Lineages:
         first = through[0]
         return (replace(first, owner=source) if first.owner == cluster else first,)
 
-    def follow(self, source: str, destination: str, start: int, time: int, settled: int = 0) -> None:
+    def follow(
+        self, source: str, destination: str, start: int, time: int, settled: int = 0
+    ) -> None:
         self.follows.setdefault(destination, source)
         self.followed[destination] = source
         self.open.append(
             MirroredRange(
-                source=source, destination=destination, start=start, end=FOREVER, began=time, ended=FOREVER, promotion=None,
-                generation=len(self.generations[destination]), source_generation=len(self.generations[source]), settled=settled,
+                source=source, destination=destination, start=start, end=FOREVER, began=time,
+                ended=FOREVER, promotion=None,
+                generation=len(self.generations[destination]),
+                source_generation=len(self.generations[source]), settled=settled,
             )
         )  # fmt: skip
 
@@ -86,16 +92,22 @@ class _Lineages:
         """`destination`, given up before, follows the one that was promoted over its link."""
         ours, theirs = self.lineage(destination), self.lineage(source)
         truncated_to = _part(ours, theirs) if self.keeps else 0
-        self.close(destination, ended=window.start, truncated_to=truncated_to, before=f"1-{window.id}")
+        self.close(
+            destination, ended=window.start, truncated_to=truncated_to, before=f"1-{window.id}"
+        )
         self.follows.pop(destination, None)
         self.follow(source, destination, truncated_to, began, window.end)
 
-    def close(self, cluster: str, *, ended: int = FOREVER, truncated_to: int = FOREVER, before: str = "") -> None:
+    def close(
+        self, cluster: str, *, ended: int = FOREVER, truncated_to: int = FOREVER, before: str = ""
+    ) -> None:
         generations = self.generations[cluster]
         generations.append(
             LogGeneration(
-                cluster=cluster, number=len(generations), began=0, ended=ended, truncated_to=truncated_to, before=before,
-                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(generation.truncated_to for generation
+                cluster=cluster, number=len(generations), began=0, ended=ended,
+                truncated_to=truncated_to, before=before,
+                lost=self.lost.pop(cluster, None), eras=self._eras(cluster),
+                earlier=tuple(generation.truncated_to for generation
                 in generations),
             )
         )  # fmt: skip
@@ -114,9 +126,13 @@ class _Lineages:
             Era(
                 cluster=cluster,
                 owner=owned.owner,
-                source=""
-                if owned.owner == cluster
-                else before.get((owned.owner, owned.start), self.followed.get(cluster, owned.owner)),
+                source=(
+                    ""
+                    if owned.owner == cluster
+                    else before.get(
+                        (owned.owner, owned.start), self.followed.get(cluster, owned.owner)
+                    )
+                ),
                 start=owned.start,
                 end=end,
                 began=owned.began,
@@ -139,13 +155,16 @@ def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
 
 @lru_cache(maxsize=_STORIES)
 def history(story: Story) -> History:
-    """The generations and mirrored ranges of a partition on every cluster; computed once for each story."""
+    """The generations and mirrored ranges of a partition on every cluster; computed once for each
+    story."""
     lineages = _Lineages(keeps=story.facts.mirror.guarantee.offsets_kept)
     hops = list(story.hops())
     for source, destination in hops:
         lineages.follow(source, destination, 0, 0)
     began = _played(story, lineages)
-    clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
+    clusters = dict.fromkeys(
+        (story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions))
+    )
     for cluster in clusters:
         if cluster in story.facts.deaths:
             lineages.lost.setdefault(cluster, story.facts.deaths[cluster])
@@ -153,17 +172,26 @@ def history(story: Story) -> History:
     generations = {
         cluster: tuple(
             replace(generation, began=time, settled=settled)
-            for generation, (time, settled) in zip(lineages.generations[cluster], began[cluster], strict=True)
+            for generation, (time, settled) in zip(
+                lineages.generations[cluster], began[cluster], strict=True
+            )
         )
         for cluster in clusters
     }
-    still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in lineages.open if c.source in generations]
-    mirrored_ranges = sorted((*lineages.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination))
+    still = [
+        replace(c, source_generation=len(generations[c.source]) - 1)
+        for c in lineages.open
+        if c.source in generations
+    ]
+    mirrored_ranges = sorted(
+        (*lineages.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination)
+    )
     return History(generations=generations, mirrored_ranges=mirrored_ranges)
 
 
 def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, int]]]:
-    """Plays promotions and reversals in time order; of each cluster, when its generations began and when that was settled."""
+    """Plays promotions and reversals in time order; of each cluster, when its generations began and
+    when that was settled."""
     reversals = [w for w in story.facts.windows if w.name.reverses and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
@@ -175,7 +203,9 @@ def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, i
             lineages.promote(step)
             continue
         old, new = step.on.source, step.on.destination
-        if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
+        if any(
+            p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions
+        ):
             time = truncated_at(story, old, step)
             lineages.turn_back(new, old, step, time)
             began[old].append((time, step.end))
@@ -183,8 +213,13 @@ def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, i
 
 
 def truncated_at(story: Story, cluster: str, window: Window) -> int:
-    """When the log of a cluster was truncated within a reversal: as its mirror wrote down, else at the latest when that ended."""
-    times = [t.time for t in story.truncations if t.cluster == cluster and window.start <= t.time <= window.end]
+    """When the log of a cluster was truncated within a reversal: as its mirror wrote down, else at
+    the latest when that ended."""
+    times = [
+        t.time
+        for t in story.truncations
+        if t.cluster == cluster and window.start <= t.time <= window.end
+    ]
     return min(times, default=window.end)
 
 
@@ -193,4 +228,14 @@ def eras(story: Story, cluster: str) -> Sequence[Era]:
     generations = history(story).generations.get(cluster)
     if generations:
         return generations[-1].eras
-    return (Era(cluster=cluster, owner=story.home, source=story.home, start=0, end=FOREVER, began=0, ended=FOREVER),)
+    return (
+        Era(
+            cluster=cluster,
+            owner=story.home,
+            source=story.home,
+            start=0,
+            end=FOREVER,
+            began=0,
+            ended=FOREVER,
+        ),
+    )

@@ -1,7 +1,9 @@
-"""What clients sent to a partition, as columns: some hundred bytes an operation less than one object for each.
+"""What clients sent to a partition, as columns: some hundred bytes an operation less than one
+object for each.
 
-`Sends` is a sequence of `spark_verify.facts.view.Send`, each made when it is asked for, so that a kernel may look at one and work
-with the columns of all. A selection shares the arrays of offsets with what it was taken from.
+`Sends` is a sequence of `spark_verify.facts.view.Send`, each made when it is asked for, so that a
+kernel may look at one and work with the columns of all. A selection shares the arrays of offsets
+with what it was taken from.
 """
 
 from __future__ import annotations
@@ -16,16 +18,32 @@ from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import Bools, Ints
 
 NUMBERS: Final = (
-    "number", "process", "invoked", "ended_at", "returned", "producer_id", "producer_epoch", "first_uid", "input_partition",
+    "number", "process", "invoked", "ended_at", "returned", "producer_id", "producer_epoch",
+    "first_uid", "input_partition",
     "position",
 )  # fmt: skip
-WORDS: Final = ("client", "cluster", "kind", "ending", "outcome", "transactional_id", "group", "input_topic")
-ARRAYS: Final[Mapping[str, str]] = {"offsets": "<i8", "refused": "?", "inputs": "<i8", "input_uids": "<i8"}
+WORDS: Final = (
+    "client",
+    "cluster",
+    "kind",
+    "ending",
+    "outcome",
+    "transactional_id",
+    "group",
+    "input_topic",
+)
+ARRAYS: Final[Mapping[str, str]] = {
+    "offsets": "<i8",
+    "refused": "?",
+    "inputs": "<i8",
+    "input_uids": "<i8",
+}
 _AT_ONCE: Final = 4096
 
 
 class Sends(Sequence[Send]):
-    """Columns of sends; `numbers`, codes of words with what each stands for, and spans of arrays of all sends together."""
+    """Columns of sends; `numbers`, codes of words with what each stands for, and spans of arrays of
+    all sends together."""
 
     __slots__ = ("_codes", "_numbers", "_spans", "_values", "_words")
 
@@ -38,7 +56,13 @@ class Sends(Sequence[Send]):
         spans: Mapping[str, Ints],
     ) -> None:
         """`spans` are (start, end) of each send in `values`, one line each."""
-        self._numbers, self._codes, self._words, self._values, self._spans = numbers, codes, words, values, spans
+        self._numbers, self._codes, self._words, self._values, self._spans = (
+            numbers,
+            codes,
+            words,
+            values,
+            spans,
+        )
 
     @staticmethod
     def of(sends: Iterable[Send]) -> Sends:
@@ -47,13 +71,24 @@ class Sends(Sequence[Send]):
             return sends
         every = list(sends)
         words = {name: dict.fromkeys(getattr(s, name) for s in every) for name in WORDS}
-        codes_by_word = {name: dict(zip(mine, range(len(mine)), strict=True)) for name, mine in words.items()}
+        codes_by_word = {
+            name: dict(zip(mine, range(len(mine)), strict=True)) for name, mine in words.items()
+        }
         return Sends(
             {name: np.array([getattr(s, name) for s in every], np.int64) for name in NUMBERS},
-            {name: np.array([mine[getattr(s, name)] for s in every], np.int32) for name, mine in codes_by_word.items()},
+            {
+                name: np.array([mine[getattr(s, name)] for s in every], np.int32)
+                for name, mine in codes_by_word.items()
+            },
             {name: list(mine) for name, mine in words.items()},
-            {name: np.concatenate([np.zeros(0, kind), *(getattr(s, name) for s in every)]) for name, kind in ARRAYS.items()},
-            {name: spans(np.array([len(getattr(s, name)) for s in every], np.int64)) for name in ARRAYS},
+            {
+                name: np.concatenate([np.zeros(0, kind), *(getattr(s, name) for s in every)])
+                for name, kind in ARRAYS.items()
+            },
+            {
+                name: spans(np.array([len(getattr(s, name)) for s in every], np.int64))
+                for name in ARRAYS
+            },
         )
 
     def __len__(self) -> int:
@@ -68,17 +103,28 @@ class Sends(Sequence[Send]):
     def __getitem__(self, index: int | slice) -> Send | Sends:
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        values: dict[str, Any] = {name: int(column[index]) for name, column in self._numbers.items()}
+        values: dict[str, Any] = {
+            name: int(column[index]) for name, column in self._numbers.items()
+        }
         values |= {name: self._words[name][codes[index]] for name, codes in self._codes.items()}
-        values |= {name: self._values[name][slice(*spans[index].tolist())] for name, spans in self._spans.items()}
+        values |= {
+            name: self._values[name][slice(*spans[index].tolist())]
+            for name, spans in self._spans.items()
+        }
         return Send(**values)
 
     def __iter__(self) -> Iterator[Send]:
         for start in range(0, len(self), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             columns = [column[some].tolist() for column in self._numbers.values()]
-            columns += [[self._words[name][code] for code in codes[some].tolist()] for name, codes in self._codes.items()]
-            columns += [[self._values[name][s:e] for s, e in spans[some].tolist()] for name, spans in self._spans.items()]
+            columns += [
+                [self._words[name][code] for code in codes[some].tolist()]
+                for name, codes in self._codes.items()
+            ]
+            columns += [
+                [self._values[name][s:e] for s, e in spans[some].tolist()]
+                for name, spans in self._spans.items()
+            ]
             names = (*self._numbers, *self._codes, *self._spans)
             for row in zip(*columns, strict=True):
                 yield Send(**dict(zip(names, row, strict=True)))
@@ -129,7 +175,9 @@ class Sends(Sequence[Send]):
             starts, ends = edges[some : some + _AT_ONCE].T
             sizes = ends - starts
             count = int(sizes.sum())
-            found[at : at + count] = values[np.arange(count) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)]
+            found[at : at + count] = values[
+                np.arange(count) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+            ]
             at += count
         return found
 
@@ -171,16 +219,22 @@ class Gathering:
         self._sizes[name].append(sizes)
 
     def sends(self) -> Sends:
-        """All of them by time of invocation, then by number and first uid. What was gathered is used up."""
+        """All of them by time of invocation, then by number and first uid. What was gathered is
+        used up."""
         numbers = {name: _together(parts, np.int64) for name, parts in self._numbers.items()}
         every = Sends(
             numbers,
             {name: _together(parts, np.int32) for name, parts in self._codes.items()},
             {name: list(words) for name, words in self._words.items()},
-            {name: _together(parts, np.dtype(ARRAYS[name])) for name, parts in self._values.items()},
+            {
+                name: _together(parts, np.dtype(ARRAYS[name]))
+                for name, parts in self._values.items()
+            },
             {name: spans(_together(parts, np.int64)) for name, parts in self._sizes.items()},
         )
-        return every.take(np.lexsort((numbers["first_uid"], numbers["number"], numbers["invoked"]))).packed()
+        return every.take(
+            np.lexsort((numbers["first_uid"], numbers["number"], numbers["invoked"]))
+        ).packed()
 
 
 def _together(parts: list[NDArray[Any]], kind: np.dtype[Any] | type) -> NDArray[Any]:

@@ -1,4 +1,5 @@
-"""What clients did to a partition and what they got of it: sends and reads, one for each operation and poll."""
+"""What clients did to a partition and what they got of it: sends and reads, one for each operation
+and poll."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One send group of one operation, invoke and return put together. Outcome info: never returned, or unknown.
+    """One send group of one operation, invoke and return put together. Outcome info: never
+    returned, or unknown.
 
-    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
-    acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
-    the client knows for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
-    the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
+    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for.
+    `offsets[i]` is the acknowledged offset of uid `first_uid + i`, -1 where there was no
+    acknowledgement; `refused[i]` where the client knows for certain that it was not written. Where
+    it was made from other records, `inputs[i]` is the offset of the one that record i was made
+    from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
     its payload id, and `position` what was to be committed for `group` in the same transaction.
     """
 
@@ -50,8 +53,8 @@ class Send:
 class Read:
     """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll.
 
-    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it acquired, `position` is how often
-    the group was given it.
+    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it
+    acquired, `position` is how often the group was given it.
     """
 
     reader: str

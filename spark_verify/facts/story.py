@@ -1,6 +1,8 @@
-"""What events say of a run and of one partition of it, without a row: all that the eras of a partition follow from.
+"""What events say of a run and of one partition of it, without a row: all that the eras of a
+partition follow from.
 
-What holds of the whole run is held once (`RunFacts`), what holds of a partition once (`Story`); plans and views refer to them.
+What holds of the whole run is held once (`RunFacts`), what holds of a partition once (`Story`);
+plans and views refer to them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let in."""
+    """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let
+    in."""
 
     link: str
     kind: Literal["planned", "forced"]
@@ -29,8 +32,8 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What a mirror says that it truncated of the log of its destination `cluster` when that began to follow: offsets [offset,
-    end).
+    """What a mirror says that it truncated of the log of its destination `cluster` when that began
+    to follow: offsets [offset, end).
     """
 
     link: str
@@ -42,9 +45,10 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
-    the destination's clients may begin. `truncated` are (end, truncated to), `appended` (offset, what), `epochs` the leader
-    epochs of the mirrored log (epoch, first offset), both rising.
+    """What a mirror says of its own end in a partition: the offset after the last mirrored one,
+    what it did then, where the destination's clients may begin. `truncated` are (end, truncated
+    to), `appended` (offset, what), `epochs` the leader epochs of the mirrored log (epoch, first
+    offset), both rising.
     """
 
     link: str
@@ -59,8 +63,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a mirror said of a partition when it was asked, between `asked` and `returned`: its own word for the `state`, whether
-    that means that it `mirrors`, and by how many offsets it is behind (`lag`, -1: it did not say).
+    """What a mirror said of a partition when it was asked, between `asked` and `returned`: its own
+    word for the `state`, whether that means that it `mirrors`, and by how many offsets it is behind
+    (`lag`, -1: it did not say).
     """
 
     link: str
@@ -73,7 +78,8 @@ class Description:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """Verbs of a mirror were answered, or changed it, as its model does not allow: `said` in words, when it was written down."""
+    """Verbs of a mirror were answered, or changed it, as its model does not allow: `said` in words,
+    when it was written down."""
 
     link: str
     said: str
@@ -84,8 +90,9 @@ class Disagreement:
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
-    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not truncated. `lost` are
-    (topic, partition, from, to): offsets whose acknowledged records an unclean election took away.
+    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log
+    was not truncated. `lost` are (topic, partition, from, to): offsets whose acknowledged records
+    an unclean election took away.
     """
 
     id: str
@@ -109,7 +116,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A failover that a mirror refused for as long as it was asked: with Kafka's `error` and its `code`, for so many seconds."""
+    """A failover that a mirror refused for as long as it was asked: with Kafka's `error` and its
+    `code`, for so many seconds."""
 
     link: str
     kind: str
@@ -120,7 +128,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """A program of the user's that promises one output for each input its group has passed: its name, home, group and topics."""
+    """A program of the user's that promises one output for each input its group has passed: its
+    name, home, group and topics."""
 
     name: str
     home: str
@@ -133,11 +142,12 @@ class Copying:
 class RunFacts:
     """What holds of a whole run.
 
-    `ended` is when the run ended; of a run whose harness was killed, when its last event was. `homes`: of topics that do not say
-    themselves whose they are. `recorded` says that clients' history was written down. `deaths`: clusters of which in the end
-    every broker was dead, some by themselves, and when. `programs`: topics that programs of the user's write, without a history;
-    `copying`: those that say that they do so exactly once.
-    `refusals` are failovers that never took place.
+    `ended` is when the run ended; of a run whose harness was killed, when its last event was.
+    `homes`: of topics that do not say themselves whose they are. `recorded` says that clients'
+    history was written down. `deaths`: clusters of which in the end every broker was dead, some by
+    themselves, and when. `programs`: topics that programs of the user's write, without a history;
+    `copying`: those that say that they do so exactly once. `refusals` are failovers that never took
+    place.
     """
 
     run: str
@@ -156,11 +166,12 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Story:
-    """What is known of one partition of a run beside its rows. One object per partition: its eras are computed once for it.
+    """What is known of one partition of a run beside its rows. One object per partition: its eras
+    are computed once for it.
 
-    `compacted` is, per cluster, the offset below which one of its brokers has compacted the log (cleanup.policy=compact): there
-    a record that is missing is no loss. `unclear` is, per cluster of copied logs, the offset from which on its log may be its
-    own or a mirror's: no mark is left.
+    `compacted` is, per cluster, the offset below which one of its brokers has compacted the log
+    (cleanup.policy=compact): there a record that is missing is no loss. `unclear` is, per cluster
+    of copied logs, the offset from which on its log may be its own or a mirror's: no mark is left.
     """
 
     facts: RunFacts
@@ -176,12 +187,14 @@ class Story:
 
     @property
     def internal(self) -> bool:
-        """Whether this is one of Kafka's own topics: every cluster has one of its own by that name, which no link leads to."""
+        """Whether this is one of Kafka's own topics: every cluster has one of its own by that name,
+        which no link leads to."""
         return self.topic in INTERNAL_TOPICS
 
     @property
     def home(self) -> str:
-        """The cluster whose clients wrote this topic first: as the run says, or its name's first part (`topology.topic_name`)."""
+        """The cluster whose clients wrote this topic first: as the run says, or its name's first
+        part (`topology.topic_name`)."""
         return self.facts.homes.get(self.topic) or self.topic.partition(".")[0]
 
     def hops(self) -> Iterator[tuple[str, str]]:

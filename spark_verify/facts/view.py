@@ -1,8 +1,8 @@
 """What a check looks at: everything known of one partition of one run, as columns.
 
-A partition is the same (topic, partition) on every cluster of the run: the kernel of a check sees all replicas on all
-clusters, and what every client did to and saw of it. Arrays of one table have one length; times are nanoseconds, offsets
-Kafka's.
+A partition is the same (topic, partition) on every cluster of the run: the kernel of a check sees
+all replicas on all clusters, and what every client did to and saw of it. Arrays of one table have
+one length; times are nanoseconds, offsets Kafka's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Refusal, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import (
+    Description,
+    Disagreement,
+    Promotion,
+    Refusal,
+    Stop,
+    Story,
+    Truncation,
+    Window,
+)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -28,16 +37,19 @@ Origin = Literal["native", "mirrored"]
 WHOLE = 2**63 - 1
 """Replica.torn_from of a log that can be read to its end."""
 DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
-"""Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 = COMMIT)."""
+"""Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 =
+COMMIT)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """Batch headers of one replica in file order, one element each. `length` is bytes of the whole batch on disk.
+    """Batch headers of one replica in file order, one element each. `length` is bytes of the whole
+    batch on disk.
 
-    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields of plain batches.
-    `crc_ok` is the recomputed CRC-32C against the stored one; `count` the header's record count. `coordinator_epoch` is what a
-    COMMIT or ABORT marker says of the coordinator that wrote it, -1 of any other batch.
+    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields
+    of plain batches. `crc_ok` is the recomputed CRC-32C against the stored one; `count` the
+    header's record count. `coordinator_epoch` is what a COMMIT or ABORT marker says of the
+    coordinator that wrote it, -1 of any other batch.
     """
 
     base_offset: Ints
@@ -63,8 +75,8 @@ class Batches:
 class Records:
     """Data records (no control records) of one replica in file order.
 
-    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index into Batches. `uid` and
-    `operation` are -1 for records that are not ours.
+    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index
+    into Batches. `uid` and `operation` are -1 for records that are not ours.
     """
 
     offset: Ints
@@ -84,8 +96,8 @@ NULL = -713719188761512837
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Records of batches in which replicas differ; where cleaners were, of all batches that could explain it. `key`, `value` and
-    `headers` are 64-bit digests; timestamps milliseconds.
+    """Records of batches in which replicas differ; where cleaners were, of all batches that could
+    explain it. `key`, `value` and `headers` are 64-bit digests; timestamps milliseconds.
     """
 
     offset: Ints
@@ -103,15 +115,18 @@ def no_parts() -> Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
+    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded
+    only when `canonical`.
 
-    `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
-    bytes, has with other bytes (`spark_verify.read.differing_batches`).
-    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and canonical. `made_from`, of topics
-    that programs of the user's write alone, are per record the payload id whose header it carries on, -1 where it carries none.
-    `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
-    offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the leader of a running cluster
-    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
+    `parts` are the records of those batches that another replica of its cluster, or the other end
+    of a mirror that keeps bytes, has with other bytes (`spark_verify.read.differing_batches`).
+    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and
+    canonical. `made_from`, of topics that programs of the user's write alone, are per record the
+    payload id whose header it carries on, -1 where it carries none. `moment` is the capture's name
+    and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
+    offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the
+    leader of a running cluster answered, after it had answered that its high watermark was
+    `stable_above`; -1 where it was not asked.
     """
 
     cluster: str
@@ -156,8 +171,9 @@ class Watermarks:
 class PartitionView:
     """One (run, topic, partition): its story and its rows.
 
-    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was truncated had then,
-    one replica per cluster and moment. `groups` are sampled committed offsets of groups, by time.
+    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its
+    log was truncated had then, one replica per cluster and moment. `groups` are sampled committed
+    offsets of groups, by time.
     """
 
     story: Story
@@ -170,7 +186,8 @@ class PartitionView:
     groups: Sequence[GroupOffset] = ()
 
     def canonical(self) -> Mapping[str, Replica]:
-        """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
+        """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the
+        longest."""
         return {r.cluster: r for r in self.replicas if r.canonical}
 
     def hops(self) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""What a run's history says of one anomaly: operations, polls, samples, committed offsets of groups, and what mirrors did there.
+"""What a run's history says of one anomaly: operations, polls, samples, committed offsets of
+groups, and what mirrors did there.
 
-Of each kind the rows that concern the partition and offset, and their neighbours in time: what a reader got before and after, and
-the partition's bounds. Nothing is judged here.
+Of each kind the rows that concern the partition and offset, and their neighbours in time: what a
+reader got before and after, and the partition's bounds. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Final, Protocol
 import msgspec
 
 from linkflap.harness.model.events import Event, Failover, MirrorStopped, Promotion, Truncation
-from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Fetched,
+    GroupOffset,
+    Operation,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.rundir import Damage, RunReader
 
 _TIMES: Final = ("time", "returned", "invoked")
@@ -63,7 +71,8 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what the evidence names."""
+    """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what
+    the evidence names."""
 
     cluster: str
     topic: str
@@ -84,14 +93,22 @@ class Subject:
     def named(self, name: str) -> Collection[object]:
         """What the evidence calls by this name, one or several."""
         one, several = self.evidence.get(name), self.evidence.get(f"{name}s")
-        return [*([one] if one is not None else ()), *(several if isinstance(several, list) else ())]
+        return [
+            *([one] if one is not None else ()),
+            *(several if isinstance(several, list) else ()),
+        ]
 
 
 def operations(reader: Rows, subject: Subject) -> list[Operation]:
-    """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
+    """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or
+    is named by the evidence."""
     rows, _ = reader.operations()
     named = subject.named("operation")
-    numbers = {row.number for row in rows if row.number in named or any(_sent(row, group, subject) for group in row.sends)}
+    numbers = {
+        row.number
+        for row in rows
+        if row.number in named or any(_sent(row, group, subject) for group in row.sends)
+    }
     return sorted((row for row in rows if row.number in numbers), key=lambda row: row.time)
 
 
@@ -99,14 +116,21 @@ def _sent(row: Operation, group: SendGroup, subject: Subject) -> bool:
     if any(group.first_uid <= uid < group.first_uid + group.count for uid in subject.uids):
         return True
     here = row.cluster == subject.cluster and subject.of(group.topic, group.partition)
-    return here and any(offset <= subject.offset < offset + count for _, count, offset in group.acks)
+    return here and any(
+        offset <= subject.offset < offset + count for _, count, offset in group.acks
+    )
 
 
 def polls(reader: Rows, subject: Subject) -> list[Poll]:
-    """Rows that returned one of the payloads or the offset, and of a reader or group that is named those next to that time."""
+    """Rows that returned one of the payloads or the offset, and of a reader or group that is named
+    those next to that time."""
     rows, _ = reader.polls()
     mine = sorted((row for row in rows if _here(row, subject)), key=lambda row: row.returned)
-    touching = {id(row) for row in mine if any(_got(row, fetched, subject) for fetched in _here(row, subject))}
+    touching = {
+        id(row)
+        for row in mine
+        if any(_got(row, fetched, subject) for fetched in _here(row, subject))
+    }
     who = {*subject.named("reader"), *subject.named("group")} - {""}
     for name in {row.reader for row in mine if {row.reader, row.group} & who}:
         touching |= _next_to([row for row in mine if row.reader == name], touching, subject.time)
@@ -114,8 +138,11 @@ def polls(reader: Rows, subject: Subject) -> list[Poll]:
 
 
 def _next_to(own: Sequence[Poll], touching: Collection[int], time: int | None) -> set[int]:
-    """Of one reader's rows, those that touch the subject or are of its time, and their neighbours; else its last (by id)."""
-    near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == time] or [len(own) - 1]
+    """Of one reader's rows, those that touch the subject or are of its time, and their neighbours;
+    else its last (by id)."""
+    near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == time] or [
+        len(own) - 1
+    ]
     return {id(own[n]) for at in near for n in range(max(0, at - 1), min(len(own), at + 2))}
 
 
@@ -133,25 +160,38 @@ def _got(row: Poll, fetched: Fetched, subject: Subject) -> bool:
 
 
 def watermarks(reader: Rows, subject: Subject) -> list[Watermark]:
-    """Samples next to the time that the evidence names, else next to when the partition had got as far; and the last."""
+    """Samples next to the time that the evidence names, else next to when the partition had got as
+    far; and the last."""
     rows, _ = reader.watermarks()
     mine = sorted(
-        (r for r in rows if r.cluster == subject.cluster and subject.of(r.topic, r.partition)), key=lambda row: row.time
+        (r for r in rows if r.cluster == subject.cluster and subject.of(r.topic, r.partition)),
+        key=lambda row: row.time,
     )
     time = subject.time
-    after = [n for n, row in enumerate(mine) if (row.time >= time if time is not None else row.high_watermark > subject.offset)]
+    after = [
+        n
+        for n, row in enumerate(mine)
+        if (row.time >= time if time is not None else row.high_watermark > subject.offset)
+    ]
     at = after[0] if after else len(mine)
-    chosen = {*range(max(0, at - _EACH_WAY), min(len(mine), at + _EACH_WAY)), *([len(mine) - 1] if mine else ())}
+    chosen = {
+        *range(max(0, at - _EACH_WAY), min(len(mine), at + _EACH_WAY)),
+        *([len(mine) - 1] if mine else ()),
+    }
     return [mine[n] for n in sorted(chosen)]
 
 
 def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
-    """Committed offsets of the group that the evidence names, on whatever cluster they were sampled; only where they changed."""
+    """Committed offsets of the group that the evidence names, on whatever cluster they were
+    sampled; only where they changed."""
     rows, _ = reader.groups()
     wanted = subject.named("group")
     found: list[GroupOffset] = []
     last: dict[tuple[str, str], int] = {}
-    for row in sorted((r for r in rows if r.group in wanted and subject.of(r.topic, r.partition)), key=lambda row: row.time):
+    for row in sorted(
+        (r for r in rows if r.group in wanted and subject.of(r.topic, r.partition)),
+        key=lambda row: row.time,
+    ):
         if last.get((row.cluster, row.group)) != row.offset:
             found.append(row)
         last[row.cluster, row.group] = row.offset
@@ -159,7 +199,8 @@ def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
 
 
 def takeovers(reader: Rows, subject: Subject) -> list[Event]:
-    """Promotions, truncations and ends of mirrors that changed the owner of the partition's offsets."""
+    """Promotions, truncations and ends of mirrors that changed the owner of the partition's
+    offsets."""
     rows, _ = reader.events()
     found = [_only(event, subject) for event in rows]
     return sorted((event for event in found if event is not None), key=lambda event: event.time)
@@ -181,7 +222,9 @@ def near(rows: Sequence[GroupOffset], time: int | None, *, most: int) -> Sequenc
     """The rows next to a time, or the last."""
     if time is None:
         return rows[-most:]
-    return sorted(sorted(rows, key=lambda row: abs(row.time - time))[:most], key=lambda row: row.time)
+    return sorted(
+        sorted(rows, key=lambda row: abs(row.time - time))[:most], key=lambda row: row.time
+    )
 
 
 def uids_of(evidence: Mapping[str, object], there: Iterable[object]) -> set[int]:

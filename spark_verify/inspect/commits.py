@@ -1,10 +1,11 @@
-"""Acknowledged commits and their markers: of every transaction whose commit returned ok, and every partition that it wrote to,
-the marker that ends it in the log of the cluster that acknowledged it.
+"""Acknowledged commits and their markers: of every transaction whose commit returned ok, and every
+partition that it wrote to, the marker that ends it in the log of the cluster that acknowledged it.
 
-From batch headers and the clients' own rows; nothing is judged here. A cluster that was given up by force may lack the markers
-of its last moments (check commit-aborted), and such a commit has none here either. The marker of a transaction is the first one
-of its producer id behind its records; a COMMIT behind the first record of that producer's next transaction is that one's, while
-an ABORT there hides the records of both.
+From batch headers and the clients' own rows; nothing is judged here. A cluster that was given up by
+force may lack the markers of its last moments (check commit-aborted), and such a commit has none
+here either. The marker of a transaction is the first one of its producer id behind its records; a
+COMMIT behind the first record of that producer's next transaction is that one's, while an ABORT
+there hides the records of both.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One acknowledged commit in one partition. `returned` is when it was acknowledged, in nanoseconds; `marker` is the offset of
-    its marker and `written` the marker's timestamp in milliseconds, -1 where it has none.
+    """One acknowledged commit in one partition. `returned` is when it was acknowledged, in
+    nanoseconds; `marker` is the offset of its marker and `written` the marker's timestamp in
+    milliseconds, -1 where it has none.
     """
 
     operation: int
@@ -54,7 +56,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """Those that are listed, in the order in which they were acknowledged; `counted` are all of them by their ending."""
+    """Those that are listed, in the order in which they were acknowledged; `counted` are all of
+    them by their ending."""
 
     listed: Sequence[Commit] = ()
     counted: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +75,9 @@ class _Columns:
     committed: array[int] = field(default_factory=lambda: array("b"))
 
     def arrays(self) -> Mapping[str, Ints]:
-        columns = {name: np.array(getattr(self, name), np.int64) for name in self.__dataclass_fields__}
+        columns = {
+            name: np.array(getattr(self, name), np.int64) for name in self.__dataclass_fields__
+        }
         order = np.argsort(columns["first"], kind="stable")
         return {name: column[order] for name, column in columns.items()}
 
@@ -90,7 +95,9 @@ def commits(root: Path) -> Commits:
             if len(listed[each.ending]) < MOST:
                 listed[each.ending].append(each)
     every = [each for rows in listed.values() for each in rows]
-    return Commits(listed=sorted(every, key=lambda each: (each.returned, each.operation)), counted=counted)
+    return Commits(
+        listed=sorted(every, key=lambda each: (each.returned, each.operation)), counted=counted
+    )
 
 
 def _written(root: Path) -> Mapping[Key, _Columns]:
@@ -112,10 +119,12 @@ def _written(root: Path) -> Mapping[Key, _Columns]:
 
 
 def _followed(key: Key, columns: Mapping[str, Ints], logs: Sequence[Drawn]) -> Iterator[Commit]:
-    """The commits of one partition, each with the marker in the log generation that has its records."""
+    """The commits of one partition, each with the marker in the log generation that has its
+    records."""
     count = len(columns["first"])
     marker, control, written = np.full(count, -1), np.full(count, -1), np.full(count, -1)
-    # Where no log could have its records, or the one that could is damaged, it is unknown whether it has a marker.
+    # Where no log could have its records, or the one that could is damaged, it is unknown whether
+    # it has a marker.
     known = np.zeros(count, np.bool_)
     for log in logs:
         there = _holds(log.headers, columns)
@@ -145,9 +154,13 @@ def _holds(h: Headers, columns: Mapping[str, Ints]) -> Bools:
     if not len(h):
         return np.zeros(len(columns["first"]), np.bool_)
     order = np.argsort(h.base_offset, kind="stable")
-    at = order[np.maximum(np.searchsorted(h.base_offset[order], columns["first"], side="right") - 1, 0)]
+    at = order[
+        np.maximum(np.searchsorted(h.base_offset[order], columns["first"], side="right") - 1, 0)
+    ]
     inside = (h.base_offset[at] <= columns["first"]) & (columns["first"] <= h.last_offset[at])
-    return np.asarray(inside & (h.producer_id[at] == columns["producer"]) & (h.control[at] == layout.DATA))
+    return np.asarray(
+        inside & (h.producer_id[at] == columns["producer"]) & (h.control[at] == layout.DATA)
+    )
 
 
 def _markers(h: Headers, columns: Mapping[str, Ints]) -> Ints:
@@ -155,12 +168,19 @@ def _markers(h: Headers, columns: Mapping[str, Ints]) -> Ints:
     found = np.full(len(columns["first"]), -1)
     ends = (h.control == layout.COMMIT) | (h.control == layout.ABORT)
     for producer in np.unique(columns["producer"]).tolist():
-        mine, theirs = np.flatnonzero(columns["producer"] == producer), np.flatnonzero(ends & (h.producer_id == producer))
+        mine, theirs = (
+            np.flatnonzero(columns["producer"] == producer),
+            np.flatnonzero(ends & (h.producer_id == producer)),
+        )
         theirs = theirs[np.argsort(h.base_offset[theirs], kind="stable")]
         following = np.append(columns["first"][mine][1:], np.iinfo(np.int64).max)
         at = np.searchsorted(h.base_offset[theirs], columns["last"][mine], side="right")
         inside = at < len(theirs)
-        rows = theirs[np.minimum(at, len(theirs) - 1)] if len(theirs) else np.zeros(len(mine), np.int64)
+        rows = (
+            theirs[np.minimum(at, len(theirs) - 1)]
+            if len(theirs)
+            else np.zeros(len(mine), np.int64)
+        )
         if len(theirs):
             inside &= (h.base_offset[rows] < following) | (h.control[rows] == layout.ABORT)
         found[mine[inside]] = rows[inside]

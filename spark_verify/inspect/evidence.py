@@ -1,4 +1,5 @@
-"""What bytes hold at a place, as plain values for people: batch headers with the file and byte they are at, and records.
+"""What bytes hold at a place, as plain values for people: batch headers with the file and byte they
+are at, and records.
 
 For a handful of batches: records are decoded by the slow decoder, which reads control records too.
 """
@@ -62,10 +63,14 @@ def _kind(log: batches.Log, row: int) -> str:
 
 
 def nearby(log: batches.Log, offset: int, *, each_way: int = 2) -> list[int]:
-    """Rows of every batch that holds an offset, or of the one that would come next, and of their neighbours."""
+    """Rows of every batch that holds an offset, or of the one that would come next, and of their
+    neighbours."""
     reach = log.headers.last_offset >= offset
     # Where base offsets are in disorder, several batches hold one offset: each is shown.
-    indexes = [*np.flatnonzero(reach & (log.headers.base_offset <= offset)), np.argmax(reach) if reach.any() else len(reach)]
+    indexes = [
+        *np.flatnonzero(reach & (log.headers.base_offset <= offset)),
+        np.argmax(reach) if reach.any() else len(reach),
+    ]
     return once(row for index in indexes for row in _around(int(index), each_way, len(reach)))
 
 
@@ -74,7 +79,8 @@ def _around(index: int, each_way: int, end: int) -> range:
 
 
 def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
-    """Rows of the last batches of the same producer id before the one that holds an offset, that one, and the next of its own."""
+    """Rows of the last batches of the same producer id before the one that holds an offset, that
+    one, and the next of its own."""
     at = np.flatnonzero((log.headers.base_offset <= offset) & (log.headers.last_offset >= offset))
     if not len(at) or log.headers.producer_id[at[0]] == -1:
         return []

@@ -1,7 +1,8 @@
-"""One anomaly, as a Kafka engineer wants it: what was promised, what is there, and the bytes and operations that show it.
+"""One anomaly, as a Kafka engineer wants it: what was promised, what is there, and the bytes and
+operations that show it.
 
-From the run directory and its verdict.json alone, without Spark. An anomaly is named by its number in the document (from 1), or
-by its place: `check:cluster:topic-partition@offset`.
+From the run directory and its verdict.json alone, without Spark. An anomaly is named by its number
+in the document (from 1), or by its place: `check:cluster:topic-partition@offset`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 MOST: Final = 20
 """Operations and polls that are shown."""
-_NAMED: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
+_NAMED: Final = re.compile(
+    r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One log around the place: the batches there, and the records of the one that holds the offset."""
+    """One log around the place: the batches there, and the records of the one that holds the
+    offset."""
 
     cluster: str
     broker: int
@@ -47,7 +51,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are shown.
+    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the
+    first are shown.
 
     A `total` of -1: the history was not gone through.
     """
@@ -77,14 +82,16 @@ def explain(root: Path, name: str) -> Explanation:
 
 
 def recorded(root: Path) -> Path:
-    """The run directory whose verdict is in a folder, which may be one of its own. Raises InputError when there is no verdict."""
+    """The run directory whose verdict is in a folder, which may be one of its own. Raises
+    InputError when there is no verdict."""
     return _anomalies(root)[0]
 
 
 def explain_several(
     root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int], *, history: bool = True
 ) -> Sequence[Explanation]:
-    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once.
+    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run
+    directory is read once.
 
     Without `history` from the logs alone: of a long one, all its rows would have to be held.
     """
@@ -96,7 +103,11 @@ def explain_several(
 
 def bytes_of_history(root: Path) -> int:
     """How much there is to go through for an explanation."""
-    return sum(path.stat().st_size for name in ("operations", "polls", "watermarks") for path in root.glob(f"{name}/*.jsonl"))
+    return sum(
+        path.stat().st_size
+        for name in ("operations", "polls", "watermarks")
+        for path in root.glob(f"{name}/*.jsonl")
+    )
 
 
 def _explained(
@@ -109,17 +120,30 @@ def _explained(
     anomaly = anomalies[number]
     check = REGISTRY.get(anomaly.check)
     sides = [_side(c, log_of(c), offset) for c, offset in _captures_of(planned, anomaly)]
-    at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
+    at = {
+        record["uid"]
+        for side in sides
+        for record in side.records
+        if record["offset"] == side.offset
+    }
     subject = anomaly_context.Subject(
-        cluster=anomaly.cluster, topic=anomaly.topic, partition=anomaly.partition, offset=anomaly.offset,
+        cluster=anomaly.cluster, topic=anomaly.topic, partition=anomaly.partition,
+        offset=anomaly.offset,
         uids=anomaly_context.uids_of(anomaly.evidence, at), evidence=anomaly.evidence,
     )  # fmt: skip
-    operations, polls = anomaly_context.operations(rows, subject), anomaly_context.polls(rows, subject)
-    meaning = next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
+    operations, polls = (
+        anomaly_context.operations(rows, subject),
+        anomaly_context.polls(rows, subject),
+    )
+    meaning = (
+        next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
+    )
     promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
     return Explanation(
-        number=number + 1, of=len(anomalies), anomaly=anomaly, promised=promised, source=check.source if check else "",
-        meaning=meaning, there=there, sentence=_sentence(anomaly, promised, meaning, there), sides=sides,
+        number=number + 1, of=len(anomalies), anomaly=anomaly, promised=promised,
+        source=check.source if check else "",
+        meaning=meaning, there=there, sentence=_sentence(anomaly, promised, meaning, there),
+        sides=sides,
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
         watermarks=anomaly_context.watermarks(rows, subject),
         groups=anomaly_context.near(anomaly_context.groups(rows, subject), subject.time, most=MOST),
@@ -132,23 +156,35 @@ def _sentence(anomaly: Anomaly, promised: str, meaning: str, there: str) -> str:
     where = f"{anomaly.topic}-{anomaly.partition} on {anomaly.cluster}" + (
         f" at offset {anomaly.offset}" if anomaly.offset >= 0 else ""
     )
-    return f"Expected: {promised.rstrip('.')}. Found for {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
+    return (
+        f"Expected: {promised.rstrip('.')}. Found for {where}: {meaning.rstrip('.')}: "
+        f"{there or 'no log of it was captured'}."
+    )
 
 
 def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
-    """The run directory, and what was found in it: its verdict.json may be in a folder of its own (`verify --out`)."""
+    """The run directory, and what was found in it: its verdict.json may be in a folder of its own
+    (`verify --out`)."""
 
     class Found(msgspec.Struct):
         run: str = ""
         anomalies: list[Anomaly] = []
 
     try:
-        document = msgspec.json.decode(with_current_kinds((root / "verdict.json").read_bytes()), type=Found)
-        return (root if (root / "run.json").exists() or not document.run else Path(document.run)), document.anomalies
+        document = msgspec.json.decode(
+            with_current_kinds((root / "verdict.json").read_bytes()), type=Found
+        )
+        return (
+            root if (root / "run.json").exists() or not document.run else Path(document.run)
+        ), document.anomalies
     except OSError:
-        raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None
+        raise InputError(
+            f"{root} has no verdict.json; judge it first: linkflap verify {root}"
+        ) from None
     except msgspec.DecodeError as error:
-        raise InputError(f"{root}/verdict.json cannot be read ({error}); judge it again: linkflap verify {root}") from None
+        raise InputError(
+            f"{root}/verdict.json cannot be read ({error}); judge it again: linkflap verify {root}"
+        ) from None
 
 
 def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
@@ -156,14 +192,21 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
         raise InputError(f"the verdict on {root} has no anomaly to explain")
     if name.isascii() and name.removeprefix("-").isdigit():
         if not 1 <= int(name) <= len(anomalies):
-            raise InputError(f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted from 1")
+            raise InputError(
+                f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted "
+                "from 1"
+            )
         return int(name) - 1
     if not _NAMED.fullmatch(name):
-        raise InputError(f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset")
+        raise InputError(
+            f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset"
+        )
     for number, anomaly in enumerate(anomalies):
         if anomaly.address == name:
             return number
-    raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}")
+    raise InputError(
+        f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}"
+    )
 
 
 def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured, int]]:
@@ -178,7 +221,13 @@ def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured,
     capture = anomaly.evidence.get("capture")
     elsewhere = anomaly.evidence.get("source_offset")
     for captured in sorted(
-        mine, key=lambda c: (c.bounds.cluster != anomaly.cluster, c.bounds.cluster, c.moment, c.bounds.broker)
+        mine,
+        key=lambda c: (
+            c.bounds.cluster != anomaly.cluster,
+            c.bounds.cluster,
+            c.moment,
+            c.bounds.broker,
+        ),
     ):
         here = captured.bounds.cluster == anomaly.cluster
         speaks = captured.canonical and (captured.last or (here and captured.moment == capture))
@@ -203,9 +252,24 @@ def _side(captured: Captured, log: batches.Log, offset: int) -> Side:
 def _said(log: batches.Log, row: int | None, offset: int) -> str:
     if row is None:
         end = int(log.headers.last_offset[-1]) + 1 if len(log.headers) else 0
-        return f"nothing at offset {offset}, and ends at {end}" if offset >= 0 else f"no such record, and ends at {end}"
+        return (
+            f"nothing at offset {offset}, and ends at {end}"
+            if offset >= 0
+            else f"no such record, and ends at {end}"
+        )
     shown = evidence.header(log, row)
-    span = f"{shown['base_offset']}-{shown['last_offset']}" if shown["base_offset"] != shown["last_offset"] else f"{offset}"
-    whose = f" of producer {shown['producer_id']} epoch {shown['producer_epoch']}" if shown["producer_id"] != -1 else ""
+    span = (
+        f"{shown['base_offset']}-{shown['last_offset']}"
+        if shown["base_offset"] != shown["last_offset"]
+        else f"{offset}"
+    )
+    whose = (
+        f" of producer {shown['producer_id']} epoch {shown['producer_epoch']}"
+        if shown["producer_id"] != -1
+        else ""
+    )
     wrong = "" if shown["crc_ok"] else ", which is wrong"
-    return f"{shown['kind']}{whose} at {span} (leader epoch {shown['leader_epoch']}, CRC {shown['crc']}{wrong})"
+    return (
+        f"{shown['kind']}{whose} at {span} (leader epoch {shown['leader_epoch']}, CRC "
+        f"{shown['crc']}{wrong})"
+    )

@@ -1,12 +1,14 @@
-"""What is wrong in the logs of one cluster, found in their bytes alone: no history, no Spark, one partition at a time.
+"""What is wrong in the logs of one cluster, found in their bytes alone: no history, no Spark, one
+partition at a time.
 
-The kernels of the checks that need no history look at every partition (`Check.from_bytes`); what they leave to the history is
-added here: transactions that are open at the end, and producer ids that two producers must have had. A producer id belongs to one
-producer at a time, and that one is either transactional or not (KIP-98): an id and epoch that are both, or whose sequence begins
-again with other bytes, belong to two, or to one whose partition state was lost (Redpanda PR 31659).
+The kernels of the checks that need no history look at every partition (`Check.from_bytes`); what
+they leave to the history is added here: transactions that are open at the end, and producer ids
+that two producers must have had. A producer id belongs to one producer at a time, and that one is
+either transactional or not (KIP-98): an id and epoch that are both, or whose sequence begins again
+with other bytes, belong to two, or to one whose partition state was lost (Redpanda PR 31659).
 
-Offsets that are missing, and sequences that break there, prove nothing: compaction takes batches away. They are noted, and are
-no finding.
+Offsets that are missing, and sequences that break there, prove nothing: compaction takes batches
+away. They are noted, and are no finding.
 """
 
 from __future__ import annotations
@@ -40,10 +42,17 @@ from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.spark.job import combined, examine
 
-MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
-    "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "
-    "record of these logs. Where the log is still mirrored or written to, the marker may be to come.",
-    "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
+MEANINGS: Final = {
+    kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
+} | {
+    "open-transaction": (
+        "A transaction has no marker, so the last stable offset stays at its first offset; open "
+        "until the newest record of these logs. Where the log is still mirrored or written to, the "
+        "marker may be to come."
+    ),
+    "producer-id-shared": (
+        "A producer id was used by two producers in one epoch, or its state was lost in between."
+    ),
 }
 CHECKS: Final = tuple(check for check in REGISTRY.values() if check.of_one_cluster)
 
@@ -68,21 +77,26 @@ class Case:
 
 @dataclass(slots=True, kw_only=True)
 class Uses:
-    """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional -> one batch with it."""
+    """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional ->
+    one batch with it."""
 
     seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be compaction: it counts as neither.
+    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be
+    compaction: it counts as neither.
 
-    `files` are what was looked at, a line per partition and broker; `left_out` the partitions that were not.
+    `files` are what was looked at, a line per partition and broker; `left_out` the partitions that
+    were not.
     """
 
     cases: list[Case] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    looked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0))
+    looked: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0)
+    )
     notes: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -105,7 +119,9 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
         newest = max(newest, _partition(cluster, key, same, report, uses, open_ones, partial))
     for check in CHECKS:
         mine = [row for row in partial if row.check == check.name]
-        report.cases += [_case(row, {}) for row in combined(check, "", mine) if row.finding == "found"]
+        report.cases += [
+            _case(row, {}) for row in combined(check, "", mine) if row.finding == "found"
+        ]
     known = {(case.kind, case.topic, case.partition, case.offset) for case in report.cases}
     for case, began in open_ones:
         if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
@@ -113,20 +129,35 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
         age = {"open_seconds": round((newest - began) / 1000, 1)}
         report.cases.append(_with(case, age))
     # A batch that lacks the transactional bit is no other producer's.
-    report.cases += [c for c in _both_kinds(uses) if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known]
+    report.cases += [
+        c
+        for c in _both_kinds(uses)
+        if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known
+    ]
 
 
-def _count(report: Report, cluster: str, key: Key, same: Sequence[Captured], seen: PartitionView) -> None:
+def _count(
+    report: Report, cluster: str, key: Key, same: Sequence[Captured], seen: PartitionView
+) -> None:
     """Adds to the report what was looked at of a partition, and what of it cannot be read."""
     report.looked["partitions"] += 1
     for replica in seen.replicas:
         report.looked["replicas"] += 1
         report.looked["batches"] += len(replica.batches)
         # What is read and wrong is a case; what cannot be read is listed separately.
-        report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
-    report.files += [f"{cluster}/{c.bounds.broker} {key[0]}-{key[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
+        report.unreadable += [
+            f"{cluster}/{replica.broker} {d}"
+            for d in replica.damage
+            if ": corrupt-batch: " not in d
+        ]
+    report.files += [
+        f"{cluster}/{c.bounds.broker} {key[0]}-{key[1]}: {len(c.paths)} files, {c.size:,} bytes"
+        for c in same
+    ]
     report.looked["bytes"] += sum(c.size for c in same)
-    report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
+    report.notes += dict.fromkeys(
+        note for replica in seen.replicas for note in _cleaned(seen, replica)
+    )
 
 
 def _partition(
@@ -140,7 +171,8 @@ def _partition(
 ) -> int:
     """One partition; returns its newest timestamp, milliseconds."""
     facts = RunFacts(
-        run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=declared(MirrorSpec(kind="none")),
+        run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()),
+        mirror=declared(MirrorSpec(kind="none")),
         homes={key[0]: cluster}, recorded=False,
     )  # fmt: skip
     compacted = {cluster: max(c.bounds.compacted for c in same)}
@@ -161,12 +193,15 @@ def _partition(
 
 
 def _anonymous(replica: Replica) -> Replica:
-    """Without linkflap's own payload ids: whoever relays records (MirrorMaker 2) writes several clients' with one producer id."""
+    """Without linkflap's own payload ids: whoever relays records (MirrorMaker 2) writes several
+    clients' with one producer id."""
     nobody = np.full(len(replica.records), FOREIGN, np.int64)
     return replace(replica, records=replace(replica.records, uid=nobody, operation=nobody))
 
 
-def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]) -> Iterator[Case]:
+def _judged(
+    seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]
+) -> Iterator[Case]:
     """What the kernels find in a partition; what takes several to see joins `partial`."""
     log = logs[replica.cluster, replica.broker]
     for check in CHECKS:
@@ -174,7 +209,9 @@ def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, p
             if row.finding == "partial":
                 partial.append(row)
             elif row.finding == "crashed":
-                report.unreadable.append(f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}")
+                report.unreadable.append(
+                    f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}"
+                )
             elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
                 report.notes.append(_note(seen, str(row.data["reason"])))
             elif row.finding == "found":
@@ -194,7 +231,8 @@ def _note(seen: PartitionView, reason: str) -> str:
 
 
 def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
-    """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks is replica-agreement's."""
+    """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks
+    is replica-agreement's."""
     (every, first), (above, _) = missing(replica), missing(replica, compacted(seen, replica))
     if every > above:
         where = f"{replica.cluster}'s {seen.topic}-{seen.partition}"
@@ -202,19 +240,24 @@ def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
 
 
 def _shared(log: batches.Log, row: FindingRow) -> Case | None:
-    """A sequence that begins again at 0 with other bytes: another producer, or one whose state the broker had lost."""
+    """A sequence that begins again at 0 with other bytes: another producer, or one whose state the
+    broker had lost."""
     if row.kind != "sequence-repeat" or row.data.get("sequence") != 0:
         return None
     h = log.headers
-    same = (h.producer_id == row.data.get("producer_id")) & (h.producer_epoch == row.data.get("producer_epoch"))
+    same = (h.producer_id == row.data.get("producer_id")) & (
+        h.producer_epoch == row.data.get("producer_epoch")
+    )
     zeros = np.flatnonzero(same & (h.base_sequence == 0) & (h.control == layout.DATA) & h.crc_ok)
     first, at = zeros[0], zeros[h.base_offset[zeros] == row.offset][-1]
     if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
         return None
     shown = {**row.data, "also_at": int(h.base_offset[first])}
     return Case(
-        kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,
-        meaning=MEANINGS["producer-id-shared"], evidence=shown, batches=_shown(log, row.offset, [int(first)]),
+        kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition,
+        offset=row.offset,
+        meaning=MEANINGS["producer-id-shared"], evidence=shown,
+        batches=_shown(log, row.offset, [int(first)]),
     )  # fmt: skip
 
 
@@ -225,10 +268,15 @@ def _open(seen: PartitionView, replica: Replica, log: batches.Log) -> Iterator[t
         offset = int(every.first[i])
         at = evidence.holding(log, offset)
         began = int(log.headers.base_timestamp[at]) if at is not None else 0
-        shown = {"producer_id": int(every.producer_id[i]), "last_offset": int(every.last[i]), "log_end": replica.end}
+        shown = {
+            "producer_id": int(every.producer_id[i]),
+            "last_offset": int(every.last[i]),
+            "log_end": replica.end,
+        }
         yield (
             Case(
-                kind="open-transaction", cluster=seen.home, topic=seen.topic, partition=seen.partition, offset=offset,
+                kind="open-transaction", cluster=seen.home, topic=seen.topic,
+                partition=seen.partition, offset=offset,
                 meaning=MEANINGS["open-transaction"], evidence=shown, batches=_shown(log, offset),
             ),
             began,
@@ -236,19 +284,25 @@ def _open(seen: PartitionView, replica: Replica, log: batches.Log) -> Iterator[t
 
 
 def _note_uses(seen: PartitionView, log: batches.Log, uses: Uses) -> None:
-    """The first batch of each producer id and epoch that is transactional, and the first that is not."""
+    """The first batch of each producer id and epoch that is transactional, and the first that is
+    not."""
     h = log.headers
     data = np.flatnonzero((h.producer_id >= 0) & (h.control == layout.DATA) & h.crc_ok)
     # After a reset of the partition's producer state (KIP-1279) ids are another cluster's.
     if (h.control == layout.OTHER_CONTROL).any():
         return
-    table = np.stack((h.producer_id[data], h.producer_epoch[data], h.transactional[data].astype(np.int64)), axis=1)
+    table = np.stack(
+        (h.producer_id[data], h.producer_epoch[data], h.transactional[data].astype(np.int64)),
+        axis=1,
+    )
     keys, first = np.unique(table, axis=0, return_index=True)
     for (pid, epoch, transactional), row in zip(keys.tolist(), data[first].tolist(), strict=True):
         offset = int(h.base_offset[row])
         case = Case(
-            kind="producer-id-shared", cluster=seen.home, topic=seen.topic, partition=seen.partition, offset=offset,
-            meaning=MEANINGS["producer-id-shared"], evidence={"producer_id": pid, "producer_epoch": epoch},
+            kind="producer-id-shared", cluster=seen.home, topic=seen.topic,
+            partition=seen.partition, offset=offset,
+            meaning=MEANINGS["producer-id-shared"],
+            evidence={"producer_id": pid, "producer_epoch": epoch},
             batches=(evidence.header(log, row),),
         )  # fmt: skip
         uses.seen[pid, epoch].setdefault(bool(transactional), case)
@@ -268,13 +322,22 @@ def _with(case: Case, more: Mapping[str, object]) -> Case:
 
 
 def _case(row: FindingRow, logs: Logs) -> Case:
-    shown = [s for (cluster, broker), log in sorted(logs.items()) for s in _shown(log, row.offset, of=f"{cluster}/{broker}")]
+    shown = [
+        s
+        for (cluster, broker), log in sorted(logs.items())
+        for s in _shown(log, row.offset, of=f"{cluster}/{broker}")
+    ]
     return Case(
-        kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,
+        kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition,
+        offset=row.offset,
         meaning=MEANINGS.get(row.kind, ""), evidence=row.data, batches=shown,
     )  # fmt: skip
 
 
-def _shown(log: batches.Log, offset: int, more: Iterable[int] = (), of: str = "") -> Sequence[Shown]:
-    rows = evidence.once([*evidence.nearby(log, offset, each_way=1), *evidence.of_producer(log, offset), *more])
+def _shown(
+    log: batches.Log, offset: int, more: Iterable[int] = (), of: str = ""
+) -> Sequence[Shown]:
+    rows = evidence.once(
+        [*evidence.nearby(log, offset, each_way=1), *evidence.of_producer(log, offset), *more]
+    )
     return [evidence.header(log, row, of) for row in rows]

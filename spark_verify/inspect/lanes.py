@@ -1,8 +1,9 @@
-"""The logs of a run as they are drawn: of every data partition one lane per cluster and log generation, from batch headers.
+"""The logs of a run as they are drawn: of every data partition one lane per cluster and log
+generation, from batch headers.
 
-Headers only, no CRC and no record. A run of more than RAW batches is binned; of its batches RAW at most are then kept, around
-what is worth a look: anomalies, promotions, truncations, and the beginning and end of faults. Plain JSON values; columns of
-numbers, so that it stays small.
+Headers only, no CRC and no record. A run of more than RAW batches is binned; of its batches RAW at
+most are then kept, around what is worth a look: anomalies, promotions, truncations, and the
+beginning and end of faults. Plain JSON values; columns of numbers, so that it stays small.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
 AROUND: Final = (60, 20, 6, 2)
-"""Batches on each side of what is worth a look: the first number with which no more than RAW of the run are kept."""
+"""Batches on each side of what is worth a look: the first number with which no more than RAW of the
+run are kept."""
 BINS: Final = 320
 MOST_BINS: Final = 30_000
 """Of all logs together."""
@@ -44,7 +46,8 @@ class Bins(TypedDict):
 
 
 class LaneEra(TypedDict):
-    """Offsets from `start` to before `end`, None: the last era. `owner` wrote them, `source` is what it mirrored."""
+    """Offsets from `start` to before `end`, None: the last era. `owner` wrote them, `source` is
+    what it mirrored."""
 
     start: int
     end: int | None
@@ -53,7 +56,8 @@ class LaneEra(TypedDict):
 
 
 class Lane(TypedDict):
-    """One log as it is drawn; the lists from `base` to `time` have an element per drawn batch, timestamps in ms."""
+    """One log as it is drawn; the lists from `base` to `time` have an element per drawn batch,
+    timestamps in ms."""
 
     topic: str
     partition: int
@@ -96,13 +100,18 @@ class Drawn:
 
 
 def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
-    """The lanes of a run directory, in detail around its anomalies, promotions, truncations and faults."""
+    """The lanes of a run directory, in detail around its anomalies, promotions, truncations and
+    faults."""
     planned = plan(root)
     offsets: dict[Key, set[int]] = defaultdict(set)
     for anomaly in anomalies:
         seen = offsets[anomaly.topic, anomaly.partition]
         if len(seen) < MOST_POINTS:
-            seen |= {n for n in (anomaly.offset, anomaly.evidence.get("source_offset")) if isinstance(n, int) and n >= 0}
+            seen |= {
+                n
+                for n in (anomaly.offset, anomaly.evidence.get("source_offset"))
+                if isinstance(n, int) and n >= 0
+            }
     for key, story in planned.stories.items():
         offsets[key] |= {truncation.offset for truncation in story.truncations}
     times = {time for window in planned.facts.windows for time in (window.start, window.end)}
@@ -136,22 +145,32 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
 
 
 def chosen(logs: Sequence[Drawn], points: Points) -> Sequence[Ints]:
-    """Of each log the rows around what is worth a look: RAW of all logs at most, and rather those of anomalies than of faults."""
+    """Of each log the rows around what is worth a look: RAW of all logs at most, and rather those
+    of anomalies than of faults."""
     for worth in (points, Points(offsets=points.offsets)):
         for around in AROUND:
             kept = [_near(log, worth, around) for log in logs]
             if sum(map(len, kept)) <= RAW:
                 return kept
     share = RAW // len(logs)
-    return [rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), share)).astype(np.int64))] for rows in kept]
+    return [
+        rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), share)).astype(np.int64))]
+        for rows in kept
+    ]
 
 
 def _near(log: Drawn, points: Points, around: int) -> Ints:
     h = log.headers
-    offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64)
+    offsets = np.array(
+        [*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64
+    )
     at = np.searchsorted(np.maximum.accumulate(h.last_offset), offsets) if len(h) else offsets[:0]
     risen = np.maximum.accumulate(h.max_timestamp) if len(h) else h.max_timestamp
-    moments = np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64)) if len(h) else at
+    moments = (
+        np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64))
+        if len(h)
+        else at
+    )
     rows = np.concatenate((at, moments))
     # How many of the neighbourhoods begin here, less those that end here.
     edges = np.zeros(len(h) + 1, np.int64)
@@ -165,9 +184,20 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
     shown = np.arange(len(h)) if rows is None else rows
     mapped = h.control[shown]
     kind = np.select(
-        [mapped == layout.ABORT, mapped == layout.COMMIT, mapped != layout.DATA, h.transactional[shown]], [2, 3, 4, 1], 0
+        [
+            mapped == layout.ABORT,
+            mapped == layout.COMMIT,
+            mapped != layout.DATA,
+            h.transactional[shown],
+        ],
+        [2, 3, 4, 1],
+        0,
     )
-    ids, who = np.unique(np.stack((h.producer_id[shown], h.producer_epoch[shown]), axis=1), axis=0, return_inverse=True)
+    ids, who = np.unique(
+        np.stack((h.producer_id[shown], h.producer_epoch[shown]), axis=1),
+        axis=0,
+        return_inverse=True,
+    )
     end = int(h.last_offset.max()) + 1 if len(h) else bounds.log_start
     return {
         "topic": bounds.topic,
@@ -186,14 +216,24 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
         "producers": ids.tolist(),
         "who": who.ravel().tolist(),
         "time": h.max_timestamp[shown].tolist(),
-        # Rows behind which batches are missing that are counted only: what is drawn across them would be guessed.
-        "gaps": (np.flatnonzero(np.diff(shown, append=len(h)) > 1) if rows is not None else shown[:0]).tolist(),
+        # Rows behind which batches are missing that are counted only: what is drawn across them
+        # would be guessed.
+        "gaps": (
+            np.flatnonzero(np.diff(shown, append=len(h)) > 1) if rows is not None else shown[:0]
+        ).tolist(),
         "bins": None if rows is None else _bins(h, bounds.log_start, end, bins),
         "eras": [
-            {"start": era.start, "end": None if era.end == FOREVER else era.end, "owner": era.owner, "source": era.source}
+            {
+                "start": era.start,
+                "end": None if era.end == FOREVER else era.end,
+                "owner": era.owner,
+                "source": era.source,
+            }
             for era in generation.eras
         ],
-        "promoted": [p.offset for p in planned.promotions.get(log.key, ()) if p.cluster == bounds.cluster],
+        "promoted": [
+            p.offset for p in planned.promotions.get(log.key, ()) if p.cluster == bounds.cluster
+        ],
     }
 
 

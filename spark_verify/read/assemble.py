@@ -1,4 +1,5 @@
-"""From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever order they come.
+"""From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever
+order they come.
 
 The same function serves Spark's workers and `views`, which reads a run directory without Spark.
 """
@@ -36,18 +37,28 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.replica_pieces import Chunk, ReplicaKey, do_not_join, replica_of
 from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, RECORD_FIELDS
 
-_WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+_WATERMARK_FIELDS: Final = (
+    "time",
+    "returned",
+    "leader",
+    "log_start",
+    "last_stable",
+    "high_watermark",
+    "leader_epoch",
+)
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
 
 
 def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
-    """One partition as the kernels see it. The rows are its own only, of the schemas of `spark_verify.read.rows`, in any order.
+    """One partition as the kernels see it. The rows are its own only, of the schemas of
+    `spark_verify.read.rows`, in any order.
 
     Every batch of them is taken apart before the next is asked for, and not held.
     """
     captured, before = (
-        [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)] for some in (run.replicas, run.earlier)
+        [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
+        for some in (run.replicas, run.earlier)
     )
     gathered = Gathered()
     for batch in rows:
@@ -57,7 +68,11 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     story = run.story(topic, partition)
     seen = PartitionView(
         story=story,
-        replicas=[_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
+        replicas=[
+            _settled(r) if story.internal and run.facts.recorded else r
+            for last, r in replicas
+            if last
+        ],
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=reads,
@@ -67,58 +82,88 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     )
     if topic in run.facts.programs:
         seen = _nameless(seen)
-    return replace(seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen)))
+    return replace(
+        seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen))
+    )
 
 
 def _nameless(seen: PartitionView) -> PartitionView:
-    """Drops the payload ids of what a program of the user's wrote: it may have copied the header of a record that it read."""
+    """Drops the payload ids of what a program of the user's wrote: it may have copied the header of
+    a record that it read."""
 
     def replica(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
-        return replace(of, records=replace(of.records, uid=unknown, operation=unknown), made_from=of.records.uid)
+        return replace(
+            of,
+            records=replace(of.records, uid=unknown, operation=unknown),
+            made_from=of.records.uid,
+        )
 
     return replace(
         seen,
         replicas=tuple(map(replica, seen.replicas)),
         earlier=tuple(map(replica, seen.earlier)),
-        reads=tuple(replace(read, uids=np.full(len(read.uids), FOREIGN, np.int64)) for read in seen.reads),
+        reads=tuple(
+            replace(read, uids=np.full(len(read.uids), FOREIGN, np.int64)) for read in seen.reads
+        ),
     )
 
 
 def _cleaned(seen: PartitionView) -> Mapping[str, int]:
-    """Per cluster that has several replicas of a topic, the offset below which its cleaners may have taken records."""
+    """Per cluster that has several replicas of a topic, the offset below which its cleaners may
+    have taken records."""
     if seen.internal:
         return {}
     clusters = {r.cluster for r in seen.replicas}
     found = {c: [compacted(seen, r) for r in seen.replicas if r.cluster == c] for c in clusters}
-    return {cluster: max(below) for cluster, below in found.items() if len(below) > 1 and max(below) > 0}
+    return {
+        cluster: max(below) for cluster, below in found.items() if len(below) > 1 and max(below) > 0
+    }
 
 
 def _settled(replica: Replica) -> Replica:
-    """A replica of one of Kafka's own topics. Brokers write to those while they are captured: what is torn above the high
-    watermark was being written just then.
+    """A replica of one of Kafka's own topics. Brokers write to those while they are captured: what
+    is torn above the high watermark was being written just then.
     """
-    return replace(replica, damage=()) if replica.torn_from >= max(replica.high_watermark, 0) else replica
+    return (
+        replace(replica, damage=())
+        if replica.torn_from >= max(replica.high_watermark, 0)
+        else replica
+    )
 
 
 def _same_bytes(story: Story) -> Iterator[Pair]:
     """The mirrored ranges whose bytes must be the source's, where the mirror keeps every byte."""
     if keeps_ids(story.facts.mirror.guarantee):
         for mirrored_range in history(story).mirrored_ranges:
-            yield mirrored_range.source, mirrored_range.destination, mirrored_range.start, mirrored_range.end
+            yield (
+                mirrored_range.source,
+                mirrored_range.destination,
+                mirrored_range.start,
+                mirrored_range.end,
+            )
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
-    """Every partition of a run directory (planned already, or not), without Spark. Raises InputError when it is not one."""
+    """Every partition of a run directory (planned already, or not), without Spark. Raises
+    InputError when it is not one."""
     run = planned or plan(root)
     batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
-    history = pa.Table.from_batches((b for part in PARTS for b in history_rows(root, part)), HISTORY)
+    history = pa.Table.from_batches(
+        (b for part in PARTS for b in history_rows(root, part)), HISTORY
+    )
     keys = {
-        key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
+        key
+        for table in (batches, history)
+        for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
     }
     for topic, partition in sorted(keys):
         if run.judges(topic) or topic in INTERNAL_TOPICS:
-            own = (batch for table in (batches, history) for batch in _at(table, topic, partition).to_batches())
+            own = (
+                batch
+                for table in (batches, history)
+                for batch in _at(table, topic, partition).to_batches()
+            )
             yield view(run, topic, partition, own)
 
 
@@ -149,14 +194,21 @@ class Gathered:
             self._reads.append(Read(**row, **packed))
 
     def _replicas(self, batch: pa.RecordBatch) -> None:
-        for row in np.flatnonzero(batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)).tolist():
-            *key, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
+        for row in np.flatnonzero(
+            batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)
+        ).tolist():
+            *key, piece, ordinal = (
+                batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal")
+            )
             moment, cluster, broker = key
             if ordinal < 0:
                 head = {**batch["replica"][row].as_py(), "entries": batch["entries"][row].as_py()}
                 self._heads[moment, cluster, broker][piece] = head
             else:
-                headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
+                headers, records = (
+                    _lines(batch["headers"][row], HEADER_FIELDS),
+                    _lines(batch["records"][row], RECORD_FIELDS),
+                )
                 self._chunks[moment, cluster, broker].append((piece, ordinal, headers, records))
 
     def _sent(self, rows: pa.StructArray) -> None:
@@ -170,10 +222,14 @@ class Gathered:
             values, edges = _unpacked(columns[name], np.dtype(kind))
             self._sends.arrays(name, values, np.diff(edges))
 
-    def _split(self, rows: pa.StructArray, kinds: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    def _split(
+        self, rows: pa.StructArray, kinds: Mapping[str, str]
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Per row of a history its plain fields, and one array per packed one."""
         columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
-        packed = zip(*(_apart(columns.pop(name), kind) for name, kind in kinds.items()), strict=True)
+        packed = zip(
+            *(_apart(columns.pop(name), kind) for name, kind in kinds.items()), strict=True
+        )
         plain = zip(*map(self._shared, columns.values()), strict=True)
         for row, arrays in zip(plain, packed, strict=True):
             yield dict(zip(columns, row, strict=True)), dict(zip(kinds, arrays, strict=True))
@@ -187,12 +243,18 @@ class Gathered:
         return [words[index] for index in encoded.indices.to_pylist()]
 
     def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
-        """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up.
+        """Every replica, and whether it is of its cluster's last capture. What was gathered of them
+        is used up.
 
-        One whose pieces leave open what it is as a whole is read again, as `captured`: the same view, however it was read.
+        One whose pieces leave open what it is as a whole is read again, as `captured`: the same
+        view, however it was read.
         """
         whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
-        for key in [key for key, heads in self._heads.items() if do_not_join([heads[n] for n in sorted(heads)])]:
+        for key in [
+            key
+            for key, heads in self._heads.items()
+            if do_not_join([heads[n] for n in sorted(heads)])
+        ]:
             del self._heads[key]
             self._chunks.pop(key, None)
             for batch in batch_rows([whole[key]]):
@@ -201,34 +263,46 @@ class Gathered:
         return tuple(replica_of(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
 
     def sends(self) -> Sequence[Send]:
-        """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
+        """Sends by time of invocation, then by number and first uid. What was gathered of them is
+        used up."""
         return self._sends.sends()
 
     def reads(self) -> tuple[Sequence[Read], Sequence[Read]]:
-        """Reads by time of return, then by reader; within one poll as they were written. Those of share groups by themselves."""
+        """Reads by time of return, then by reader; within one poll as they were written. Those of
+        share groups by themselves."""
         ordered = sorted(self._reads, key=attrgetter("returned", "time", "reader"))
         shared = tuple(read for read in ordered if read.kind in SHARE_KINDS)
         return tuple(read for read in ordered if read.kind not in SHARE_KINDS), shared
 
 
 def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
-    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and must not be held."""
+    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and
+    must not be held."""
     return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers outlives them."""
-    return np.array(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
+    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers
+    outlives them."""
+    return np.array(
+        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    )
 
 
-def _unpacked(column: pa.BinaryArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _unpacked(
+    column: pa.BinaryArray, kind: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """All numbers of a packed column, and the edges of its rows in them."""
     if not len(column):
         return np.zeros(0, kind), np.zeros(1, np.int64)
     _, offsets, data = column.buffers()
-    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    edges = np.frombuffer(offsets, np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ].astype(np.int64)
     # Copied: the buffer may be unaligned, and must not outlive Spark's.
-    numbers = np.frombuffer(bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind)
+    numbers = np.frombuffer(
+        bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind
+    )
     return numbers, (edges - edges[0]) // kind.itemsize
 
 
@@ -239,14 +313,21 @@ def _apart(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
 
 
 def _groups(parts: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
-    rows = sorted((row for part in parts for row in part.to_pylist()), key=itemgetter("time", "cluster", "group"))
+    rows = sorted(
+        (row for part in parts for row in part.to_pylist()),
+        key=itemgetter("time", "cluster", "group"),
+    )
     return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in rows)
 
 
 def _watermarks(parts: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
-    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in parts], _WATERMARKS)
+    table = pa.Table.from_batches(
+        [pa.RecordBatch.from_struct_array(part) for part in parts], _WATERMARKS
+    )
     found: dict[str, Watermarks] = {}
     for cluster in sorted(set(table["cluster"].to_pylist())):
-        own = table.filter(pc.field("cluster") == cluster).sort_by([("time", "ascending"), ("returned", "ascending")])
+        own = table.filter(pc.field("cluster") == cluster).sort_by(
+            [("time", "ascending"), ("returned", "ascending")]
+        )
         found[cluster] = Watermarks(**{name: _numbers(own[name]) for name in _WATERMARK_FIELDS})
     return found

@@ -1,9 +1,10 @@
 """Which replicas of a run directory are judged, and from which capture.
 
-Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
-again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was truncated. Of its
-replicas the leader's bytes speak for the cluster; of a partition whose leader is unknown, those of the replica that holds the
-highest leader epoch and, of those, the most offsets: the one that an unclean election should choose.
+Of each cluster the last capture in which it appears counts: a cluster that died at the failover was
+captured then and never again. Of one that was made to follow again (`mirror-reverse`) the earlier
+ones count too: they show what was truncated. Of its replicas the leader's bytes speak for the
+cluster; of a partition whose leader is unknown, those of the replica that holds the highest leader
+epoch and, of those, the most offsets: the one that an unclean election should choose.
 """
 
 from __future__ import annotations
@@ -23,19 +24,22 @@ from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.missing_parts import absent_captures
 
 INTERNAL_SUFFIX: Final = ".internal"
-"""MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of the source."""
+"""MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of
+the source."""
 Key = tuple[str, int]
 """Topic, partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
+    """One replica to be read: its bounds, its files in offset order, and whether its records are to
+    be decoded.
 
-    `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
-    its cluster was done, 0 where that is not recorded; `last` says that its cluster was not captured again. `records` says
-    which logs are decoded beyond their headers if they are canonical: every one, those with any record that is ours, or none.
-    A big one is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
+    `damage` is what the run directory's manifest promises of it and the directory does not have;
+    `time` is when the capture of its cluster was done, 0 where that is not recorded; `last` says
+    that its cluster was not captured again. `records` says which logs are decoded beyond their
+    headers if they are canonical: every one, those with any record that is ours, or none. A big one
+    is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
     """
 
     run: str
@@ -57,29 +61,46 @@ def is_judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
 
 
 def is_data(topology: Topology, topic: str) -> bool:
-    """Whether a topic belongs to a cluster of the topology (`home.name`), and is not a mirror's own."""
+    """Whether a topic belongs to a cluster of the topology (`home.name`), and is not a mirror's
+    own."""
     home, dot, _ = topic.partition(".")
-    return bool(dot) and home in {c.name for c in topology.clusters} and not topic.endswith(INTERNAL_SUFFIX)
+    return (
+        bool(dot)
+        and home in {c.name for c in topology.clusters}
+        and not topic.endswith(INTERNAL_SUFFIX)
+    )
 
 
 def replicas(
     reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
 ) -> tuple[list[Captured], list[Captured]]:
-    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be truncated."""
+    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters
+    that were to be truncated."""
     times = {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
     latest, before = _captures(reader, events, times, damage)
     missing = [c.name for c in topology.clusters if c.name not in latest]
-    damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
+    damage.extend(
+        Damage(path="captures", reason=f"cluster {name} is in no finished capture")
+        for name in missing
+    )
     gone = {d.path: d.reason for d in damage}
 
     def read(capture: _Capture, *, last: bool) -> list[Captured]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in capture.found:
-            if is_judged(topology, reader.run.homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
+            if is_judged(topology, reader.run.homes, bounds.topic) or (
+                last and bounds.topic in INTERNAL_TOPICS
+            ):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
-        chosen = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, capture.moment, same, gone)]
+        chosen = [
+            c
+            for _, same in sorted(by_partition.items())
+            for c in _captured(reader, run, capture.moment, same, gone)
+        ]
         return [
-            replace(c, time=times.get((c.bounds.cluster, capture.moment), 0), last=last) for c in chosen if last or c.canonical
+            replace(c, time=times.get((c.bounds.cluster, capture.moment), 0), last=last)
+            for c in chosen
+            if last or c.canonical
         ]
 
     return (
@@ -97,9 +118,13 @@ class _Capture:
 
 
 def _captures(
-    reader: RunReader, events: Sequence[Event], times: Mapping[tuple[str, str], int], damage: list[Damage]
+    reader: RunReader,
+    events: Sequence[Event],
+    times: Mapping[tuple[str, str], int],
+    damage: list[Damage],
 ) -> tuple[dict[str, _Capture], list[_Capture]]:
-    """The last capture of each cluster; and the earlier ones of clusters that were made to follow, or that lack their last."""
+    """The last capture of each cluster; and the earlier ones of clusters that were made to follow,
+    or that lack their last."""
     follow = _made_to_follow(events)
     latest: dict[str, _Capture] = {}
     before: list[_Capture] = []
@@ -148,34 +173,58 @@ def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> l
 
 def _begun(reader: RunReader, moment: str) -> list[str]:
     """The clusters of which a capture holds anything."""
-    return sorted(path.name for path in (reader.root / "captures" / moment).glob("*") if path.is_dir())
+    return sorted(
+        path.name for path in (reader.root / "captures" / moment).glob("*") if path.is_dir()
+    )
 
 
-def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]) -> list[Captured]:
+def _captured(
+    reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]
+) -> list[Captured]:
     """The replicas of one partition of one cluster, one of them canonical."""
-    found = spoken_for(run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same})
+    found = spoken_for(
+        run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same}
+    )
     return [_within(replace(c, damage=_missing(reader, moment, c.bounds, gone))) for c in found]
 
 
 def _within(captured: Captured) -> Captured:
-    """The replica with its log start at most at the end of its log: beyond that, every missing record would count as deleted."""
+    """The replica with its log start at most at the end of its log: beyond that, every missing
+    record would count as deleted."""
     bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
-    # A log reaches at least to the offset its last file is named by: mostly nothing need be read for this.
+    # A log reaches at least to the offset its last file is named by: mostly nothing need be read
+    # for this.
     if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
         return captured
     end, wrong = segments.log_end(paths)
-    if wrong or bounds.log_start <= end or not batches.scan(paths, sums=False).headers.base_offset.size:
+    if (
+        wrong
+        or bounds.log_start <= end
+        or not batches.scan(paths, sums=False).headers.base_offset.size
+    ):
         return captured
-    reason = f"captures/{captured.moment}/bounds.json: log start {bounds.log_start}, and the log ends at {end}"
+    reason = (
+        f"captures/{captured.moment}/bounds.json: log start {bounds.log_start}, and the log ends at"
+        f" {end}"
+    )
     start = max(segments.offset_in(paths[0].name), 0)
-    return replace(captured, bounds=replace(bounds, log_start=start), damage=(*captured.damage, reason))
+    return replace(
+        captured, bounds=replace(bounds, log_start=start), damage=(*captured.damage, reason)
+    )
 
 
-def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]) -> list[Captured]:
-    """The replicas of one partition of one cluster, their files by broker; one of them speaks for it."""
+def spoken_for(
+    run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]
+) -> list[Captured]:
+    """The replicas of one partition of one cluster, their files by broker; one of them speaks for
+    it."""
     leaders = [b for b in same if b.leader]
     able = leaders or same
-    speaker = able[0] if len(able) == 1 else max(able, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
+    speaker = (
+        able[0]
+        if len(able) == 1
+        else max(able, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
+    )
     return [
         Captured(
             run=run,
@@ -190,17 +239,23 @@ def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int
 
 
 def _size(path: Path) -> int:
-    """The size of a file; 0 for one that retention deleted since it was listed, which its reader reports."""
+    """The size of a file; 0 for one that retention deleted since it was listed, which its reader
+    reports."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _missing(reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]) -> tuple[str, ...]:
-    """Segments of a replica that are missing. Without them a log is not whole, however sound the rest is."""
+def _missing(
+    reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Segments of a replica that are missing. Without them a log is not whole, however sound the
+    rest is."""
     folder = reader.folder(moment, bounds).relative_to(reader.root)
-    return tuple(f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/"))
+    return tuple(
+        f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/")
+    )
 
 
 def _reach(paths: Sequence[Path]) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""Damage to a run directory: parts of a history that cannot be read, logs that were not captured, bytes that are no batches."""
+"""Damage to a run directory: parts of a history that cannot be read, logs that were not captured,
+bytes that are no batches."""
 
 from __future__ import annotations
 
@@ -23,11 +24,18 @@ def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
 
 
 def damage_of(seen: PartitionView) -> list[Damage]:
-    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
+    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a
+    replica that cannot be read."""
     where = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
-    due = dict.fromkeys(() if seen.internal else (seen.home, *(destination for _, destination in seen.hops())))
-    absent = [Damage(path="captures", reason=f"no log of {where} on {name} was captured") for name in due if name not in there]
+    due = dict.fromkeys(
+        () if seen.internal else (seen.home, *(destination for _, destination in seen.hops()))
+    )
+    absent = [
+        Damage(path="captures", reason=f"no log of {where} on {name} was captured")
+        for name in due
+        if name not in there
+    ]
     torn = [
         Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{where}", reason=reason)
         for replica in (*seen.replicas, *seen.earlier)
@@ -37,7 +45,8 @@ def damage_of(seen: PartitionView) -> list[Damage]:
 
 
 def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
-    """Producer ids that no broker assigns, where the mirror keeps ids and so cannot have made them."""
+    """Producer ids that no broker assigns, where the mirror keeps ids and so cannot have made
+    them."""
     if not keeps_ids(seen.mirror.guarantee):
         return
     for replica in (*seen.replicas, *seen.earlier):
@@ -46,7 +55,12 @@ def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
         if len(strange):
             first = f"first {b.producer_id[strange[0]]} at offset {b.base_offset[strange[0]]}"
             where = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
-            yield Damage(path=where, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
+            yield Damage(
+                path=where,
+                reason=(
+                    f"{len(strange)} batches have producer ids that no broker hands out, {first}"
+                ),
+            )
 
 
 def of_kind(batch: pa.RecordBatch, kind: str) -> pa.StructArray:

@@ -1,7 +1,8 @@
-"""Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are decoded again, part by part.
+"""Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are
+decoded again, part by part.
 
-Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is read here. What a batch
-with a wrong CRC holds is shown as far as it can be read.
+Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is
+read here. What a batch with a wrong CRC holds is shown as far as it can be read.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from linkflap.spark_verify.facts.view import DATA, Ints, Parts, Replica
 from linkflap.spark_verify.read.captures import Captured
 
 MOST: Final = 32
-"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a
+large one."""
 MOST_COMPACTED: Final = 200_000
-"""Records of a log that is compacted that are looked into: the slow decoder takes some ten microseconds for a small one."""
+"""Records of a log that is compacted that are looked into: the slow decoder takes some ten
+microseconds for a small one."""
 Pair = tuple[str, str, int, int]
 """Two clusters that should have the same bytes, at offsets [start, end)."""
 
@@ -37,24 +40,38 @@ def with_parts(
     pairs: Iterable[Pair] = (),
     cleaned: Mapping[str, int] | None = None,
 ) -> Sequence[Replica]:
-    """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question.
+    """The replicas, those that differ from the one that speaks for their cluster with the parts of
+    the records in question.
 
-    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to where a cluster's cleaners
-    were, all of them come with all records that could explain it: of one log those up to the end, of the others those below.
+    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to
+    where a cluster's cleaners were, all of them come with all records that could explain it: of one
+    log those up to the end, of the others those below.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = defaultdict(set)
     for replica, rows in chain(_of_replicas(replicas, cleaned or {}), _of_pairs(replicas, pairs)):
         looked[replica.cluster, replica.broker].update(rows.tolist())
-    return [_decoded(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+    return [
+        _decoded(
+            r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))
+        )
+        for r in replicas
+    ]
 
 
-def _of_replicas(replicas: Sequence[Replica], cleaned: Mapping[str, int]) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches in which the replicas of one cluster differ, and those that its cleaners may explain."""
+def _of_replicas(
+    replicas: Sequence[Replica], cleaned: Mapping[str, int]
+) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which the replicas of one cluster differ, and those that its cleaners
+    may explain."""
     for model in (r for r in replicas if r.canonical):
         for other in replicas:
             if other.cluster == model.cluster and other is not model:
-                yield from zip((model, other), differing(model, other, since=cleaned.get(model.cluster, 0)), strict=True)
+                yield from zip(
+                    (model, other),
+                    differing(model, other, since=cleaned.get(model.cluster, 0)),
+                    strict=True,
+                )
     for cluster, below in cleaned.items():
         yield from _compacted([r for r in replicas if r.cluster == cluster], below)
 
@@ -69,9 +86,14 @@ def _of_pairs(replicas: Sequence[Replica], pairs: Iterable[Pair]) -> Iterator[tu
 
 
 def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches to decode where replicas differ below an offset; none where these have too many records."""
+    """The rows of batches to decode where replicas differ below an offset; none where these have
+    too many records."""
     model = next((r for r in replicas if r.canonical), None)
-    since = [at for r in replicas if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below]
+    since = [
+        at
+        for r in replicas
+        if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below
+    ]
     for replica in replicas if since else ():
         batches = replica.batches
         inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
@@ -81,7 +103,8 @@ def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replic
 
 
 def _parted(model: Replica, other: Replica, below: int) -> int:
-    """The base offset of the first batch below an offset that only one of two replicas has, or that differs; else -1."""
+    """The base offset of the first batch below an offset that only one of two replicas has, or that
+    differs; else -1."""
     names = ("base_offset", "last_offset", "count", "length", "crc")
     start = max(model.log_start, other.log_start)
     sides = [
@@ -96,7 +119,8 @@ def _parted(model: Replica, other: Replica, below: int) -> int:
 
 
 def differing(model: Replica, other: Replica, *, since: int = 0) -> tuple[Ints, Ints]:
-    """Rows of batches with one base offset and other bytes, in both replicas, below both high watermarks; the first few."""
+    """Rows of batches with one base offset and other bytes, in both replicas, below both high
+    watermarks; the first few."""
     return _between(model, other, since, min(model.high_watermark, other.high_watermark))
 
 
@@ -117,7 +141,11 @@ def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Rep
         return replica
     bases = replica.batches.base_offset[np.array(rows)]
     log = batches.scan(_holding([Path(path) for path in paths], bases))
-    found = [part for row in locate(log.headers.base_offset, bases).tolist() for part in _records(log, row)]
+    found = [
+        part
+        for row in locate(log.headers.base_offset, bases).tolist()
+        for part in _records(log, row)
+    ]
     return replace(replica, parts=parts_of(found))
 
 
@@ -125,7 +153,9 @@ def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
     """The segments with these offsets, by their names; all of them where names say nothing."""
     if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
         return paths
-    indexes = np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    indexes = (
+        np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    )
     return [paths[index] for index in np.unique(np.maximum(indexes, 0)).tolist()]
 
 
@@ -147,7 +177,11 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
     if not 0 <= row < len(log.headers):
         return []
     begin = int(log.headers.position[row])
-    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    data = (
+        log.segments[int(log.headers.segment[row])]
+        .data[begin : begin + int(log.headers.length[row])]
+        .tobytes()
+    )
     try:
         (batch,) = reference.batches(data)
         return [] if batch.is_control else reference.records(batch)

@@ -1,7 +1,9 @@
-"""Which parts of a mirror had failed: MirrorMaker 2's connectors and their tasks, as Kafka Connect keeps their states.
+"""Which parts of a mirror had failed: MirrorMaker 2's connectors and their tasks, as Kafka Connect
+keeps their states.
 
-A failed part is not started again, so its last state counts from when it failed on; that of a worker that was killed ends with
-it. Of a link that failed over only what was so before the fault counts: what a dead source does to the rest is no failure.
+A failed part is not started again, so its last state counts from when it failed on; that of a
+worker that was killed ends with it. Of a link that failed over only what was so before the fault
+counts: what a dead source does to the rest is no failure.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _WHAT: Final[Mapping[str, str]] = {
 }
 """States of parts that do nothing."""
 _BY_HAND: Final = ("PAUSED", "STOPPED")
-"""By Connect's REST interface (KIP-875): nothing is wrong with the part, and it carries nothing until somebody resumes it."""
+"""By Connect's REST interface (KIP-875): nothing is wrong with the part, and it carries nothing
+until somebody resumes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,8 @@ class FailedPart:
 
 
 def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
-    """The parts that were failed, or not running, right before their link failed over or the run ended."""
+    """The parts that were failed, or not running, right before their link failed over or the run
+    ended."""
     over = {e.link: e.fault_time for e in of_kind(events, Failover)}
     last: dict[tuple[str, str, int], FailedPart | None] = {}
     for event in events:
@@ -53,15 +57,25 @@ def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
             case MirrorCrashed():
                 last = {key: part for key, part in last.items() if key[0] != event.link}
             case MirrorState() if event.time <= over.get(event.link, event.time) or _never(event):
-                if event.state in (*_WHAT, "RUNNING"):  # a worker that stops takes its parts away, also those that had failed
-                    last[event.link, event.connector, event.task] = None if event.state == "RUNNING" else _part(event)
+                # a worker that stops takes its parts away, also those that had failed
+                if event.state in (*_WHAT, "RUNNING"):
+                    last[event.link, event.connector, event.task] = (
+                        None if event.state == "RUNNING" else _part(event)
+                    )
     return [part for part in last.values() if part is not None]
 
 
 def _never(event: MirrorState) -> bool:
-    """Parts that Connect has no state of. That is known when the mirror is stopped, and was so before the failover too."""
+    """Parts that Connect has no state of. That is known when the mirror is stopped, and was so
+    before the failover too."""
     return event.state == "NONE"
 
 
 def _part(event: MirrorState) -> FailedPart:
-    return FailedPart(link=event.link, connector=event.connector, task=event.task, state=event.state, trace=event.trace)
+    return FailedPart(
+        link=event.link,
+        connector=event.connector,
+        task=event.task,
+        state=event.state,
+        trace=event.trace,
+    )

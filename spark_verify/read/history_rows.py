@@ -1,4 +1,5 @@
-"""Rows of a history: operations put together from their two rows, polls, watermarks, committed offsets of groups, and damage."""
+"""Rows of a history: operations put together from their two rows, polls, watermarks, committed
+offsets of groups, and damage."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Fetched,
+    GroupOffset,
+    Operation,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
 
@@ -21,7 +29,8 @@ Row = tuple[object, ...]
 
 
 def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one part of the history (PARTS), some MiB at a time. Damage is keyed by topic "" and partition -1."""
+    """The rows of one part of the history (PARTS), some MiB at a time. Damage is keyed by topic ""
+    and partition -1."""
     run, damage = str(root), list[Damage]()
     kind, read = _READERS[part]
     yield from _record_batches(run, kind, read(RunReader(root), damage))
@@ -46,13 +55,21 @@ def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
     fields = list(HISTORY.field(kind).type)
     values = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
     mine = pa.StructArray.from_arrays(values, fields=fields)
-    key = [pa.repeat(run, len(rows)), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
-    rest = [mine if field.name == kind else pa.nulls(len(rows), field.type) for field in list(HISTORY)[3:]]
+    key = [
+        pa.repeat(run, len(rows)),
+        pa.array(topics, pa.string()),
+        pa.array(partitions, pa.int32()),
+    ]
+    rest = [
+        mine if field.name == kind else pa.nulls(len(rows), field.type)
+        for field in list(HISTORY)[3:]
+    ]
     return pa.record_batch([*key, *rest], schema=HISTORY)
 
 
 def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
-    """Every operation once both of its rows were read; at the end those without a return. Only open ones are held."""
+    """Every operation once both of its rows were read; at the end those without a return. Only open
+    ones are held."""
     invoked: dict[int, Operation] = {}
     returned: dict[int, Operation] = {}
     over = array("q")
@@ -62,19 +79,31 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
         if row.number in others:
             over.append(row.number)
             yield from _operation(invoked.pop(row.number), returned.pop(row.number))
-    numbers = np.sort(np.concatenate((np.array(over, np.int64), *(np.array(list(d), np.int64) for d in (invoked, returned)))))
+    numbers = np.sort(
+        np.concatenate(
+            (np.array(over, np.int64), *(np.array(list(d), np.int64) for d in (invoked, returned)))
+        )
+    )
     again = numbers[1:][numbers[1:] == numbers[:-1]]
     if len(again):
-        damage.append(Damage(path="operations", reason=f"{len(again)} are there twice, first {again[0]}"))
+        damage.append(
+            Damage(path="operations", reason=f"{len(again)} are there twice, first {again[0]}")
+        )
     orphans = sorted(returned.keys() - set(again.tolist()))
     if orphans:
-        damage.append(Damage(path="operations", reason=f"{len(orphans)} returned and were never invoked, first {orphans[0]}"))
+        damage.append(
+            Damage(
+                path="operations",
+                reason=f"{len(orphans)} returned and were never invoked, first {orphans[0]}",
+            )
+        )
     for number in sorted(invoked.keys() | returned.keys()):
         yield from _operation(invoked.get(number), returned.get(number))
 
 
 def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
-    """Puts the two rows of an operation together. What the return does not say is taken from the invocation."""
+    """Puts the two rows of an operation together. What the return does not say is taken from the
+    invocation."""
     last = returned or invoked
     if last is None:
         return
@@ -91,9 +120,12 @@ def _operation(invoked: Operation | None, returned: Operation | None) -> Iterato
         origin = group.made_from or Fetched(topic="", partition=-1)
         uids, inputs = _apart(origin)
         yield (
-            group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
-            returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
-            returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid,
+            group.topic, group.partition, last.number, last.client, last.process, last.cluster,
+            last.kind, last.ending,
+            returned.outcome if returned else "info", last.transactional_id,
+            invoked.time if invoked else 0, last.ended_at,
+            returned.time if returned else -1, last.producer_id, last.producer_epoch,
+            group.first_uid,
             last.group, origin.topic, origin.partition, origin.position,
             offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
@@ -106,7 +138,10 @@ def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
     first, offset, count = np.array(fetched.runs, "<i8").T
     run = np.repeat(np.arange(len(count)), count)
     index = np.arange(len(run), dtype="<i8") - (np.cumsum(count) - count)[run]
-    return np.where(first[run] >= 0, first[run] + index, first[run]).tobytes(), (offset[run] + index).tobytes()
+    return (
+        np.where(first[run] >= 0, first[run] + index, first[run]).tobytes(),
+        (offset[run] + index).tobytes(),
+    )
 
 
 def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
@@ -114,7 +149,8 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
         for fetched in poll.fetched:
             uids, offsets = _apart(fetched)
             yield (
-                fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
+                fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster,
+                poll.isolation, poll.kind, poll.group,
                 poll.time, poll.returned, fetched.position, uids, offsets,
             )  # fmt: skip
 
@@ -122,7 +158,8 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
 def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     for w in reader.each(Watermark, damage):
         yield (
-            w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start, w.last_stable, w.high_watermark,
+            w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start,
+            w.last_stable, w.high_watermark,
             w.leader_epoch,
         )  # fmt: skip
 

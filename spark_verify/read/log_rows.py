@@ -1,4 +1,5 @@
-"""Rows of captured logs: batch headers, records, what coordinators wrote, and the bounds and damage of each replica."""
+"""Rows of captured logs: batch headers, records, what coordinators wrote, and the bounds and damage
+of each replica."""
 
 from __future__ import annotations
 
@@ -38,14 +39,24 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
 
 
 def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
-    """The rows of one replica, or of a piece of one; its own comes last, when it is known what is wrong with its records.
+    """The rows of one replica, or of a piece of one; its own comes last, when it is known what is
+    wrong with its records.
 
-    What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest` and `highest` offset of a
-    batch, null where there is none; whether records were `decoded`, null where there were none to decode; and `torn_from`, null
-    of what is whole, -1 where nothing that can be read is before the damage.
+    What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest`
+    and `highest` offset of a batch, null where there is none; whether records were `decoded`, null
+    where there were none to decode; and `torn_from`, null of what is whole, -1 where nothing that
+    can be read is before the damage.
     """
     bounds = captured.bounds
-    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
+    key = [
+        captured.run,
+        bounds.topic,
+        bounds.partition,
+        bounds.cluster,
+        bounds.broker,
+        captured.moment,
+        captured.piece,
+    ]
     log, decoding = _scanned(captured)
     torn = _torn(captured, log)
     unreadable = list[Torn]()
@@ -59,10 +70,14 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         for first, after in _pieces(starts):
             headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
             mine = packed[starts[first] : starts[after]]
-            yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes(), None])
+            yield _record_batch(
+                [*key, begin + first, None, headers.tobytes(), mine.tobytes(), None]
+            )
     if not decoding and captured.canonical:
         unreadable += records.unknown_codecs(log)
-    entries, undecodable = coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
+    entries, undecodable = (
+        coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
+    )
     head = {
         "leader": bounds.leader,
         "canonical": captured.canonical,
@@ -71,9 +86,16 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark_from": bounds.high_watermark_from,
         "last_stable": bounds.last_stable,
         "stable_above": bounds.stable_above,
-        "damage": [*captured.damage, *map(str, torn), *_not_captured(captured), *filter(None, [undecodable])],
+        "damage": [
+            *captured.damage,
+            *map(str, torn),
+            *_not_captured(captured),
+            *filter(None, [undecodable]),
+        ],
         "unreadable": [str(d) for d in unreadable],
-        "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable]),
+        "torn_from": (
+            -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable])
+        ),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
         **_span(log),
         "captured": captured.time,
@@ -93,14 +115,20 @@ def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
 def _not_captured(captured: Captured) -> Iterator[str]:
     if not captured.paths:
         bounds = captured.bounds
-        yield f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured"
+        yield (
+            f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file "
+            "was captured"
+        )
 
 
 def _span(log: batches.Log) -> Mapping[str, int | None]:
     """The lowest and the highest offset of a batch."""
     if not len(log.headers):
         return {"lowest": None, "highest": None}
-    return {"lowest": int(log.headers.base_offset.min()), "highest": int(log.headers.last_offset.max())}
+    return {
+        "lowest": int(log.headers.base_offset.min()),
+        "highest": int(log.headers.last_offset.max()),
+    }
 
 
 def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
@@ -109,7 +137,9 @@ def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
         return log.damage
     last = log.segments[-1]
     begins = len(last.data) - captured.bounds.unfinished
-    return [d for d in log.damage if (d.kind, d.file, d.position) != ("torn-tail", last.name, begins)]
+    return [
+        d for d in log.damage if (d.kind, d.file, d.position) != ("torn-tail", last.name, begins)
+    ]
 
 
 def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
@@ -126,7 +156,11 @@ def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
 def _scanned(captured: Captured) -> tuple[batches.Log, bool]:
     """The scanned log, and whether a check needs its records."""
     paths = [Path(path) for path in captured.paths]
-    if not captured.canonical or captured.records == "none" or captured.bounds.topic in INTERNAL_TOPICS:
+    if (
+        not captured.canonical
+        or captured.records == "none"
+        or captured.bounds.topic in INTERNAL_TOPICS
+    ):
         return batches.scan(paths), False
     firsts = records.FirstRecords()
     log = batches.scan(paths, look=firsts)

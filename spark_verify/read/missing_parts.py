@@ -1,9 +1,10 @@
-"""What must be in a run directory by its events and is missing: captures, failovers, reversals, promotions.
+"""What must be in a run directory by its events and is missing: captures, failovers, reversals,
+promotions.
 
-A manifest lists files. It cannot show that a whole capture, or lines of the events, were removed before somebody sealed the
-directory again; but one event implies others, and files, and a schedule implies events. So a failover is missed
-when all that its mirror said of it is gone: its fault was seen to bite, clients moved, or the run finished and nothing says why
-the schedule was not kept.
+A manifest lists files. It cannot show that a whole capture, or lines of the events, were removed
+before somebody sealed the directory again; but one event implies others, and files, and a schedule
+implies events. So a failover is missed when all that its mirror said of it is gone: its fault was
+seen to bite, clients moved, or the run finished and nothing says why the schedule was not kept.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _OfLink = TypeVar("_OfLink", bound=OfLink)
 
 
 def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple[str, str], Damage]:
-    """By (cluster, moment), in the order of the events: captures that were taken and of which nothing is there."""
+    """By (cluster, moment), in the order of the events: captures that were taken and of which
+    nothing is there."""
     found: dict[tuple[str, str], Damage] = {}
     for event in of_kind(events, Captured):
         cluster, moment = event.cluster, event.moment
@@ -47,15 +49,19 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
         path = f"captures/{moment}/{cluster}"
         if not any(row.cluster == cluster for row in rows):
             found[cluster, moment] = Damage(
-                path=path, reason="missing: its logs were captured, and nothing says where they began"
+                path=path,
+                reason="missing: its logs were captured, and nothing says where they began",
             )
         elif not any((reader.root / path).rglob("*.log")):
-            found[cluster, moment] = Damage(path=path, reason="missing: its logs were captured, and none is there")
+            found[cluster, moment] = Damage(
+                path=path, reason="missing: its logs were captured, and none is there"
+            )
     return found
 
 
 def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
-    """Captures of a cluster that no event mentions, where it has others: which of them is the last is unknown."""
+    """Captures of a cluster that no event mentions, where it has others: which of them is the last
+    is unknown."""
     noted = {(e.cluster, e.moment) for e in of_kind(events, Captured)}
     found: dict[str, list[str]] = {}
     for moment in reader.moments():
@@ -64,19 +70,29 @@ def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Dam
     for cluster, moments in found.items():
         for moment in moments if len(moments) > 1 else ():
             if (cluster, moment) not in noted:
-                yield Damage(path=EVENTS, reason=f"{cluster} was captured as {moment}, and no event says when")
+                yield Damage(
+                    path=EVENTS,
+                    reason=f"{cluster} was captured as {moment}, and no event says when",
+                )
 
 
 def rests_on_a_capture(damage: Damage) -> bool:
     """Whether this is a whole capture of a cluster that is not there."""
-    return damage.path.startswith("captures/") and "*" not in damage.path and damage.path.count("/") == 2
+    return (
+        damage.path.startswith("captures/")
+        and "*" not in damage.path
+        and damage.path.count("/") == 2
+    )
 
 
 def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Failovers and reversals that other events imply and that have none of their own. Events in time order."""
+    """Failovers and reversals that other events imply and that have none of their own. Events in
+    time order."""
     for fault in run.scenario.schedule:
         if fault.name.fails_over or fault.name.reverses:
-            yield from _unplayed(run, fault, [e for e in of_kind(events, OfFault) if e.id == fault.id], events)
+            yield from _unplayed(
+                run, fault, [e for e in of_kind(events, OfFault) if e.id == fault.id], events
+            )
     yield from _moved_without_failover(events)
     yield from _reversed_without_fault(run, events)
 
@@ -84,8 +100,14 @@ def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 def _moved_without_failover(events: Sequence[Event]) -> Iterator[Damage]:
     for link, moves in _moves(events).items():
         failovers = [e.time for e in of_kind(events, Failover) if e.link == link]
-        if any(sum(time <= move for time in failovers) < number for number, move in enumerate(moves, start=1)):
-            yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
+        if any(
+            sum(time <= move for time in failovers) < number
+            for number, move in enumerate(moves, start=1)
+        ):
+            yield Damage(
+                path=EVENTS,
+                reason=f"clients were moved along {link}, and no failover over it is there",
+            )
 
 
 def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -93,25 +115,37 @@ def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damag
     begun = {e.target for e in of_kind(events, FaultStart) if e.name.reverses}
     for link in dict.fromkeys(e.link for e in of_kind(events, MirrorStarted)):
         if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
-            yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSE} of {reverse[link]} is there")
+            yield Damage(
+                path=EVENTS,
+                reason=f"a mirror of {link} ran, and no {REVERSE} of {reverse[link]} is there",
+            )
 
 
 def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Faults with a start event and no end event, or the reverse: every fault that is played has both.
+    """Faults with a start event and no end event, or the reverse: every fault that is played has
+    both.
 
-    Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its end.
+    Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its
+    end.
     """
     started, ended = ({e.id: e for e in of_kind(events, kind)} for kind in (FaultStart, FaultEnd))
     for name, fault in started.items():
         if run.status == "finished" and name not in ended:
-            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.target} began, and nothing says when it ended")
+            yield Damage(
+                path=EVENTS,
+                reason=f"fault {name} on {fault.target} began, and nothing says when it ended",
+            )
     for name, fault in ended.items():
         if name not in started:
-            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.target} ended, and nothing says when it began")
+            yield Damage(
+                path=EVENTS,
+                reason=f"fault {name} on {fault.target} ended, and nothing says when it began",
+            )
 
 
 def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Events dated before the start of the run or after its end, which cannot be: one clock dates them all."""
+    """Events dated before the start of the run or after its end, which cannot be: one clock dates
+    them all."""
     for event in events:
         if event.time < run.started:
             when = f"{(run.started - event.time) / 1e9:.1f} s before the run had started"
@@ -122,13 +156,22 @@ def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
         yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
 
 
-def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[OfFault], events: Sequence[Event]) -> Iterator[Damage]:
-    """What is missing of one fault that made a cluster stand by itself, or follow again; `steps` is what has its id."""
+def _unplayed(
+    run: Run, fault: FaultSpec, steps: Sequence[OfFault], events: Sequence[Event]
+) -> Iterator[Damage]:
+    """What is missing of one fault that made a cluster stand by itself, or follow again; `steps` is
+    what has its id."""
     name = f"fault {fault.id} ({fault.fault} on {fault.target})"
     bites = of_kind(steps, FaultBite)
-    over = [e for e in steps if (isinstance(e, FaultBite) and e.bit) or (isinstance(e, FaultHeal) and e.healed)]
+    over = [
+        e
+        for e in steps
+        if (isinstance(e, FaultBite) and e.bit) or (isinstance(e, FaultHeal) and e.healed)
+    ]
     if not bites and run.status == "finished":
-        yield Damage(path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect")
+        yield Damage(
+            path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect"
+        )
     if not over:
         return  # it may have been given up before it came to anything
     began = next((e.time for e in of_kind(steps, FaultStart)), None)
@@ -150,13 +193,17 @@ def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
     """When clients moved from a cluster to another, by the link between them."""
     found: dict[str, list[int]] = {}
     for moved in of_kind(events, ClientsMoved):
-        found.setdefault(LinkSpec(source=moved.cluster, destination=moved.to).name, []).append(moved.time)
+        found.setdefault(LinkSpec(source=moved.cluster, destination=moved.to).name, []).append(
+            moved.time
+        )
     return found
 
 
-def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, journal: bool = False) -> Iterator[Damage]:
-    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this mirror
-    keeps it. Events in time order."""
+def absent_promotions(
+    events: Sequence[Event], judges: Callable[[str], bool], *, journal: bool = False
+) -> Iterator[Damage]:
+    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one,
+    if this mirror keeps it. Events in time order."""
     for link in dict.fromkeys(e.link for e in of_kind(events, Failover)):
         failovers = [e.time for e in of_kind(events, Failover) if e.link == link]
         promotions = [e for e in of_kind(events, Promotion) if e.link == link]
@@ -165,26 +212,44 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
             journals = _within(of_kind(events, MirrorStopped), link, before + 1, time)
             yield from _unpromoted(link, promoted, {*_named(journals[-1:], judges)})
             if journal and not journals:
-                yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
+                yield Damage(
+                    path=EVENTS,
+                    reason=(
+                        f"the failover over {link} has no journal of its mirror (mirror-stopped)"
+                    ),
+                )
 
 
 def _nearest(failovers: Sequence[int], time: int) -> int:
-    """The failover that a promotion belongs to: the nearest in time, as in `spark_verify.read.plan`."""
+    """The failover that a promotion belongs to: the nearest in time, as in
+    `spark_verify.read.plan`."""
     return min(failovers, key=lambda each: abs(each - time))
 
 
-def _unpromoted(link: str, promoted: set[TopicPartition], named: set[TopicPartition]) -> Iterator[Damage]:
+def _unpromoted(
+    link: str, promoted: set[TopicPartition], named: set[TopicPartition]
+) -> Iterator[Damage]:
     if not promoted:
-        yield Damage(path=EVENTS, reason=f"the failover over {link} has no promotion of any partition")
+        yield Damage(
+            path=EVENTS, reason=f"the failover over {link} has no promotion of any partition"
+        )
         return
     for topic, partition in sorted(named - promoted):
-        reason = f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of it is there"
+        reason = (
+            f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of "
+            "it is there"
+        )
         yield Damage(path=EVENTS, reason=reason)
 
 
-def _named(journals: Sequence[MirrorStopped], judges: Callable[[str], bool]) -> Iterator[TopicPartition]:
-    """The partitions of mirrors' journals without those of canaries. A mirror without a journal names none."""
+def _named(
+    journals: Sequence[MirrorStopped], judges: Callable[[str], bool]
+) -> Iterator[TopicPartition]:
+    """The partitions of mirrors' journals without those of canaries. A mirror without a journal
+    names none."""
     for journal in journals:
         for row in journal.partitions or ():
-            if judges(row.topic) and not (row.topic.endswith(f".{CANARY}") or is_recreated(row.topic)):
+            if judges(row.topic) and not (
+                row.topic.endswith(f".{CANARY}") or is_recreated(row.topic)
+            ):
                 yield row.topic, row.partition

@@ -1,4 +1,5 @@
-"""What the events of a run say of each partition: promotions, truncations, ends of mirrors, and how they describe it."""
+"""What the events of a run say of each partition: promotions, truncations, ends of mirrors, and how
+they describe it."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ def _by_partition(rows: Iterable[tuple[Key, Row]]) -> Mapping[Key, Sequence[Row]
 
 
 def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[Promotion]]:
-    """Promotions by partition in time order, each with what the failover of its link said nearest in time."""
+    """Promotions by partition in time order, each with what the failover of its link said nearest
+    in time."""
     failovers = of_kind(events, happened.Failover)
-    return _by_partition((event.tp, _promotion(event, failovers)) for event in of_kind(events, happened.Promotion))
+    return _by_partition(
+        (event.tp, _promotion(event, failovers)) for event in of_kind(events, happened.Promotion)
+    )
 
 
 def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]) -> Promotion:
@@ -54,7 +58,14 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
     return _by_partition(
         (
             (row.topic, row.partition),
-            Description(link=e.link, state=row.state, mirrors=row.mirrors, lag=row.lag, asked=e.asked, returned=e.time),
+            Description(
+                link=e.link,
+                state=row.state,
+                mirrors=row.mirrors,
+                lag=row.lag,
+                asked=e.asked,
+                returned=e.time,
+            ),
         )
         for e in of_kind(events, happened.MirrorDescribed)
         for row in e.rows
@@ -72,7 +83,9 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
 
 def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
     """Cluster and offset of promotions of which it is unknown whether they happened."""
-    return _by_partition((e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown))
+    return _by_partition(
+        (e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown)
+    )
 
 
 def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[Stop]]:
@@ -98,18 +111,30 @@ def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> Stop
 
 
 def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
-    """Truncations of which the mirror, when it stopped, reported another place or another end of the log."""
+    """Truncations of which the mirror, when it stopped, reported another place or another end of
+    the log."""
     for event in of_kind(events, happened.Truncation):
         said = (event.offset, event.end)
         for row in _journal_after(event, events):
             reported = (row.truncated_to, row.truncated_from)
-            if (row.topic, row.partition) == event.tp and row.truncated_from not in (None, -1) and reported != said:
+            if (
+                (row.topic, row.partition) == event.tp
+                and row.truncated_from not in (None, -1)
+                and reported != said
+            ):
                 where = f"{event.topic}-{event.partition} on {event.cluster}"
                 reason = f"a truncation of {where} says {said}, its mirror {reported} (offset, end)"
                 yield Damage(path="events.jsonl", reason=reason)
 
 
-def _journal_after(event: happened.Truncation, events: Sequence[Event]) -> Sequence[happened.JournalPartition]:
-    """The partitions in the next journal of the mirror that reported a truncation; empty where there is none."""
-    stopped = [e for e in of_kind(events, happened.MirrorStopped) if e.link == event.link and e.time >= event.time]
+def _journal_after(
+    event: happened.Truncation, events: Sequence[Event]
+) -> Sequence[happened.JournalPartition]:
+    """The partitions in the next journal of the mirror that reported a truncation; empty where
+    there is none."""
+    stopped = [
+        e
+        for e in of_kind(events, happened.MirrorStopped)
+        if e.link == event.link and e.time >= event.time
+    ]
     return stopped[0].partitions or () if stopped else ()

@@ -1,11 +1,14 @@
-"""The run directory as one Spark table: rows of its logs and of its history (schemas in `spark_verify.read.rows`), by partition.
+"""The run directory as one Spark table: rows of its logs and of its history (schemas in
+`spark_verify.read.rows`), by partition.
 
-What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run on Spark's executors, which must see
-the files at the same paths; one that does not is named in the error. A task reads its piece in `mapInArrow`: a data source
-would be looked up, made and planned in three further Python processes, and hand over the same bytes.
+What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run on Spark's
+executors, which must see the files at the same paths; one that does not is named in the error. A
+task reads its piece in `mapInArrow`: a data source would be looked up, made and planned in three
+further Python processes, and hand over the same bytes.
 
-Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow stream. The JVM sorts and groups by
-the key alone, and a row of sixty columns per send or watermark would cost it more than all else together.
+Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow
+stream. The JVM sorts and groups by the key alone, and a row of sixty columns per send or watermark
+would cost it more than all else together.
 """
 
 from __future__ import annotations
@@ -33,15 +36,20 @@ from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HISTORY
 
 KEY: Final = ("run", "topic", "partition")
-BUNDLES: Final = pa.schema([("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())])
-"""What crosses Spark: of one partition, some rows as an Arrow stream; the kinds of history that none of them is are left out."""
+BUNDLES: Final = pa.schema(
+    [("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())]
+)
+"""What crosses Spark: of one partition, some rows as an Arrow stream; the kinds of history that
+none of them is are left out."""
 _KINDS: Final = tuple(name for name in HISTORY.names if name not in KEY)
 _BYTES_AT_ONCE: Final = 16 << 20
-"""Rows that are packed together: a stream costs some KiB, and rows of a thousand partitions come mixed."""
+"""Rows that are packed together: a stream costs some KiB, and rows of a thousand partitions come
+mixed."""
 _PIECE: Final = 4 << 20
 """Bytes of log per task: a task costs some ten milliseconds, and decoding 4 MiB about as much."""
 _APART: Final = 128 << 20
-"""Bytes of one log from which on several tasks read it: about a second of decoding, ten times what a task may cost."""
+"""Bytes of one log from which on several tasks read it: about a second of decoding, ten times what
+a task may cost."""
 _PART: Final = 1 << 20
 """What a part of a history counts as: a task of its own is worth it only beside others."""
 _HEADERS_ALONE: Final = 8
@@ -71,11 +79,16 @@ class Piece:
 
 def read(spark: SparkSession, asked: Sequence[Piece]) -> DataFrame:
     """The rows of all pieces, packed (`BUNDLES`), each piece read by a task of its own."""
-    return spark.range(0, len(asked), 1, len(asked)).mapInArrow(reader(asked), from_arrow_schema(BUNDLES))
+    return spark.range(0, len(asked), 1, len(asked)).mapInArrow(
+        reader(asked), from_arrow_schema(BUNDLES)
+    )
 
 
-def reader(asked: Sequence[Piece]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The tasks' function: numbers of pieces in, packed rows out. Every task gets all pieces, so they are compressed."""
+def reader(
+    asked: Sequence[Piece],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The tasks' function: numbers of pieces in, packed rows out. Every task gets all pieces, so
+    they are compressed."""
     pieces = [zlib.compress(msgspec.json.encode(piece), 1) for piece in asked]
 
     def read_pieces(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,7 +100,8 @@ def reader(asked: Sequence[Piece]) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
 
 def bundles(piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece, packed. Raises UnseenPathError where this machine has not the files."""
+    """The rows of one piece, packed. Raises UnseenPathError where this machine has not the
+    files."""
     _see(Path(path) for replica in piece.replicas for path in replica.paths)
     yield from _by_partition(batch_rows(piece.replicas))
     for part in piece.parts:
@@ -124,11 +138,17 @@ def _pack(batch: pa.RecordBatch) -> pa.RecordBatch:
     ordered = np.stack(codes)[:, order]
     starts = [0, *(np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1).tolist()]
     keys = batch.select(KEY).take(pa.array(order[starts]))
-    empty = {name for name in _KINDS if name in batch.schema.names and batch[name].null_count == len(batch)}
+    empty = {
+        name
+        for name in _KINDS
+        if name in batch.schema.names and batch[name].null_count == len(batch)
+    }
     rest = [name for name in batch.schema.names if name not in KEY and name not in empty]
     rows = batch.select(rest).take(pa.array(order))
     edges = zip(starts, [*starts[1:], len(batch)], strict=True)
-    streams = pa.array([_stream(rows.slice(start, end - start)) for start, end in edges], pa.binary())
+    streams = pa.array(
+        [_stream(rows.slice(start, end - start)) for start, end in edges], pa.binary()
+    )
     return pa.record_batch([*keys.columns, streams], schema=BUNDLES)
 
 
@@ -140,20 +160,27 @@ def _stream(rows: pa.RecordBatch) -> bytes:
 
 
 def _see(paths: Iterable[Path]) -> None:
-    """Raises UnseenPathError for the first that is not there: the driver saw all of them when it planned."""
+    """Raises UnseenPathError for the first that is not there: the driver saw all of them when it
+    planned."""
     for path in paths:
         if not os.path.lexists(path):
             raise UnseenPathError(
-                f"the executor on {socket.gethostname()} (in {Path.cwd()}) cannot see {path}, which the driver can; "
-                "put the logs on storage that every executor has at the same path"
+                f"the executor on {socket.gethostname()} (in {Path.cwd()}) cannot see {path}, which"
+                " the driver can; put the logs on storage that every executor has at the same path"
             )
 
 
 def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
-    """What the tasks read: small replicas together, big ones apart, with the parts of the histories of runs that have one."""
+    """What the tasks read: small replicas together, big ones apart, with the parts of the histories
+    of runs that have one."""
     whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
     replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
-    parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.facts.recorded]
+    parts = [
+        (_PART, Part(root=plan.run, part=part))
+        for part in PARTS
+        for plan in plans
+        if plan.facts.recorded
+    ]
     wanted = max(2, -(-sum(work for work, _ in (*replicas, *parts)) // _PIECE))
     return [_piece(some) for some in _spread([*replicas, *parts], wanted)] or [Piece()]
 
@@ -180,7 +207,8 @@ def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
 
 
 def _apart(replica: Captured) -> Iterator[Captured]:
-    """A replica; or a big one in pieces, each the segments that begin in one span of it, which is `_APART` of work."""
+    """A replica; or a big one in pieces, each the segments that begin in one span of it, which is
+    `_APART` of work."""
     if _work(replica) <= _APART or len(replica.paths) == 1:
         yield replica
         return
@@ -189,11 +217,14 @@ def _apart(replica: Captured) -> Iterator[Captured]:
     files = zip(replica.paths, sizes, accumulate(sizes), strict=True)
     for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // span)):
         paths, own, _ = zip(*run, strict=True)
-        yield replace(replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage)
+        yield replace(
+            replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage
+        )
 
 
 def _size(path: str) -> int:
-    """The size of a file; 0 for one that is gone since the replica was planned, which its reader reports."""
+    """The size of a file; 0 for one that is gone since the replica was planned, which its reader
+    reports."""
     try:
         return Path(path).stat().st_size
     except OSError:
@@ -201,4 +232,8 @@ def _size(path: str) -> int:
 
 
 def _work(replica: Captured) -> int:
-    return replica.size if replica.canonical and replica.records == "every" else replica.size // _HEADERS_ALONE
+    return (
+        replica.size
+        if replica.canonical and replica.records == "every"
+        else replica.size // _HEADERS_ALONE
+    )

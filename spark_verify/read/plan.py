@@ -1,4 +1,5 @@
-"""What of a run directory is judged: which replicas (`captures`), split by which promotions (`partition_events`) and windows."""
+"""What of a run directory is judged: which replicas (`captures`), split by which promotions
+(`partition_events`) and windows."""
 
 from __future__ import annotations
 
@@ -29,10 +30,12 @@ from linkflap.spark_verify.read.missing_parts import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Everything about one run that is not a row: small, and sent to where its partitions are put together.
+    """Everything about one run that is not a row: small, and sent to where its partitions are put
+    together.
 
-    `damage` is what of the directory could not be read while planning. `stories` are those of partitions of which there is
-    anything to tell. `earlier` are replicas of captures before the last of a cluster that was truncated.
+    `damage` is what of the directory could not be read while planning. `stories` are those of
+    partitions of which there is anything to tell. `earlier` are replicas of captures before the
+    last of a cluster that was truncated.
     """
 
     facts: RunFacts
@@ -52,12 +55,15 @@ class RunPlan:
         return {key: story.promotions for key, story in self.stories.items() if story.promotions}
 
     def judges(self, topic: str) -> bool:
-        """Whether a topic is data: one of those whose home was recorded, or else one that says itself whose it is."""
+        """Whether a topic is data: one of those whose home was recorded, or else one that says
+        itself whose it is."""
         return is_judged(self.facts.topology, self.facts.homes, topic)
 
     def story(self, topic: str, partition: int) -> Story:
         """The story of a partition; an empty one where nothing was recorded."""
-        return self.stories.get((topic, partition)) or Story(facts=self.facts, topic=topic, partition=partition)
+        return self.stories.get((topic, partition)) or Story(
+            facts=self.facts, topic=topic, partition=partition
+        )
 
 
 def plan(root: Path) -> RunPlan:
@@ -79,7 +85,11 @@ def plan(root: Path) -> RunPlan:
         damage.extend(absent_ends(reader.run, events))
         damage.extend(unnoted_captures(reader, events))
         named = partial(is_judged, topology, homes)
-        damage.extend(absent_promotions(events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal))
+        damage.extend(
+            absent_promotions(
+                events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal
+            )
+        )
     facts = RunFacts(
         run=run,
         topology=topology,
@@ -91,7 +101,9 @@ def plan(root: Path) -> RunPlan:
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
         refusals=tuple(_refusals(events)),
-        programs=frozenset(topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes),
+        programs=frozenset(
+            topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes
+        ),
         copying=tuple(_copying(reader.run.scenario.workloads)),
     )
     bounds = [c.bounds for c in (*replicas, *earlier)]
@@ -102,19 +114,32 @@ def plan(root: Path) -> RunPlan:
 def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
     """Failovers that never took place, by what their mirrors wrote down."""
     for refused in of_kind(events, happened.FailoverRefused):
-        yield Refusal(link=refused.link, kind=refused.mode, error=refused.error, code=refused.code, seconds=refused.seconds)
+        yield Refusal(
+            link=refused.link,
+            kind=refused.mode,
+            error=refused.error,
+            code=refused.code,
+            seconds=refused.seconds,
+        )
 
 
 def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
     for name, workload in clients(workloads):
         if workload.exactly_once:
-            reads, writes = (frozenset(topic_name(workload.home, t) for t in some) for some in (workload.reads, workload.writes))
+            reads, writes = (
+                frozenset(topic_name(workload.home, t) for t in some)
+                for some in (workload.reads, workload.writes)
+            )
             group = str(workload.options.get("group", ""))
             yield Copying(name=name, home=workload.home, group=group, reads=reads, writes=writes)
 
 
 def _stories(
-    facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], topics: TopicSpec, damage: list[Damage]
+    facts: RunFacts,
+    events: Sequence[Event],
+    bounds: Sequence[Bounds],
+    topics: TopicSpec,
+    damage: list[Damage],
 ) -> Mapping[Key, Story]:
     """What the events tell of each partition, and of each that was captured."""
     promotions = partition_events.promotions(events)
@@ -154,13 +179,20 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
     """Promotions and truncations of clusters that the run does not have."""
     known = [cluster.name for cluster in topology.clusters]
     for event in events:
-        if isinstance(event, happened.Promotion | happened.Truncation) and event.cluster not in known:
-            reason = f"a {event.kind} is of cluster {event.cluster!r}, and the run has {', '.join(known)}"
+        if (
+            isinstance(event, happened.Promotion | happened.Truncation)
+            and event.cluster not in known
+        ):
+            reason = (
+                f"a {event.kind} is of cluster {event.cluster!r}, and the run has "
+                f"{', '.join(known)}"
+            )
             yield Damage(path="events.jsonl", reason=reason)
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """cluster -> when it died (ns): one whose broker died by itself, or a source whose failover was refused or not completed.
+    """cluster -> when it died (ns): one whose broker died by itself, or a source whose failover was
+    refused or not completed.
 
     Left out: clusters of which the last capture found a broker alive.
     """
@@ -174,14 +206,22 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
 def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
     """The sources of failovers that were refused, and when those had begun."""
     for refused in of_kind(events, happened.FailoverRefused):
-        begun = [e.time for e in of_kind(events, happened.FaultStart) if e.target == refused.link and e.time <= refused.time]
+        begun = [
+            e.time
+            for e in of_kind(events, happened.FaultStart)
+            if e.target == refused.link and e.time <= refused.time
+        ]
         yield refused.between.source, max(begun, default=refused.time)
 
 
 def _not_completed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """The sources of forced failovers that promoted nothing, as their mirrors hung or failed: they had been killed before."""
+    """The sources of forced failovers that promoted nothing, as their mirrors hung or failed: they
+    had been killed before."""
     for fault in of_kind(events, happened.FaultStart):
-        done = any(e.link == fault.target and e.time >= fault.time for e in of_kind(events, happened.Failover))
+        done = any(
+            e.link == fault.target and e.time >= fault.time
+            for e in of_kind(events, happened.Failover)
+        )
         if fault.name.forced and not done:
             yield fault.on.source, fault.time
 
@@ -189,7 +229,8 @@ def _not_completed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Mapping[str, int]]:
     """Per partition and cluster, how far one of its brokers has compacted the log.
 
-    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no cleaner's.
+    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no
+    cleaner's.
     """
     found: dict[Key, dict[str, int]] = defaultdict(dict)
     noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
@@ -203,8 +244,13 @@ def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Ma
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
-    """Fault windows by start; one without a recorded end ended with its heal, else it is open until the run's end."""
-    ends = {e.id: e.time for kind in (happened.FaultHeal, happened.FaultEnd) for e in of_kind(events, kind)}
+    """Fault windows by start; one without a recorded end ended with its heal, else it is open until
+    the run's end."""
+    ends = {
+        e.id: e.time
+        for kind in (happened.FaultHeal, happened.FaultEnd)
+        for e in of_kind(events, kind)
+    }
     measured = {bite.id: bite.measured for bite in of_kind(events, happened.FaultBite) if bite.bit}
     return [
         Window(
@@ -227,12 +273,23 @@ def _lost(measured: object) -> tuple[tuple[str, int, int, int], ...]:
     found = []
     for name, ends in measured.items():
         topic, _, number = str(name).rpartition("-")
-        if topic and number.isdecimal() and isinstance(ends, list) and len(ends) == 2 and all(isinstance(e, int) for e in ends):
+        if (
+            topic
+            and number.isdecimal()
+            and isinstance(ends, list)
+            and len(ends) == 2
+            and all(isinstance(e, int) for e in ends)
+        ):
             found.append((topic, int(number), ends[0], ends[1]))
     return tuple(sorted(found))
 
 
 def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:
-    """Whether the mirror of the reverse link truncated anything, or ran, once this fault had begun."""
-    signs = (e for e in events if isinstance(e, happened.Truncation | happened.MirrorStarted | happened.MirrorStopped))
+    """Whether the mirror of the reverse link truncated anything, or ran, once this fault had
+    begun."""
+    signs = (
+        e
+        for e in events
+        if isinstance(e, happened.Truncation | happened.MirrorStarted | happened.MirrorStopped)
+    )
     return any(e.link == fault.on.back and e.time >= fault.time for e in signs)

@@ -1,10 +1,13 @@
-"""Readers that a run had, and what they left behind: who wrote down nothing, and who did not read to the end.
+"""Readers that a run had, and what they left behind: who wrote down nothing, and who did not read
+to the end.
 
-run.json names them: clients are numbered by kind in the order of the workloads (`harness.model.scenario.clients`). Of a reader of
-which no row is there, it is unknown what it got. One that ends in the middle, without a row that says `drained`, is what a hung
-consumer looks like: what it would have got of the rest is unknown, whatever others got. Relays are stopped with the producers, so
-they need not be drained. At the end of a run only clusters that live are read to the end; of a group one member has to be, per
-partition. A run that did not finish is not asked, for nobody was given the time.
+run.json names them: clients are numbered by kind in the order of the workloads
+(`harness.model.scenario.clients`). Of a reader of which no row is there, it is unknown what it got.
+One that ends in the middle, without a row that says `drained`, is what a hung consumer looks like:
+what it would have got of the rest is unknown, whatever others got. Relays are stopped with the
+producers, so they need not be drained. At the end of a run only clusters that live are read to the
+end; of a group one member has to be, per partition. A run that did not finish is not asked, for
+nobody was given the time.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ RELAY: Final = "relay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """A reader of which nothing is known (`missing`), or not what it would have got until the end."""
+    """A reader of which nothing is known (`missing`), or not what it would have got until the
+    end."""
 
     reader: str
     kind: str
@@ -70,8 +74,11 @@ def asks_readers(run: Run) -> bool:
     return run.recorded and run.status == "finished"
 
 
-def silent(scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]) -> Sequence[Silent]:
-    """The readers of a finished run that left nothing, or did not read to the end. Events in time order."""
+def silent(
+    scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]
+) -> Sequence[Silent]:
+    """The readers of a finished run that left nothing, or did not read to the end. Events in time
+    order."""
     living = _living(replicas)
     found: list[Silent] = []
     for name, workload in clients(scenario.workloads):
@@ -82,17 +89,33 @@ def silent(scenario: Scenario, events: Sequence[Event], histories: Histories, re
             found.append(Silent(reader=name, kind=workload.kind, missing=True, reason=reason))
         elif workload.kind == READERS:
             cluster = _ends_at(workload, events)
-            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in histories.partitions}
+            due = {
+                p
+                for p in living.get(cluster, ())
+                if is_data_topic(p[0], (workload.home,)) and p in histories.partitions
+            }
             audience = histories.groups[name] or name
-            short = sorted(p for p in due if audience not in histories.drained.get((cluster, *p), ()))
+            short = sorted(
+                p for p in due if audience not in histories.drained.get((cluster, *p), ())
+            )
             if short:
-                found.append(Silent(reader=name, kind=workload.kind, missing=False, reason=_unfinished(name, cluster, short)))
+                found.append(
+                    Silent(
+                        reader=name,
+                        kind=workload.kind,
+                        missing=False,
+                        reason=_unfinished(name, cluster, short),
+                    )
+                )
     return found
 
 
 def _unfinished(name: str, cluster: str, short: Sequence[TopicPartition]) -> str:
     more = f" and {len(short) - 1} more partitions" if len(short) > 1 else ""
-    return f"{name} ends in the middle: it never read {short[0][0]}-{short[0][1]}{more} of {cluster} to the end"
+    return (
+        f"{name} ends in the middle: it never read {short[0][0]}-{short[0][1]}{more} of {cluster} "
+        "to the end"
+    )
 
 
 def _living(replicas: Sequence[Captured]) -> Mapping[str, Collection[TopicPartition]]:

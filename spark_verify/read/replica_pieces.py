@@ -1,4 +1,5 @@
-"""One replica from the rows of its pieces: batches and records as columns, its bounds, and what is damaged."""
+"""One replica from the rows of its pieces: batches and records as columns, its bounds, and what is
+damaged."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log.coordinators import CoordinatorEntry, GroupCommit, GroupMembers, TransactionState
+from linkflap.harness.log.coordinators import (
+    CoordinatorEntry,
+    GroupCommit,
+    GroupMembers,
+    TransactionState,
+)
 from linkflap.spark_verify.facts.view import WHOLE, Batches, Records, Replica
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, RECORD_FIELDS
 
@@ -29,16 +35,21 @@ Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 
 
 def do_not_join(pieces: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether pieces do not add up to a log: one begins before the end of those before it, which is damage that none of them can
-    tell; or records of ours are in some of them only, where all of a log is decoded or nothing.
+    """Whether pieces do not add up to a log: one begins before the end of those before it, which is
+    damage that none of them can tell; or records of ours are in some of them only, where all of a
+    log is decoded or nothing.
     """
     filled = [piece for piece in pieces if piece["lowest"] is not None]
     reached = accumulate((piece["highest"] for piece in filled), max)
-    early = any(after["lowest"] <= highest for highest, after in zip(reached, filled[1:], strict=False))
+    early = any(
+        after["lowest"] <= highest for highest, after in zip(reached, filled[1:], strict=False)
+    )
     return early or {piece["decoded"] for piece in pieces} >= {True, False}
 
 
-def replica_of(key: ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]) -> tuple[bool, Replica]:
+def replica_of(
+    key: ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]
+) -> tuple[bool, Replica]:
     """One replica from the rows of its pieces and the chunks of its log, which are used up."""
     moment, cluster, broker = key
     chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
@@ -67,11 +78,18 @@ def replica_of(key: ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: 
         stable_above=head["stable_above"],
         batches=Batches(**fields),
         records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
-        damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
+        damage=tuple(
+            d
+            for what in ("damage", "unreadable")
+            for piece in sorted(heads)
+            for d in heads[piece][what]
+        ),
         moment=moment,
         captured=head["captured"],
         torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
-        entries=tuple(entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])),
+        entries=tuple(
+            entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])
+        ),
     )
 
 
@@ -85,7 +103,8 @@ def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
-    """Where the first piece with damage is torn; if it begins with that, where those before it end."""
+    """Where the first piece with damage is torn; if it begins with that, where those before it
+    end."""
     reached = -1
     for piece in pieces:
         if piece["torn_from"] is not None:

@@ -1,13 +1,15 @@
-"""The two tables that a run directory becomes: their Arrow schemas (`log_rows` and `history_rows` fill them). No Spark in here.
+"""The two tables that a run directory becomes: their Arrow schemas (`log_rows` and `history_rows`
+fill them). No Spark in here.
 
-    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per chunk of its batches
-               (`ordinal` = place of the first in the piece): their headers, and their data records, whose `batch` counts from
-               where the piece begins, where the replica speaks for its cluster
-    history    one row per send group, per poll of a partition, per sampled watermark or group offset; and one per part that
-               cannot be trusted
+    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per
+               chunk of its batches (`ordinal` = place of the first in the piece): their headers,
+               and their data records, whose `batch` counts from where the piece begins, where the
+               replica speaks for its cluster
+    history    one row per send group, per poll of a partition, per sampled watermark or group
+               offset; and one per part that cannot be trusted
 
-Columns of numbers cross Spark as bytes, row after row of little-endian i64: a row per batch costs the JVM several times the CPU
-of everything else together (measured at 120,000 batches: 6 s more).
+Columns of numbers cross Spark as bytes, row after row of little-endian i64: a row per batch costs
+the JVM several times the CPU of everything else together (measured at 120,000 batches: 6 s more).
 Every row carries (run, topic, partition), so that many runs are one table.
 """
 
@@ -60,7 +62,8 @@ BATCHES: Final = pa.schema(
         ("entries", PACKED),
     ]
 )
-"""`entries`: what coordinators wrote into this piece of one of Kafka's own topics, JSON; null where there is none."""
+"""`entries`: what coordinators wrote into this piece of one of Kafka's own topics, JSON; null where
+there is none."""
 
 SEND: Final = pa.struct(
     [
@@ -115,10 +118,19 @@ WATERMARK: Final = pa.struct(
         ("leader_epoch", pa.int64()),
     ]
 )
-GROUP: Final = pa.struct([("time", pa.int64()), ("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64())])
+GROUP: Final = pa.struct(
+    [("time", pa.int64()), ("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64())]
+)
 DAMAGE: Final = pa.struct([("path", pa.string()), ("reason", pa.string())])
 HISTORY: Final = pa.schema(
-    [*_KEY, ("send", SEND), ("read", READ), ("watermark", WATERMARK), ("group", GROUP), ("damage", DAMAGE)]
+    [
+        *_KEY,
+        ("send", SEND),
+        ("read", READ),
+        ("watermark", WATERMARK),
+        ("group", GROUP),
+        ("damage", DAMAGE),
+    ]
 )
 
 BYTES_AT_ONCE: Final = 4 << 20

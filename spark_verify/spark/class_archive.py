@@ -1,7 +1,8 @@
 """A class archive for Spark's JVM: it halves what starting one costs, and its first query.
 
-Made once per Java and pyspark, when Spark is first used, by a JVM that runs the verifier's query and ends in good order: the same
-kind of archive that brokers have (`use` and `make`). It is a bonus: where none can be made or used, Spark starts without it.
+Made once per Java and pyspark, when Spark is first used, by a JVM that runs the verifier's query
+and ends in good order: the same kind of archive that brokers have (`use` and `make`). It is a
+bonus: where none can be made or used, Spark starts without it.
 """
 
 from __future__ import annotations
@@ -28,20 +29,27 @@ _TRAINING: Final = "linkflap.spark_verify.spark.training"
 _FILE: Final = "spark"
 _REFUSED: Final = "refused"
 _WITHIN: Final = 300.0
-"""Seconds for a JVM that starts, runs a query and writes some hundred MiB, on a machine with much else to do."""
+"""Seconds for a JVM that starts, runs a query and writes some hundred MiB, on a machine with much
+else to do."""
 
 
 @remembered
 def class_path() -> str:
-    """Spark's jars in one order: an archive belongs to a class path, and a wildcard is whatever order a folder has."""
-    return os.pathsep.join(str(jar) for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")))
+    """Spark's jars in one order: an archive belongs to a class path, and a wildcard is whatever
+    order a folder has."""
+    return os.pathsep.join(
+        str(jar) for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    )
 
 
 def options(java: Java) -> list[str]:
-    """Options with which a JVM uses the archive, made now if there is none yet; none where it cannot be made."""
+    """Options with which a JVM uses the archive, made now if there is none yet; none where it
+    cannot be made."""
     try:
         folder = cache.once(
-            _name(java), partial(_make, java), doing="making a class archive for Spark (once per Java and pyspark)"
+            _name(java),
+            partial(_make, java),
+            doing="making a class archive for Spark (once per Java and pyspark)",
         )
     except EnvironmentFailure as error:
         LOG.info("Spark starts without a class archive, some seconds slower: %s", error)
@@ -51,19 +59,33 @@ def options(java: Java) -> list[str]:
 
 
 def _name(java: Java) -> str:
-    """The archive's folder in the cache. It tells apart two Javas, two pysparks, and the same pyspark installed anew."""
+    """The archive's folder in the cache. It tells apart two Javas, two pysparks, and the same
+    pyspark installed anew."""
     jars = [(jar, os.stat(jar).st_mtime_ns) for jar in class_path().split(os.pathsep)]
     state = f"{java.path}{java.path.stat().st_mtime_ns}{jars}"
-    return f"archives/spark{pyspark.__version__}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(state.encode()).hexdigest()
+    return f"archives/spark{pyspark.__version__}-java{java.major}-{digest[:12]}"
 
 
 def _make(java: Java, folder: Path) -> None:
-    """Has a process of its own run the query, in a JVM that writes the archive. A Java that writes none is not asked again."""
+    """Has a process of its own run the query, in a JVM that writes the archive. A Java that writes
+    none is not asked again."""
     archive, printed = folder / _FILE, folder / _REFUSED
-    command = [sys.executable, "-m", _TRAINING, str(java.path), str(java.major), *make(java, archive)]
-    status = children.run(command, name="class archive of Spark", folder=folder, output=printed, within=_WITHIN)
+    command = [
+        sys.executable,
+        "-m",
+        _TRAINING,
+        str(java.path),
+        str(java.major),
+        *make(java, archive),
+    ]
+    status = children.run(
+        command, name="class archive of Spark", folder=folder, output=printed, within=_WITHIN
+    )
     if status:
         lines = printed.read_text(errors="replace").splitlines()
-        raise SetupError(f"{java.path} did not make one ({lines[-1] if lines else f'exit status {status}'})")
+        raise SetupError(
+            f"{java.path} did not make one ({lines[-1] if lines else f'exit status {status}'})"
+        )
     if archive.is_file():
         printed.unlink()

@@ -1,8 +1,10 @@
-"""The process that Spark forks Python workers from (`spark.python.daemon.module`), with all that they need imported in it once.
+"""The process that Spark forks Python workers from (`spark.python.daemon.module`), with all that
+they need imported in it once.
 
-Spark's own daemon imports nothing, because a process that has threads must not be forked, and libraries start some when they are
-imported. Here they are kept from it. Where one starts threads all the same, and where forking is not safe anyway, Spark's daemon
-takes this process over, and each worker imports for itself.
+Spark's own daemon imports nothing, because a process that has threads must not be forked, and
+libraries start some when they are imported. Here they are kept from it. Where one starts threads
+all the same, and where forking is not safe anyway, Spark's daemon takes this process over, and each
+worker imports for itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from pathlib import Path
 from typing import Final
 
 _OWN: Final = "pyspark.daemon"
-_ALONE: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_ALONE: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 """What keeps numpy and pyarrow from starting threads."""
 
 

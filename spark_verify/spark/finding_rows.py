@@ -10,7 +10,14 @@ from typing import Final, Literal
 import msgspec
 import pyarrow as pa
 
-from linkflap.spark_verify.checks.base import Combined, Examined, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import (
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.spark.json_columns import packed
 
 FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]
@@ -36,14 +43,18 @@ FINDINGS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
+    """One finding of one check in one partition; fields that its kind does not have are "", 0 or
+    -1.
 
     found      cluster, kind, offset, data = evidence
     examined   cluster, origin, count; offset = start of the era, data = {"generation"}
     unjudged   data = {"reason"}
-    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
-    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    partial finding       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures
+    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was
+               combine
+    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition
+               -1
+    partial finding       cluster, offset, data (columns packed), together; where the check has a
+                          combine, only if it measures
     failovers
     """
 
@@ -68,19 +79,37 @@ def of_combined(run: str, check: str, each: Combined) -> FindingRow:
 def row_of(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
     def row(name: FindingName, values: Mapping[str, object], **rest: object) -> FindingRow:
         data = msgspec.to_builtins(values, enc_hook=_numpy, str_keys=True)
-        return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
+        at = {"run": run, "topic": topic, "partition": partition, "check": check}
+        return FindingRow(**at, finding=name, data=data, **rest)  # type: ignore[arg-type]
 
     match finding:
         case Found():
-            return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
+            return row(
+                "found",
+                finding.evidence,
+                cluster=finding.cluster,
+                kind=finding.kind,
+                offset=int(finding.offset),
+            )
         case Examined():
             era = {"generation": finding.generation}
             return row(
-                "examined", era, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
+                "examined",
+                era,
+                cluster=finding.cluster,
+                origin=finding.origin,
+                count=int(finding.count),
+                offset=finding.start,
             )
         case PartialFinding():
             offset = int(finding.offset)
-            return row("partial", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
+            return row(
+                "partial",
+                packed(finding.data),
+                cluster=finding.cluster,
+                offset=offset,
+                together=finding.together,
+            )
         case Unjudged():
             return row("unjudged", {"reason": finding.reason})
 
@@ -91,12 +120,24 @@ def unjudged(run: str, check: str, reason: str) -> FindingRow:
 
 
 def damaged(run: str, path: str, reason: str) -> FindingRow:
-    return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
+    return FindingRow(
+        run=run,
+        topic="",
+        partition=-1,
+        check="",
+        finding="damage",
+        data={"path": path, "reason": reason},
+    )
 
 
 def crashed(run: str, topic: str, partition: int, check: str, error: Exception) -> FindingRow:
-    data = {"reason": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
-    return FindingRow(run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data)
+    data = {
+        "reason": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    return FindingRow(
+        run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data
+    )
 
 
 def table(rows: Iterable[FindingRow]) -> pa.Table:

@@ -1,12 +1,14 @@
 """One Spark job from run directories to findings, for any number of runs at once.
 
-    pieces.mapInArrow(read).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
+    pieces.mapInArrow(read).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->
+                                                            findings
     findings.groupBy(run, check, together)                  ->  combine        ->  findings
 
-The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
-partition come to it some MiB at a time. Columns of numbers in partial findings cross Spark packed
-(`spark_verify.spark.json_columns`). Nothing is collected but findings. Records are decoded only where a check asks for them: what
-the rest compares are batch headers, whose CRCs are recomputed, so that equal headers are equal bytes.
+The second step runs only where a selected check has a `combine`; of logs without a history there is
+none to add. The rows of a partition come to it some MiB at a time. Columns of numbers in partial
+findings cross Spark packed (`spark_verify.spark.json_columns`). Nothing is collected but findings.
+Records are decoded only where a check asks for them: what the rest compares are batch headers,
+whose CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +36,16 @@ from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.damage import damage_in, damage_of
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.spark.finding_rows import FINDINGS, FindingRow, crashed, damaged, of_combined, parsed, row_of, table
+from linkflap.spark_verify.spark.finding_rows import (
+    FINDINGS,
+    FindingRow,
+    crashed,
+    damaged,
+    of_combined,
+    parsed,
+    row_of,
+    table,
+)
 from linkflap.spark_verify.spark.json_columns import unpacked
 
 WARM_UP: Final = Check(
@@ -48,10 +59,13 @@ WARM_UP: Final = Check(
 )
 
 
-def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]) -> list[FindingRow]:
+def findings(
+    spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]
+) -> list[FindingRow]:
     """What the checks find in the runs, in one Spark action; damage of the directories first.
 
-    The session is one of `spark_verify.spark.session`. Raises InputError for a path that is no run directory.
+    The session is one of `spark_verify.spark.session`. Raises InputError for a path that is no run
+    directory.
     """
     return judged(spark, [plan(root) for root in runs], checks)
 
@@ -66,34 +80,50 @@ def judged(
     """`findings` for runs that were planned already; `watched` is entered while Spark works."""
     damage = [damaged(p.run, d.path, d.reason) for p in plans for d in p.damage]
     keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
-    spark.conf.set("spark.sql.shuffle.partitions", str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))))
+    spark.conf.set(
+        "spark.sql.shuffle.partitions",
+        str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))),
+    )
     job = _job(spark, [frugal(p, checks) for p in plans], checks)
     with watched or nullcontext():
         return damage + [parsed(row) for row in job.toArrow().to_pylist()]
 
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
-    """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
-    asking = [c for c in checks if ("records" in c.inputs or not c.inputs) and (planned.facts.recorded or c.from_bytes)]
+    """The plan with no more records to be decoded than these checks ask for; one that does not say
+    what it needs gets all."""
+    asking = [
+        c
+        for c in checks
+        if ("records" in c.inputs or not c.inputs) and (planned.facts.recorded or c.from_bytes)
+    ]
     every = (
         planned.facts.recorded
         or planned.facts.mirror.guarantee.producer_ids_mapped
         or not all(c.only_our_records for c in asking)
     )
-    records: Literal["every", "ours", "none"] = "none" if not asking else "every" if every else "ours"
-    lean = [[replace(captured, records=records) for captured in some] for some in (planned.replicas, planned.earlier)]
+    records: Literal["every", "ours", "none"] = (
+        "none" if not asking else "every" if every else "ours"
+    )
+    lean = [
+        [replace(captured, records=records) for captured in some]
+        for some in (planned.replicas, planned.earlier)
+    ]
     return replace(planned, replicas=lean[0], earlier=lean[1])
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Runs the same job over one replica that is not there: JVM classes, Python workers and their imports are paid for."""
+    """Runs the same job over one replica that is not there: JVM classes, Python workers and their
+    imports are paid for."""
     bounds = Bounds(
         cluster="A", broker=1, topic="A.warm", partition=0, leader=True, alive=True,
         log_start=0, high_watermark=0, high_watermark_from="recomputed",
     )  # fmt: skip
     alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     nothing = RunPlan(
-        facts=RunFacts(run="", topology=alone, mirror=declared(MirrorSpec(kind="none")), recorded=False),
+        facts=RunFacts(
+            run="", topology=alone, mirror=declared(MirrorSpec(kind="none")), recorded=False
+        ),
         replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
     )
     _job(spark, [nothing], [WARM_UP]).toArrow()
@@ -101,7 +131,11 @@ def warm_up(spark: SparkSession) -> None:
 
 def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
-    found = read(spark, pieces(plans)).groupBy(*KEY).applyInArrow(partition_judge(plans, checks), schema)
+    found = (
+        read(spark, pieces(plans))
+        .groupBy(*KEY)
+        .applyInArrow(partition_judge(plans, checks), schema)
+    )
     if not any(check.combine for check in checks):
         return found
     return found.groupBy("run", "check", "together").applyInArrow(combiner(checks), schema)
@@ -110,11 +144,14 @@ def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check])
 def partition_judge(
     plans: Sequence[RunPlan], checks: Sequence[Check]
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The group's function: rows of one (run, topic, partition) in, some at a time; findings out, check by check."""
+    """The group's function: rows of one (run, topic, partition) in, some at a time; findings out,
+    check by check."""
     by_run = {p.run: p for p in plans}
 
     # Spark sees by the annotations that rows are to be handed over one batch after the other.
-    def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def judge(
+        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         run, topic, partition = (scalar.as_py() for scalar in key)
         rows = rows_of(batches)
         if not topic:
@@ -125,7 +162,9 @@ def partition_judge(
         try:
             seen = view(by_run[run], topic, partition, rows)
         except Exception as error:  # noqa: BLE001 - what cannot be put together makes every check unknown, with the reason
-            yield from table(crashed(run, topic, partition, check.name, error) for check in checks).to_batches()
+            yield from table(
+                crashed(run, topic, partition, check.name, error) for check in checks
+            ).to_batches()
             return
         yield from table(damaged(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
         for check in checks:
@@ -135,19 +174,26 @@ def partition_judge(
 
 
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
-    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict can be valid over it."""
+    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
+    can be valid over it."""
     if seen.internal and not check.internal:
         return []
     try:
-        return [row_of(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
+        return [
+            row_of(seen.run, seen.topic, seen.partition, check.name, finding)
+            for finding in _proven(check, seen)
+        ]
     except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
         return [crashed(seen.run, seen.topic, seen.partition, check.name, error)]
 
 
 def _proven(check: Check, seen: PartitionView) -> list[Finding]:
-    """The findings; of a partition with a torn log only those anomalies that the rest of it proves."""
+    """The findings; of a partition with a torn log only those anomalies that the rest of it
+    proves."""
     findings = list(check.kernel(seen))
-    torn = [replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage]
+    torn = [
+        replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage
+    ]
     if not torn:
         return findings
     sound = {kind.name for kind in check.anomalies if kind.despite_torn}
@@ -159,19 +205,24 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
         found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
         return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")
 
-    return [*map(judged, findings), Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged")]
+    return [
+        *map(judged, findings),
+        Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged"),
+    ]
 
 
 def combiner(
     checks: Sequence[Check],
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The second group's function: findings of one check in one run that belong together; partial findings become what `combine`
-    makes.
+    """The second group's function: findings of one check in one run that belong together; partial
+    findings become what `combine` makes.
     """
     by_name = {check.name: check for check in checks}
 
     # As `judge`: the rows come one batch after the other.
-    def combine(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def combine(
+        key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         check = by_name.get(key[1].as_py())
         partials: list[FindingRow] = []
         for batch in rows:
@@ -194,7 +245,12 @@ def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[Finding
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
     partials = [
         PartialFinding(
-            cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together
+            cluster=r.cluster,
+            offset=r.offset,
+            data=unpacked(r.data),
+            topic=r.topic,
+            partition=r.partition,
+            together=r.together,
         )
         for r in ordered
     ]

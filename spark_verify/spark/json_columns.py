@@ -1,7 +1,7 @@
 """Columns of numbers as text, for what crosses Spark as JSON.
 
-Offsets and payload ids mostly rise by one, so that their differences, compressed, take a fraction of a byte each. The worst that
-numbers can be is 11 bytes each, their own eight in base64.
+Offsets and payload ids mostly rise by one, so that their differences, compressed, take a fraction
+of a byte each. The worst that numbers can be is 11 bytes each, their own eight in base64.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ import numpy as np
 from linkflap.spark_verify.facts.view import Ints
 
 COLUMN: Final = "int64"
-"""The only name in an object that stands for a column: little-endian differences, the first from 0; zlib; base64."""
+"""The only name in an object that stands for a column: little-endian differences, the first from 0;
+zlib; base64."""
 _QUICKLY: Final = 1
 
 
 def packed(data: Mapping[str, object]) -> dict[str, object]:
     """The same values, with columns (arrays of int64) as objects that JSON can hold."""
-    return {name: _packed(value) if isinstance(value, np.ndarray) else value for name, value in data.items()}
+    return {
+        name: _packed(value) if isinstance(value, np.ndarray) else value
+        for name, value in data.items()
+    }
 
 
 def unpacked(data: Mapping[str, object]) -> dict[str, object]:

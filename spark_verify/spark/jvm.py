@@ -20,7 +20,8 @@ _OUT_OF_MEMORY: Final = 3
 """Exit status of -XX:+ExitOnOutOfMemoryError."""
 
 
-# What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
+# What Spark's own launcher opens and allows for Java 17 and later
+# (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -39,7 +40,8 @@ _OPENED: Final = (
 )
 
 
-# Without the last two, Netty finds no memory it may touch on Java 24 and later, and Arrow with it: a query then never answers.
+# Without the last two, Netty finds no memory it may touch on Java 24 and later, and Arrow with it:
+# a query then never answers.
 _ALLOWED: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-Djdk.reflect.useDirectMethodHandle=false",
@@ -54,18 +56,30 @@ _ALLOWED: Final = (
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
 
 
-def launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+def launch(
+    java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]
+) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
     command = [str(java), *_QUICK, *options]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [*_ALLOWED, f"-Djava.io.tmpdir={gateway.parent}"]
-    command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
-    # Python workers get the environment of the JVM: they must find every module that a check here may come from.
+    command += [
+        "-cp",
+        class_archive.class_path(),
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+    # Python workers get the environment of the JVM: they must find every module that a check here
+    # may come from.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = (
         os.environ
         | {"PYTHONPATH": path}
-        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+        | {
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
+            "SPARK_CONNECT_MODE": "0",
+            "SPARK_HOME": str(spark),
+        }
         | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(gateway.parent)})
     )
     jvm = subprocess.Popen(
@@ -76,7 +90,8 @@ def launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) ->
         env=environment,
         start_new_session=True,
     )
-    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen): then the watchdog ends it.
+    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen):
+    # then the watchdog ends it.
     cleanup.watch_over_me()
     identity = process_identity.identify(jvm.pid)
     if identity is not None:

@@ -1,8 +1,10 @@
-"""Where Spark runs: in a JVM of this process's own (`local[2]`), or on a cluster that somebody else started (`spark://…`).
+"""Where Spark runs: in a JVM of this process's own (`local[2]`), or on a cluster that somebody else
+started (`spark://…`).
 
-On a cluster the driver is here, and executors are elsewhere: another directory, environment and Python. They need linkflap in
-that Python (`spark.pyspark.python`, or PYSPARK_PYTHON), and the run directories at the same paths. Whatever else a person may
-want to set for that is a Spark setting of its own, and is given to Spark as it is.
+On a cluster the driver is here, and executors are elsewhere: another directory, environment and
+Python. They need linkflap in that Python (`spark.pyspark.python`, or PYSPARK_PYTHON), and the run
+directories at the same paths. Whatever else a person may want to set for that is a Spark setting of
+its own, and is given to Spark as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # Rows that cross Spark are few: compiling code for each plan costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # A partition of any size goes through the JVM some MiB at a time: what is sorted is spilled, what is handed over is split.
+    # A partition of any size goes through the JVM some MiB at a time: what is sorted is spilled,
+    # what is handed over is split.
     "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "64m",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }
@@ -68,7 +71,8 @@ def python(master: str, given: Mapping[str, str]) -> str:
 
 
 def address(master: str) -> str:
-    """This machine's address as the master's machine reaches it; loopback where all of Spark is here."""
+    """This machine's address as the master's machine reaches it; loopback where all of Spark is
+    here."""
     for host, port in _addresses(master):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             try:
@@ -80,9 +84,13 @@ def address(master: str) -> str:
 
 
 def check(master: str) -> None:
-    """Raises SetupError for what is no master, or a standalone one that does not answer: Spark asks three times, for a minute."""
+    """Raises SetupError for what is no master, or a standalone one that does not answer: Spark asks
+    three times, for a minute."""
     if not _FORM.fullmatch(master):
-        raise SetupError(f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or omit --master")
+        raise SetupError(
+            f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or "
+            "omit --master"
+        )
     addresses = list(_addresses(master))
     refused = []
     for host, port in addresses:
@@ -93,7 +101,10 @@ def check(master: str) -> None:
             refused.append(f"{host}:{port}: {error.strerror or error}")
     if addresses:
         reasons = "; ".join(refused)
-        raise SetupError(f"no Spark master answers at {master} ({reasons}); start one there, or omit --master to use {LOCAL}")
+        raise SetupError(
+            f"no Spark master answers at {master} ({reasons}); start one there, or omit --master to"
+            f" use {LOCAL}"
+        )
 
 
 def _addresses(master: str) -> Iterator[tuple[str, int]]:
@@ -111,8 +122,13 @@ def given_settings(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"spark\.[\w.]+", name):
-            raise InputError(f"--spark {text!r} is no setting of Spark, for example --spark spark.executor.memory=4g")
+            raise InputError(
+                f"--spark {text!r} is no setting of Spark, for example --spark "
+                "spark.executor.memory=4g"
+            )
         if name.endswith(".memory") and not re.fullmatch(_MEMORY, value):
-            raise InputError(f"--spark {text!r}: {value!r} is no amount of memory; write for example {name}=4g")
+            raise InputError(
+                f"--spark {text!r}: {value!r} is no amount of memory; write for example {name}=4g"
+            )
         found[name] = value
     return found

@@ -1,8 +1,10 @@
-"""pandas is not imported in processes that are ours alone: it takes a quarter of all that starting one costs.
+"""pandas is not imported in processes that are ours alone: it takes a quarter of all that starting
+one costs.
 
-pyarrow imports it as soon as it is given a list, to ask whether that is a part of it, and pyspark looks at its version before it
-makes a function of Arrow batches. Neither makes or takes any pandas object here. In a process of somebody else's (pytest) nothing
-is done: what they do with pandas must go on as it was.
+pyarrow imports it as soon as it is given a list, to ask whether that is a part of it, and pyspark
+looks at its version before it makes a function of Arrow batches. Neither makes or takes any pandas
+object here. In a process of somebody else's (pytest) nothing is done: what they do with pandas must
+go on as it was.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ from pyspark.sql import types
 
 
 class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name == "pandas":
             raise ModuleNotFoundError("pandas is not needed here", name=name)
         return None
 
 
 def settle() -> None:
-    """Makes pyarrow and pyspark decide that pandas is absent. A later import of pandas still works."""
+    """Makes pyarrow and pyspark decide that pandas is absent. A later import of pandas still
+    works."""
     if "pandas" in sys.modules:
         return
     import pyarrow as pa
@@ -42,8 +47,8 @@ def settle() -> None:
 
 
 def ask_numpy() -> None:
-    """pyspark sees by itself whether an argument is numpy's. Its own way imports pyspark.testing, and that imports whatever is
-    installed of pandas, matplotlib, scikit-learn, torch and others.
+    """pyspark sees by itself whether an argument is numpy's. Its own way imports pyspark.testing,
+    and that imports whatever is installed of pandas, matplotlib, scikit-learn, torch and others.
     """
     types.NumpyScalarConverter.can_convert = _is_scalar  # type: ignore[method-assign,assignment] # the same answers
     types.NumpyArrayConverter.can_convert = _is_array  # type: ignore[method-assign,assignment]

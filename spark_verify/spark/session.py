@@ -1,10 +1,11 @@
 """One Spark session per process: started early, beside other work, and gone with the process.
 
-The JVM is started here and not by pyspark's own launcher: so that it outlives no harness (it ends when its standard input does,
-also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start less. It is not niced: on a busy machine a
-verdict would wait for everybody else. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory
-it ends, for in a thread of Spark's own that would leave a job without an answer for good. Where the work is done is
-`spark_verify.spark.masters`.
+The JVM is started here and not by pyspark's own launcher: so that it outlives no harness (it ends
+when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and
+needs one JVM start less. It is not niced: on a busy machine a verdict would wait for everybody
+else. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory it
+ends, for in a thread of Spark's own that would leave a job without an answer for good. Where the
+work is done is `spark_verify.spark.masters`.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
 _room = contextlib.ExitStack()
-"""The folder of the JVM that there is: all that Spark writes is in it, and goes with it, or with us."""
+"""The folder of the JVM that there is: all that Spark writes is in it, and goes with it, or with
+us."""
 _leaving = False
 
 
-def warm(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> Future[SparkSession]:
-    """Begins to start Spark in the background and runs the verifier's query once on nothing, so that the first is fast.
+def warm(
+    master: str = masters.LOCAL, settings: Mapping[str, str] | None = None
+) -> Future[SparkSession]:
+    """Begins to start Spark in the background and runs the verifier's query once on nothing, so
+    that the first is fast.
 
-    The same future for every call in a process, until `close`. Its result raises SetupError where Spark cannot start.
+    The same future for every call in a process, until `close`. Its result raises SetupError where
+    Spark cannot start.
     """
     return _begun(master, settings or {}, query=True)
 
@@ -71,21 +77,29 @@ def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[S
 def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session, started if it is not. Raises SetupError, one sentence, where Spark cannot start.
 
-    On a cluster it has answered a query: executors need what only they can say. Here that would cost a seventh of a verdict.
-    There is a deadline, because an error in a thread of the JVM's own leaves the first query without an answer for good.
+    On a cluster it has answered a query: executors need what only they can say. Here that would
+    cost a seventh of a verdict. There is a deadline, because an error in a thread of the JVM's own
+    leaves the first query without an answer for good.
     """
     try:
-        return _begun(master, settings or {}, query=not masters.is_local(master)).result(timeout=_WARM_WITHIN)
+        return _begun(master, settings or {}, query=not masters.is_local(master)).result(
+            timeout=_WARM_WITHIN
+        )
     except TimeoutError:
         close()
         needs = (
-            "linkflap doctor says what it needs" if masters.is_local(master) else f"see that {master} has workers that are free"
+            "linkflap doctor says what it needs"
+            if masters.is_local(master)
+            else f"see that {master} has workers that are free"
         )
-        raise SetupError(f"Spark started and did not answer within {_WARM_WITHIN:g} s; {needs}") from None
+        raise SetupError(
+            f"Spark started and did not answer within {_WARM_WITHIN:g} s; {needs}"
+        ) from None
 
 
 def train(java: Java, archive: Sequence[str]) -> None:
-    """Starts a JVM with options that make it write a class archive, runs the verifier's query in it and ends it in good order."""
+    """Starts a JVM with options that make it write a class archive, runs the verifier's query in it
+    and ends it in good order."""
     spark = _start(masters.LOCAL, {}, java, archive)
     with Watch(spark.sparkContext, lambda *_: None) as watch:
         job.warm_up(spark)
@@ -102,11 +116,13 @@ def close(*, within: float = 10.0) -> None:
     if started is not None and started.done() and started.exception() is None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
-            # pyspark warns of a JVM that crashed; whoever waits for the job gets an error in words of ours (`fate`).
+            # pyspark warns of a JVM that crashed; whoever waits for the job gets an error in words
+            # of ours (`fate`).
             warnings.simplefilter("ignore", RuntimeWarning)
             started.result().stop()
     if jvm is not None:
-        # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked for again.
+        # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked
+        # for again.
         gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
         if gateway is not None:
             gateway.shutdown()
@@ -138,7 +154,9 @@ def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
         ledger.remove_child(identity)
 
 
-def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool) -> None:
+def _fill(
+    future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool
+) -> None:
     try:
         spark = _start(master, settings)
         try:
@@ -151,7 +169,11 @@ def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str]
     except EnvironmentFailure as error:
         future.set_exception(error)
     except (Py4JError, PySparkException, OSError) as error:
-        needs = "linkflap doctor says what it needs" if masters.is_local(master) else _executors_need(str(error))
+        needs = (
+            "linkflap doctor says what it needs"
+            if masters.is_local(master)
+            else _executors_need(str(error))
+        )
         future.set_exception(SetupError(f"Spark did not start: {cause(str(error))}; {needs}"))
     except BaseException as error:  # noqa: BLE001 - whoever waits for the session must not wait forever
         future.set_exception(error)
@@ -159,19 +181,32 @@ def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str]
 
 def _executors_need(printed: str) -> str:
     if "No module named" in printed or "Cannot run program" in printed:
-        return f"executors need a Python with linkflap in it, named by --spark {masters.PYTHON}=PATH"
+        return (
+            f"executors need a Python with linkflap in it, named by --spark {masters.PYTHON}=PATH"
+        )
     if "stopped SparkContext" in printed:
-        return "the cluster ended the application, for its executors failed again and again: their logs on the workers say why"
+        return (
+            "the cluster ended the application, for its executors failed again and again: their "
+            "logs on the workers say why"
+        )
     return "see --master in docs/scale.md"
 
 
-def _start(master: str, given: Mapping[str, str], java: Java | None = None, archive: Sequence[str] | None = None) -> SparkSession:
+def _start(
+    master: str,
+    given: Mapping[str, str],
+    java: Java | None = None,
+    archive: Sequence[str] | None = None,
+) -> SparkSession:
     """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
     masters.check(master)
     if find_spec("pandas") is None:  # pyspark would ask for it, also where it is not needed
         pandas_free.settle()
     pandas_free.ask_numpy()
-    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = (
+        masters.python(master, given),
+        sys.executable,
+    )
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -180,12 +215,15 @@ def _start(master: str, given: Mapping[str, str], java: Java | None = None, arch
     for name, value in masters.settings(master, given).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here has; `fate` says what died.
+    # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here
+    # has; `fate` says what died.
     vars(spark.sparkContext._accumulatorServer)["handle_error"] = lambda request, address: None
     return spark
 
 
-def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: Sequence[str] | None = None) -> None:
+def _open_gateway(
+    heap: str = masters.HEAP, java: Java | None = None, archive: Sequence[str] | None = None
+) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
     java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
@@ -199,18 +237,28 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
             raise SetupError("Spark is not started any more: this process ends")
         jvm = _jvm = launch(java.path, options, gateway, out)
     try:
-        until(lambda: gateway.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
+        until(
+            lambda: gateway.exists() or jvm.poll() is not None,
+            within=_WITHIN,
+            what="Spark's JVM to open its gateway",
+        )
     except DeadlineExceeded as error:
         close()
-        raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
+        raise SetupError(
+            f"Spark did not start: {error}; the machine may be too busy, run it again"
+        ) from None
     if not gateway.exists():
         text = printed.read_text(errors="replace")
         said = cause(text)
         close()
         if "heap" in text:  # the JVM's own words, where it cannot have as much as its options say
             why = next(line for line in text.splitlines() if "heap" in line)
-            raise SetupError(f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g")
-        raise SetupError(f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later")
+            raise SetupError(
+                f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g"
+            )
+        raise SetupError(
+            f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later"
+        )
     # Java's DataOutputStream: port i32, length i32, secret.
     content = gateway.read_bytes()
     (port,) = struct.unpack_from(">i", content)
@@ -219,10 +267,12 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
 
 
 def fate(error: BaseException) -> str:
-    """What an error during a job says: that the JVM died, and of what, where it did; else Spark's own reason."""
+    """What an error during a job says: that the JVM died, and of what, where it did; else Spark's
+    own reason."""
     with _lock:
         jvm = _jvm
-    # A JVM that lives reports Java's own exceptions; of a dead one the connection breaks a moment before its parent hears.
+    # A JVM that lives reports Java's own exceptions; of a dead one the connection breaks a moment
+    # before its parent hears.
     within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -14,11 +14,16 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 EVERY: Final = 0.5
-READ, JUDGED, COMBINED = "pieces of the logs read", "groups of partitions judged", "groups of checks combined"
+READ, JUDGED, COMBINED = (
+    "pieces of the logs read",
+    "groups of partitions judged",
+    "groups of checks combined",
+)
 
 
 class Watch:
-    """A context manager around one job: its first stage reads, the next judges, and another one may combine.
+    """A context manager around one job: its first stage reads, the next judges, and another one may
+    combine.
 
     `tell` gets (what, done, of), from a thread of its own, whenever that changed.
     """
@@ -33,7 +38,12 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join(10)
 
@@ -50,8 +60,14 @@ class Watch:
         for job in sorted(tracker.getActiveJobsIds()):
             info = tracker.getJobInfo(job)
             # Stages that have not begun have no tasks yet.
-            stages = [tracker.getStageInfo(stage) for stage in sorted(info.stageIds)] if info else []
-            begun = [(n, s) for n, s in enumerate(stages) if s is not None and (s.numActiveTasks or s.numCompletedTasks)]
+            stages = (
+                [tracker.getStageInfo(stage) for stage in sorted(info.stageIds)] if info else []
+            )
+            begun = [
+                (n, s)
+                for n, s in enumerate(stages)
+                if s is not None and (s.numActiveTasks or s.numCompletedTasks)
+            ]
             if not begun:
                 continue
             number, stage = begun[-1]

@@ -1,5 +1,5 @@
-"""The process that makes a class archive: `python -m linkflap.spark_verify.spark.training JAVA MAJOR OPTION…` (see
-`class_archive`).
+"""The process that makes a class archive: `python -m linkflap.spark_verify.spark.training JAVA
+MAJOR OPTION…` (see `class_archive`).
 """
 
 from __future__ import annotations

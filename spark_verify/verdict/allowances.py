@@ -1,8 +1,10 @@
-"""Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule here for each way to decide it.
+"""Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule
+here for each way to decide it.
 
-A fault that is declared lossy allows what it takes away on any mirror (`harness.guarantees.faults`). What is allowed is still
-an anomaly: reported, counted, with the reason in its evidence. Outside its window or beyond its bound it is a violation like any
-other. Nothing is allowed that neither the mirror's guarantee nor such a fault lists.
+A fault that is declared lossy allows what it takes away on any mirror
+(`harness.guarantees.faults`). What is allowed is still an anomaly: reported, counted, with the
+reason in its evidence. Outside its window or beyond its bound it is a violation like any other.
+Nothing is allowed that neither the mirror's guarantee nor such a fault lists.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from linkflap.spark_verify.facts.story import Window
 
 _SECOND: Final = 1_000_000_000
 _THERE: Final = ("aborted", "open")
-"""What a partition has of a transaction that is torn, and shows to nobody: no election took it away."""
+"""What a partition has of a transaction that is torn, and shows to nobody: no election took it
+away."""
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
 """(allowance, anomaly, link into its cluster, all fault windows) -> why it is allowed, or None."""
 
 
-def _once_per_fault(line: Allowance, anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str | None:
-    """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either end."""
+def _once_per_fault(
+    line: Allowance, anomaly: Anomaly, link: str, windows: Sequence[Window]
+) -> str | None:
+    """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either
+    end."""
     first, again = _interval(anomaly, "first_written"), _interval(anomaly, "written")
     if first is None or again is None:
         return None
@@ -32,7 +38,10 @@ def _once_per_fault(line: Allowance, anomaly: Anomaly, link: str, windows: Seque
     causes = [
         w
         for w in windows
-        if touches(w, link) and w.start <= again[1] and again[0] <= w.end + after and w.start - before <= first[1]
+        if touches(w, link)
+        and w.start <= again[1]
+        and again[0] <= w.end + after
+        and w.start - before <= first[1]
     ]
     copy = anomaly.evidence.get("copy")
     if not causes or not isinstance(copy, int) or copy > len(causes):
@@ -40,7 +49,9 @@ def _once_per_fault(line: Allowance, anomaly: Anomaly, link: str, windows: Seque
     return f"{line.because} {', '.join(f'{w.fault} ({w.id})' for w in causes)}"
 
 
-def _within_bound(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+def _within_bound(
+    line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
+) -> str | None:
     """Allowed up to the bound that the check worked out."""
     records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
     if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
@@ -48,33 +59,61 @@ def _within_bound(line: Allowance, anomaly: Anomaly, _link: str, _windows: Seque
     return f"{line.because}: {records} of at most {bound} records"
 
 
-def _forced_failover(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
-    """Allowed where each partition ended by itself: in a forced failover, or with a run in which the mirror was behind."""
+def _forced_failover(
+    line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
+) -> str | None:
+    """Allowed where each partition ended by itself: in a forced failover, or with a run in which
+    the mirror was behind."""
     if anomaly.evidence.get("failover") not in ("forced", "run-end"):
         return None
     records = anomaly.evidence.get("records")
-    what = anomaly.evidence.get("not_arrived") or f"{records} {'record' if records == 1 else 'records'}"
+    what = (
+        anomaly.evidence.get("not_arrived")
+        or f"{records} {'record' if records == 1 else 'records'}"
+    )
     return f"{line.because}: {what} had not arrived"
 
 
-def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
-    """A reader may skip what lies between the truncation and where it stood, and nothing behind that."""
-    truncated_to, stood, last = (anomaly.evidence.get(name) for name in ("truncated_to", "stood_at", "last_skipped"))
-    if not (isinstance(truncated_to, int) and isinstance(stood, int) and isinstance(last, int) and truncated_to <= last < stood):
+def _below_truncation(
+    line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
+) -> str | None:
+    """A reader may skip what lies between the truncation and where it stood, and nothing behind
+    that."""
+    truncated_to, stood, last = (
+        anomaly.evidence.get(name) for name in ("truncated_to", "stood_at", "last_skipped")
+    )
+    if not (
+        isinstance(truncated_to, int)
+        and isinstance(stood, int)
+        and isinstance(last, int)
+        and truncated_to <= last < stood
+    ):
         return None
     return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"
 
 
-def _lost_offsets(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
-    """All of it at offsets whose acknowledged records an unclean election took away, in that partition and in no other."""
+def _lost_offsets(
+    line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]
+) -> str | None:
+    """All of it at offsets whose acknowledged records an unclean election took away, in that
+    partition and in no other."""
     records = anomaly.evidence.get("records", 1)
-    last = anomaly.evidence.get("last_offset", anomaly.offset + records - 1 if isinstance(records, int) else None)
+    last = anomaly.evidence.get(
+        "last_offset", anomaly.offset + records - 1 if isinstance(records, int) else None
+    )
     return _lost(line, anomaly, last, windows) if isinstance(last, int) else None
 
 
-def _lost_parts(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
-    """A transaction of which nothing is missing but in partitions that lost as much, from the first offset that is missing on."""
-    room = {(topic, number): end - start for window in windows for topic, number, start, end in window.lost}
+def _lost_parts(
+    line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]
+) -> str | None:
+    """A transaction of which nothing is missing but in partitions that lost as much, from the first
+    offset that is missing on."""
+    room = {
+        (topic, number): end - start
+        for window in windows
+        for topic, number, start, end in window.lost
+    }
     missing = _missing_of_parts(anomaly)
     mine = missing.get((anomaly.topic, anomaly.partition), 0)
     if not mine or any(count > room.get(part, 0) for part, count in missing.items()):
@@ -83,19 +122,28 @@ def _lost_parts(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence
 
 
 def _missing_of_parts(anomaly: Anomaly) -> Mapping[tuple[str, int], int]:
-    """How many records of a transaction each partition lacks, by the evidence; nothing where some are there and not visible."""
+    """How many records of a transaction each partition lacks, by the evidence; nothing where some
+    are there and not visible."""
     parts = anomaly.evidence.get("partitions")
     known = parts if isinstance(parts, list | tuple) else ()
     if any(part[name] for part in known for name in _THERE if name in part):
         return {}
-    return {(part["topic"], part["partition"]): part["absent"] for part in known if part.get("absent")}
+    return {
+        (part["topic"], part["partition"]): part["absent"] for part in known if part.get("absent")
+    }
 
 
 def _lost(line: Allowance, anomaly: Anomaly, last: int, windows: Sequence[Window]) -> str | None:
     for window in windows:
         for topic, partition, start, end in window.lost:
-            if (topic, partition) == (anomaly.topic, anomaly.partition) and start <= anomaly.offset <= last < end:
-                return f"{line.because}: {window.fault} ({window.id}) lost {topic}-{partition} from {start} to {end}"
+            if (topic, partition) == (
+                anomaly.topic,
+                anomaly.partition,
+            ) and start <= anomaly.offset <= last < end:
+                return (
+                    f"{line.because}: {window.fault} ({window.id}) lost {topic}-{partition} from "
+                    f"{start} to {end}"
+                )
     return None
 
 
@@ -109,17 +157,30 @@ _RULES: Final[Mapping[Rule, Decide]] = {
 }
 
 
-def why_allowed(anomaly: Anomaly, guarantee: Guarantee, link: str, windows: Sequence[Window]) -> str | None:
-    """Why the mirror's guarantee or a lossy fault allows this anomaly, or None. `link` led into the anomaly's cluster."""
-    lossy = (line for fault in dict.fromkeys(w.fault for w in windows if w.lost) for line in LOSSES.get(fault, ()))
+def why_allowed(
+    anomaly: Anomaly, guarantee: Guarantee, link: str, windows: Sequence[Window]
+) -> str | None:
+    """Why the mirror's guarantee or a lossy fault allows this anomaly, or None. `link` led into the
+    anomaly's cluster."""
+    lossy = (
+        line
+        for fault in dict.fromkeys(w.fault for w in windows if w.lost)
+        for line in LOSSES.get(fault, ())
+    )
     found = (
-        _RULES[line.rule](line, anomaly, link, windows) for line in (*guarantee.allowed, *lossy) if line.kind == anomaly.kind
+        _RULES[line.rule](line, anomaly, link, windows)
+        for line in (*guarantee.allowed, *lossy)
+        if line.kind == anomaly.kind
     )
     return next((why for why in found if why is not None), None)
 
 
 def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
     value = anomaly.evidence.get(name)
-    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(v, int) for v in value)
+    ):
         return value[0], value[1]
     return None

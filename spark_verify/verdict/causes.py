@@ -1,13 +1,16 @@
-"""What caused what: the violations of a run, ranked so that those come first that follow from no other.
+"""What caused what: the violations of a run, ranked so that those come first that follow from no
+other.
 
-A check declares of which others its anomalies may be a consequence (`Check.follows`). One is taken for a consequence of another
-where the two are about the same thing: a payload, an offset, an operation, or a producer id on one cluster. What describes a
-state rather than a record (samples, polls, sequences, offsets of groups) follows from what is at or before it in its partition
-too. Of one check, kinds at the same thing are one: the kind that it declares first stands for them. Two causes with a common
-consequence are one where the check of the one may follow from that of the other: a marker and the records that it decides about
-lie at different offsets, and what readers saw of both is one story. Of a kind that is found at one offset of several clusters,
-each of which got it from the one before, the first stands for all.
-A pure function of the anomalies; nothing is judged here.
+A check declares of which others its anomalies may be a consequence (`Check.follows`). One is taken
+for a consequence of another where the two are about the same thing: a payload, an offset, an
+operation, or a producer id on one cluster. What describes a state rather than a record (samples,
+polls, sequences, offsets of groups) follows from what is at or before it in its partition too. Of
+one check, kinds at the same thing are one: the kind that it declares first stands for them. Two
+causes with a common consequence are one where the check of the one may follow from that of the
+other: a marker and the records that it decides about lie at different offsets, and what readers saw
+of both is one story. Of a kind that is found at one offset of several clusters, each of which got
+it from the one before, the first stands for all. A pure function of the anomalies; nothing is
+judged here.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
 
 TRACED: Final = 500
-"""Anomalies of each check and kind whose cause is looked for; the others are counted where the first of them is."""
+"""Anomalies of each check and kind whose cause is looked for; the others are counted where the
+first of them is."""
 _STATES: Final = frozenset({"samples", "polls"})
 Axis = tuple[object, ...]
 Kind = tuple[str, str]
@@ -33,10 +37,12 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Anomalies of one kind on one cluster that follow from no other, and by kind what follows from them.
+    """Anomalies of one kind on one cluster that follow from no other, and by kind what follows from
+    them.
 
-    All numbers are indices of the anomalies that were ranked. `first` is the member that names it: the first by
-    partition and offset; of a kind that harms nobody by itself, the one from which the most follows.
+    All numbers are indices of the anomalies that were ranked. `first` is the member that names it:
+    the first by partition and offset; of a kind that harms nobody by itself, the one from which the
+    most follows.
     """
 
     check: str
@@ -78,18 +84,24 @@ def _nowhere(anomaly: Anomaly) -> str:
 
 
 def rank(
-    anomalies: Sequence[Anomaly], checks: Mapping[str, Check], upstream: Callable[[Anomaly], str] = _nowhere
+    anomalies: Sequence[Anomaly],
+    checks: Mapping[str, Check],
+    upstream: Callable[[Anomaly], str] = _nowhere,
 ) -> Sequence[Cause]:
-    """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and follow from nothing.
+    """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and
+    follow from nothing.
 
-    `upstream` names the cluster from which an anomaly's has what it has at that offset, which was the same there.
+    `upstream` names the cluster from which an anomaly's has what it has at that offset, which was
+    the same there.
     """
     order = _Order(checks)
     roots: dict[int, int] = {}
     joined: dict[int, int] = {}
     spans: dict[str, list[dict[Axis, _Spans]]] = defaultdict(list)
     chosen, others = _chosen(anomalies)
-    for check, kind in sorted(chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))):
+    for check, kind in sorted(
+        chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))
+    ):
         mine: dict[Axis, _Spans] = defaultdict(_Spans)
         for number in chosen[check, kind]:
             roots[number] = _root(anomalies, number, order, spans, roots, joined)
@@ -102,7 +114,10 @@ def rank(
     roots = {number: _deepest(root, joined) for number, root in roots.items()}
     for number, like in others.items():
         roots[number] = roots[like] if roots[like] != like else number
-    return sorted(_causes(anomalies, roots, order), key=lambda c: (order.depth(c.check), -c.led_to, c.check, c.kind, c.cluster))
+    return sorted(
+        _causes(anomalies, roots, order),
+        key=lambda c: (order.depth(c.check), -c.led_to, c.check, c.kind, c.cluster),
+    )
 
 
 def _chosen(anomalies: Sequence[Anomaly]) -> tuple[Mapping[Kind, Sequence[int]], Mapping[int, int]]:
@@ -150,14 +165,20 @@ class _Order:
     def latent(self, kind: Kind) -> bool:
         """Whether it does no harm by itself."""
         check = self._checks.get(kind[0])
-        return check is not None and any(each.name == kind[1] and each.latent for each in check.anomalies)
+        return check is not None and any(
+            each.name == kind[1] and each.latent for each in check.anomalies
+        )
 
     def of_state(self, name: str) -> bool:
         """Whether it describes a state of a partition and not a record."""
         check = self._checks.get(name)
         if check is None:
             return False
-        return check.unit in _STATES or "groups" in check.inputs or any(kind.latent for kind in check.anomalies)
+        return (
+            check.unit in _STATES
+            or "groups" in check.inputs
+            or any(kind.latent for kind in check.anomalies)
+        )
 
 
 def _root(
@@ -179,7 +200,8 @@ def _root(
     for mine in (*behind, *spans.get(anomaly.check, ())):
         for axis, start, end in about:
             found = mine[axis].touching(start, end) if axis in mine else None
-            if found is None or (nearest != number and axis[0] == "producer"):  # an id can be in two stories
+            # an id can be in two stories
+            if found is None or (nearest != number and axis[0] == "producer"):
                 continue
             root = _deepest(roots[found], joined)
             if nearest == number:
@@ -194,16 +216,20 @@ def _root(
 
 
 def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, _Spans]]) -> int | None:
-    """The first of these that is anywhere in the log up to an anomaly of its state, as the last stable offset."""
+    """The first of these that is anywhere in the log up to an anomaly of its state, as the last
+    stable offset."""
     upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
     for mine in behind:
-        if (log := mine.get(_log(anomaly, anomaly.cluster))) and (found := log.touching(-1, upto)) is not None:
+        if (log := mine.get(_log(anomaly, anomaly.cluster))) and (
+            found := log.touching(-1, upto)
+        ) is not None:
             return found
     return None
 
 
 def _deepest(root: int, joined: Mapping[int, int]) -> int:
-    """What a root was joined to in the end: only a root that is joined to nothing is joined to another such."""
+    """What a root was joined to in the end: only a root that is joined to nothing is joined to
+    another such."""
     while root in joined:
         root = joined[root]
     return root
@@ -216,10 +242,13 @@ def _join_copies(
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> None:
-    """Of one kind, an anomaly without another root follows from the same at the cluster that its own was mirrored from."""
+    """Of one kind, an anomaly without another root follows from the same at the cluster that its
+    own was mirrored from."""
     at: dict[Axis, int] = {}
     for number in numbers:
-        at.setdefault((*_log(anomalies[number], anomalies[number].cluster), anomalies[number].offset), number)
+        at.setdefault(
+            (*_log(anomalies[number], anomalies[number].cluster), anomalies[number].offset), number
+        )
     if len({axis[1] for axis in at}) < 2:
         return
     for number in numbers:
@@ -273,7 +302,9 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _causes(anomalies: Sequence[Anomaly], roots: Mapping[int, int], order: _Order) -> Iterator[Cause]:
+def _causes(
+    anomalies: Sequence[Anomaly], roots: Mapping[int, int], order: _Order
+) -> Iterator[Cause]:
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for number, root in sorted(roots.items()):
         groups[anomalies[root].check, anomalies[root].kind, anomalies[root].cluster].append(number)
@@ -281,9 +312,21 @@ def _causes(anomalies: Sequence[Anomaly], roots: Mapping[int, int], order: _Orde
         members = [n for n in numbers if roots[n] == n]
         follow = Counter(roots[n] for n in numbers if roots[n] != n)
         by_kind: dict[Kind, list[int]] = defaultdict(list)
-        for number in sorted((n for n in numbers if roots[n] != n), key=lambda n: (order.depth(anomalies[n].check), n)):
+        for number in sorted(
+            (n for n in numbers if roots[n] != n),
+            key=lambda n: (order.depth(anomalies[n].check), n),
+        ):
             by_kind[anomalies[number].check, anomalies[number].kind].append(number)
         ranked = order.latent((check, kind))
-        first = min(members, key=lambda n: (-follow[n] if ranked else 0, anomalies[n].offset < 0, n))
+        first = min(
+            members, key=lambda n: (-follow[n] if ranked else 0, anomalies[n].offset < 0, n)
+        )
         first_of_all = [first, *(n for n in members if n != first)]
-        yield Cause(check=check, kind=kind, cluster=cluster, first=first, members=first_of_all, consequences=by_kind)
+        yield Cause(
+            check=check,
+            kind=kind,
+            cluster=cluster,
+            first=first,
+            members=first_of_all,
+            consequences=by_kind,
+        )

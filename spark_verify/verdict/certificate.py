@@ -1,7 +1,8 @@
 """The failover certificate: what each failover cost and carried over, per partition.
 
-RPO, RTO and promotion offsets are measured from bytes and operations (`spark_verify.checks.failover`); what a mirror truncated
-and aborted is what it wrote down itself, and is held against the bytes by a check of its own.
+RPO, RTO and promotion offsets are measured from bytes and operations
+(`spark_verify.checks.failover`); what a mirror truncated and aborted is what it wrote down itself,
+and is held against the bytes by a check of its own.
 """
 
 from __future__ import annotations
@@ -17,18 +18,28 @@ from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 Journal = Mapping[TopicPartition, JournalPartition]
 
 
-def certificate(failovers: Sequence[Failover], anomalies: Sequence[Anomaly], events: Sequence[Event]) -> tuple[Failover, ...]:
+def certificate(
+    failovers: Sequence[Failover], anomalies: Sequence[Anomaly], events: Sequence[Event]
+) -> tuple[Failover, ...]:
     """The failovers that were measured, with what else is known of each."""
     return tuple(_completed(failover, anomalies, events) for failover in failovers)
 
 
-def _completed(failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]) -> Failover:
+def _completed(
+    failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]
+) -> Failover:
     destination = LinkSpec.parse(failover.link).destination
     happened = next((e for e in of_kind(events, events_.Failover) if _is(e, failover)), None)
     journal = _journal(failover, events, happened.time if happened else None)
     ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))
-    partitions = tuple(_partition(each, journal, _groups(anomalies, destination, each)) for each in ordered)
-    torn = [a for a in anomalies if a.cluster == destination and a.kind.startswith("torn-") and _tore(a, failover)]
+    partitions = tuple(
+        _partition(each, journal, _groups(anomalies, destination, each)) for each in ordered
+    )
+    torn = [
+        a
+        for a in anomalies
+        if a.cluster == destination and a.kind.startswith("torn-") and _tore(a, failover)
+    ]
     written = [each.aborted for each in partitions if each.aborted is not None]
     return replace(
         failover,
@@ -49,25 +60,39 @@ def _tore(anomaly: Anomaly, failover: Failover) -> bool:
 
 def _journal(failover: Failover, events: Sequence[Event], time: int | None) -> Journal:
     """What the mirror wrote down of its end, per partition."""
-    ends = [e for e in of_kind(events, MirrorStopped) if e.link == failover.link and (time is None or e.time <= time)]
+    ends = [
+        e
+        for e in of_kind(events, MirrorStopped)
+        if e.link == failover.link and (time is None or e.time <= time)
+    ]
     return {(row.topic, row.partition): row for row in (ends[-1].partitions or () if ends else ())}
 
 
-def _groups(anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition) -> Mapping[str, int]:
+def _groups(
+    anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition
+) -> Mapping[str, int]:
     """Records that groups skipped and read again where they went on."""
     found = {"group-skip": 0, "group-replay": 0}
     for anomaly in anomalies:
-        if anomaly.kind in found and (anomaly.cluster, anomaly.topic, anomaly.partition) == (destination, at.topic, at.partition):
+        if anomaly.kind in found and (anomaly.cluster, anomaly.topic, anomaly.partition) == (
+            destination,
+            at.topic,
+            at.partition,
+        ):
             found[anomaly.kind] += _number(anomaly.evidence.get("records"))
     return found
 
 
-def _partition(each: PromotedPartition, journal: Journal, groups: Mapping[str, int]) -> PromotedPartition:
+def _partition(
+    each: PromotedPartition, journal: Journal, groups: Mapping[str, int]
+) -> PromotedPartition:
     entry = journal.get((each.topic, each.partition))
     return replace(
         each,
         aborted=None if entry is None else sum("ABORT" in what for _, what in entry.appended or ()),
-        truncated=None if entry is None else sum(ended - offset for ended, offset in entry.truncated or ()),
+        truncated=None
+        if entry is None
+        else sum(ended - offset for ended, offset in entry.truncated or ()),
         group_skip=groups["group-skip"],
         group_replay=groups["group-replay"],
     )

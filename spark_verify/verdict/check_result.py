@@ -1,8 +1,9 @@
 """The result of one check: its findings, and whatever keeps them from proving anything.
 
-A check for which nothing was due is not due, which says nothing either way. Else it is invalid when something was found that the
-mirror's guarantee does not allow, and no damage to the directory could have made it up; else unknown when it could not look,
-looked at nothing where something was due, or crashed; else valid.
+A check for which nothing was due is not due, which says nothing either way. Else it is invalid when
+something was found that the mirror's guarantee does not allow, and no damage to the directory could
+have made it up; else unknown when it could not look, looked at nothing where something was due, or
+crashed; else valid.
 """
 
 from __future__ import annotations
@@ -19,14 +20,21 @@ from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.reader_histories import RELAY, Silent
-from linkflap.spark_verify.verdict.due import all_due, never_synced, not_carried, nothing_seen, unread
+from linkflap.spark_verify.verdict.due import (
+    all_due,
+    never_synced,
+    not_carried,
+    nothing_seen,
+    unread,
+)
 from linkflap.spark_verify.verdict.run_checks import in_short
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 STALL_SECONDS: Final = 3.0
-"""A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
+"""A host that stood still this long (a broker's session timeout) makes time-based checks
+unknown."""
 PARTS_OF: Final[Mapping[str, Input]] = {
     "events": "promotions",
     "event": "promotions",
@@ -35,7 +43,8 @@ PARTS_OF: Final[Mapping[str, Input]] = {
     "polls": "reads",
     "poll": "reads",
 }
-"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
+"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the
+input that it feeds."""
 
 
 def check_result(
@@ -55,7 +64,9 @@ def check_result(
     broken = Counter(a.kind for a in found if not a.allowed)
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
-    unfounded = [f"{path} is damaged, so these may be false positives: {counted}" for path in doubts]
+    unfounded = [
+        f"{path} is damaged, so these may be false positives: {counted}" for path in doubts
+    ]
     due, failed = all_due(check, planned, run, asked_for), failed_parts(events)
     something = bool(due or examined)
     reasons = [
@@ -76,7 +87,9 @@ def check_result(
     return CheckResult(
         name=check.name,
         verdict=verdict,
-        examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
+        examined={
+            f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())
+        },
         anomalies=len(found) - allowed,
         allowed=allowed,
         kinds=dict(Counter(a.kind for a in found)),
@@ -85,7 +98,11 @@ def check_result(
 
 
 def _nothing_due(check: Check, run: Run) -> str:
-    return f"nothing to examine; {check.unit} that are due: {check.due_where}" if run.recorded else "the logs have none"
+    return (
+        f"nothing to examine; {check.unit} that are due: {check.due_where}"
+        if run.recorded
+        else "the logs have none"
+    )
 
 
 def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
@@ -98,7 +115,8 @@ def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
 
 
 def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
-    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not due."""
+    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not
+    due."""
     if proven:
         return Verdict.INVALID
     if unknown:
@@ -107,7 +125,8 @@ def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
 
 
 def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
-    """Parts of the directory that are damaged and that this check's anomalies rest on. Torn logs are left to the kernels."""
+    """Parts of the directory that are damaged and that this check's anomalies rest on. Torn logs
+    are left to the kernels."""
     sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
     for each in damage:
         part = each.path.partition("/")[0].partition(".")[0]
@@ -137,4 +156,7 @@ def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
         return
     stalls = [e.seconds for e in of_kind(events, HostStall)]
     if stalls and max(stalls) >= STALL_SECONDS:
-        yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"
+        yield (
+            f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be "
+            "said"
+        )

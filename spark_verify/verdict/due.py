@@ -1,4 +1,5 @@
-"""What was due to be examined, by cluster and origin; and what a check did not see of that, which leaves it unknown."""
+"""What was due to be examined, by cluster and origin; and what a check did not see of that, which
+leaves it unknown."""
 
 from __future__ import annotations
 
@@ -14,20 +15,29 @@ from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, Faile
 from linkflap.spark_verify.read.plan import RunPlan
 
 
-def all_due(check: Check, planned: RunPlan, run: Run, asked_for: Collection[str]) -> Sequence[tuple[str, str]]:
-    """(cluster, origin) of all that is due; `asked_for`: which of the things in `Check.only_of` the clients did."""
-    if not (run.recorded or check.examines_any_log) or (run.recorded and check.only_of and check.only_of not in asked_for):
+def all_due(
+    check: Check, planned: RunPlan, run: Run, asked_for: Collection[str]
+) -> Sequence[tuple[str, str]]:
+    """(cluster, origin) of all that is due; `asked_for`: which of the things in `Check.only_of` the
+    clients did."""
+    if not (run.recorded or check.examines_any_log) or (
+        run.recorded and check.only_of and check.only_of not in asked_for
+    ):
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
         due: list[tuple[str, str]] = sorted(check.due_at(run.scenario, promotions))
     else:
-        due = [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
+        due = [
+            each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due
+        ]
     gone = set() if run.recorded else _deleted(planned)
     return [each for each in due if each not in gone]
 
 
-def _due_anywhere(check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]) -> Iterable[tuple[str, str]]:
+def _due_anywhere(
+    check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]
+) -> Iterable[tuple[str, str]]:
     """(cluster, origin) of what a run of this scenario leaves, once each."""
     due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, run))
     if run.recorded:  # in logs alone, whoever was promoted need not have been written to
@@ -41,17 +51,26 @@ def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, s
     """(cluster, origin) of what workloads write, and of where links take it."""
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
         yield owner, "native"
-        yield from ((link.destination, "mirrored") for link in topology.links if owner in topology.homes_over(link))
+        yield from (
+            (link.destination, "mirrored")
+            for link in topology.links
+            if owner in topology.homes_over(link)
+        )
 
 
 def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
-    """(cluster, origin) of which nothing is due, because all that was mirrored there lies before the log starts of now."""
+    """(cluster, origin) of which nothing is due, because all that was mirrored there lies before
+    the log starts of now."""
     left: dict[str, list[bool]] = defaultdict(list)
     for captured in planned.replicas:
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
             past = history(planned.story(bounds.topic, bounds.partition))
-            left[bounds.cluster] += [bounds.log_start < c.end for c in past.mirrored_ranges if c.destination == bounds.cluster]
+            left[bounds.cluster] += [
+                bounds.log_start < c.end
+                for c in past.mirrored_ranges
+                if c.destination == bounds.cluster
+            ]
     return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
 
 
@@ -65,8 +84,11 @@ def _followers(planned: RunPlan) -> Sequence[str]:
     return list(found)
 
 
-def unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
-    """Notes on clusters that follow and had no reader, which is no fault: readers go where the clients go."""
+def unread(
+    check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan
+) -> Iterable[str]:
+    """Notes on clusters that follow and had no reader, which is no fault: readers go where the
+    clients go."""
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
         for cluster in _followers(planned):
             if not examined.get((cluster, "mirrored")):
@@ -81,33 +103,62 @@ def nothing_seen(
     *,
     recorded: bool,
 ) -> Iterable[str]:
-    """Where something was due and nothing was examined, with the failed mirror parts that explain it."""
+    """Where something was due and nothing was examined, with the failed mirror parts that explain
+    it."""
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
         if origin == "checkpoints":
-            yield f"no committed offset of a group was ever sampled on {cluster}, so how far groups were there is unknown"
+            yield (
+                f"no committed offset of a group was ever sampled on {cluster}, so how far groups "
+                "were there is unknown"
+            )
         else:
-            why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
+            why = [
+                str(part)
+                for part in failed
+                if origin == "mirrored" and part.link.endswith(f"->{cluster}")
+            ]
             yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
-    if not due and check.due_at is None and "native" in check.due and recorded and not check.only_of:
+    if (
+        not due
+        and check.due_at is None
+        and "native" in check.due
+        and recorded
+        and not check.only_of
+    ):
         yield "nothing was due to be examined: the scenario has no workload"
 
 
-def not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]) -> Iterable[str]:
-    """Why a check of groups cannot judge a cluster: the mirror synced no group offsets to it, or stopped to."""
+def not_carried(
+    check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]
+) -> Iterable[str]:
+    """Why a check of groups cannot judge a cluster: the mirror synced no group offsets to it, or
+    stopped to."""
     if "groups" not in check.inputs:
         return
     for cluster, origin in due:
         for part in failed:
-            if origin == "mirrored" and part.connector == CARRIES_GROUPS and part.link.endswith(f"->{cluster}"):
+            if (
+                origin == "mirrored"
+                and part.connector == CARRIES_GROUPS
+                and part.link.endswith(f"->{cluster}")
+            ):
                 yield f"offsets of groups were not carried to {cluster} from then on: {part}"
 
 
-def never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
-    """Clusters where no synced offset of a group was sampled before the failover, though others were: slow, and no violation."""
-    if not any(origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due):
+def never_synced(
+    examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]
+) -> Iterable[str]:
+    """Clusters where no synced offset of a group was sampled before the failover, though others
+    were: slow, and no violation."""
+    if not any(
+        origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due
+    ):
         return
     for cluster, origin in due:
         if origin == "mirrored" and not examined.get((cluster, "checkpoints")):
-            yield f"no committed offset of a group was seen on {cluster} before the failover: the mirror had synced none"
+            yield (
+                f"no committed offset of a group was seen on {cluster} before the failover: the "
+                "mirror had synced none"
+            )

@@ -1,7 +1,9 @@
-"""The verdict per era: of every era of every log what was compared there, and what was found. For the document and the table.
+"""The verdict per era: of every era of every log what was compared there, and what was found. For
+the document and the table.
 
-One row per topic-partition, cluster and era; of a log that was truncated, its tail is a row too: the part of an earlier
-generation that lies behind the truncation. The rows are capped, the worst first, and how many are left out is said.
+One row per topic-partition, cluster and era; of a log that was truncated, its tail is a row too:
+the part of an earlier generation that lies behind the truncation. The rows are capped, the worst
+first, and how many are left out is said.
 """
 
 from __future__ import annotations
@@ -29,11 +31,18 @@ EraKey = tuple[str, int, str, int, int]
 
 
 def eras_of(
-    planned: RunPlan, rows: Sequence[FindingRow], anomalies: Sequence[Anomaly], checks: Sequence[Check]
+    planned: RunPlan,
+    rows: Sequence[FindingRow],
+    anomalies: Sequence[Anomaly],
+    checks: Sequence[Check],
 ) -> tuple[Sequence[EraResult], int]:
     """The rows, and how many are left out."""
     # What readers got is counted once per reader: how long a log is it does not say.
-    units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
+    units = {
+        check.name: check.unit
+        for check in checks
+        if check.unit != "records" or "reads" not in check.inputs
+    }
     data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
     keys = sorted(data | planned.promotions.keys())
     compared = _compared(rows, units)
@@ -41,16 +50,28 @@ def eras_of(
     for anomaly in anomalies:
         by_key[anomaly.topic, anomaly.partition].append(anomaly)
     found = [row for key in keys for row in _partition(planned, key, compared, by_key[key])]
-    shown = sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST] if len(found) > MOST else found
+    shown = (
+        sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST]
+        if len(found) > MOST
+        else found
+    )
     return shown, len(found) - len(shown)
 
 
 def _key(row: FindingRow) -> EraKey:
     generation = row.data.get("generation")
-    return row.topic, row.partition, row.cluster, generation if isinstance(generation, int) else 0, row.offset
+    return (
+        row.topic,
+        row.partition,
+        row.cluster,
+        generation if isinstance(generation, int) else 0,
+        row.offset,
+    )
 
 
-def _compared(rows: Sequence[FindingRow], units: Mapping[str, str]) -> Mapping[EraKey, Mapping[str, int]]:
+def _compared(
+    rows: Sequence[FindingRow], units: Mapping[str, str]
+) -> Mapping[EraKey, Mapping[str, int]]:
     """By era and unit, the count of the check that examined most of it."""
     compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
     for row in rows:
@@ -61,10 +82,15 @@ def _compared(rows: Sequence[FindingRow], units: Mapping[str, str]) -> Mapping[E
 
 
 def _partition(
-    planned: RunPlan, key: Key, compared: Mapping[EraKey, Mapping[str, int]], anomalies: Sequence[Anomaly]
+    planned: RunPlan,
+    key: Key,
+    compared: Mapping[EraKey, Mapping[str, int]],
+    anomalies: Sequence[Anomaly],
 ) -> Iterator[EraResult]:
     topic, partition = key
-    for cluster, generations in sorted(history(planned.story(topic, partition)).generations.items()):
+    for cluster, generations in sorted(
+        history(planned.story(topic, partition)).generations.items()
+    ):
         for generation, era in _shown_eras(generations):
             looked = _looked_at(compared, (topic, partition, cluster, generation.number), era)
             mine = [a for a in anomalies if a.cluster == cluster and _in(generation, era, a)]
@@ -87,8 +113,11 @@ def _partition(
             )
 
 
-def _looked_at(compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int, str, int], era: Era) -> Mapping[str, int]:
-    """By unit, how much of an era was compared. `log` is topic, partition, cluster and generation."""
+def _looked_at(
+    compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int, str, int], era: Era
+) -> Mapping[str, int]:
+    """By unit, how much of an era was compared. `log` is topic, partition, cluster and
+    generation."""
     looked: dict[str, int] = {}
     for (*of, start), units in compared.items():
         if tuple(of) == log and era.start <= start < era.end:
@@ -107,6 +136,11 @@ def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGener
 
 
 def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:
-    """Whether an anomaly is in this era: one that an earlier capture shows is in the generation of that capture."""
+    """Whether an anomaly is in this era: one that an earlier capture shows is in the generation of
+    that capture."""
     earlier = "capture" in anomaly.evidence
-    return (earlier or generation.last) and earlier is not generation.last and era.start <= anomaly.offset < era.end
+    return (
+        (earlier or generation.last)
+        and earlier is not generation.last
+        and era.start <= anomaly.offset < era.end
+    )

@@ -1,7 +1,8 @@
-"""From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document out. No Spark in here.
+"""From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document
+out. No Spark in here.
 
-Each check has its result (`spark_verify.verdict.check_result`), those of the run itself (`spark_verify.verdict.run_checks`) are
-merged in, and the worst verdict is the run's.
+Each check has its result (`spark_verify.verdict.check_result`), those of the run itself
+(`spark_verify.verdict.run_checks`) are merged in, and the worst verdict is the run's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ import msgspec
 
 from linkflap.harness.model.events import ClientDied, Event, of_kind
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
+from linkflap.harness.model.verdict import (
+    Anomaly,
+    CheckResult,
+    ClientDeath,
+    Document,
+    Failover,
+    Verdict,
+    worst,
+)
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.checks.base import Check, Measured, PartialFinding
 from linkflap.spark_verify.facts.lineages import history
@@ -77,13 +86,24 @@ def _by_check(rows: Sequence[FindingRow]) -> defaultdict[str, list[FindingRow]]:
     return by_check
 
 
-def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, planned: RunPlan | None = None) -> Judgement:
-    """Judges one run directory by the findings of `checks` in it (planned already, or not). InputError when it is not one."""
+def judge(
+    folder: Path,
+    rows: Sequence[FindingRow],
+    checks: Sequence[Check],
+    *,
+    planned: RunPlan | None = None,
+) -> Judgement:
+    """Judges one run directory by the findings of `checks` in it (planned already, or not).
+    InputError when it is not one."""
     reader, planned = RunReader(folder), planned or plan(folder)
     events, _ = reader.events()
     by_check = _by_check(rows)
     done = done_in(reader) if reader.run.recorded else Done()
-    quiet = silent(reader.run.scenario, events, done.readers, planned.replicas) if asks_readers(reader.run) else ()
+    quiet = (
+        silent(reader.run.scenario, events, done.readers, planned.replicas)
+        if asks_readers(reader.run)
+        else ()
+    )
     missing = [each.damage for each in quiet if each.missing]
     damage = list(dict.fromkeys([*planned.damage, *map(_damage, by_check[""]), *missing]))
     anomalies: list[Anomaly] = []
@@ -97,14 +117,31 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = check_result(
-            check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet, done.asked_for
+            check,
+            by_check[check.name],
+            found,
+            planned,
+            reader.run,
+            events,
+            damage,
+            measured.missing,
+            quiet,
+            done.asked_for,
         )
-        results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
+        results.append(
+            _without_followers(result) if reader.run.leaders_only and check.of_replicas else result
+        )
         anomalies += found
     results += _of_the_run(reader, events, planned, damage, done, quiet)
     verdict = _of_all(results, len(checks))
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
-    shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done), _upstream(planned))
+    shown = show(
+        anomalies,
+        proven,
+        {check.name: check for check in checks},
+        _names(planned, done),
+        _upstream(planned),
+    )
     eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
     run = reader.run
     document = Document(
@@ -129,7 +166,8 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
 
 
 def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
-    """From which cluster another one has what it has at an offset, where mirrors keep offsets; empty where it is its own."""
+    """From which cluster another one has what it has at an offset, where mirrors keep offsets;
+    empty where it is its own."""
     kept = planned.facts.mirror.guarantee.offsets_kept
 
     def upstream(anomaly: Anomaly) -> str:
@@ -141,7 +179,8 @@ def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
 
 
 def _of_all(results: Sequence[CheckResult], checks: int) -> Verdict:
-    """The worst verdict of the checks that were due. Valid needs one of them: the checks of the run itself are not enough."""
+    """The worst verdict of the checks that were due. Valid needs one of them: the checks of the run
+    itself are not enough."""
     verdicts = [result.verdict for result in results]
     return worst([worst(verdicts[:checks]), *verdicts[checks:]])
 
@@ -158,7 +197,9 @@ def _of_the_run(
     if not reader.run.recorded:
         return copied(reader, planned.replicas, damage)
     unfinished = [each.reason for each in quiet if not each.missing]
-    return run_checks(reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished)
+    return run_checks(
+        reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished
+    )
 
 
 def _damage(row: FindingRow) -> Damage:
@@ -166,7 +207,9 @@ def _damage(row: FindingRow) -> Damage:
 
 
 def _names(planned: RunPlan, done: Done) -> Names:
-    promoted = {(p.cluster, *key): p.offset for key, several in planned.promotions.items() for p in several}
+    promoted = {
+        (p.cluster, *key): p.offset for key, several in planned.promotions.items() for p in several
+    }
     return Names(processes=labels(done.clients.items()), promotions=promoted)
 
 
@@ -180,7 +223,8 @@ def _without_history(check: Check) -> CheckResult:
 
 
 def _without_followers(result: CheckResult) -> CheckResult:
-    """Replica agreement of logs that were fetched from leaders alone: not due, because one replica agrees with itself."""
+    """Replica agreement of logs that were fetched from leaders alone: not due, because one replica
+    agrees with itself."""
     if result.verdict is not Verdict.VALID:
         return result
     return replace(
@@ -203,14 +247,17 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
         offset=row.offset,
         evidence=row.data,
     )
-    why = why_allowed(anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows)
+    why = why_allowed(
+        anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows
+    )
     if why is None:
         return anomaly
     return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
 
 
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
-    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it last; empty at its home."""
+    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
+    last; empty at its home."""
     past = history(planned.story(anomaly.topic, anomaly.partition))
     mine = past.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
@@ -225,7 +272,12 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
         return Measured(failovers=())
     partial = [
         PartialFinding(
-            cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together
+            cluster=r.cluster,
+            offset=r.offset,
+            data=unpacked(r.data),
+            topic=r.topic,
+            partition=r.partition,
+            together=r.together,
         )
         for r in rows
         if r.finding == "partial"
@@ -234,16 +286,21 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
 
 
 def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
-    """Why a verdict is not valid: the checks that have that verdict. A damaged record comes first, as it explains the rest."""
+    """Why a verdict is not valid: the checks that have that verdict. A damaged record comes first,
+    as it explains the rest."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
-    return "; ".join(f"{c.name}: {c.reason}" for c in worst_first) or "nothing was due: no check had anything to examine"
+    return (
+        "; ".join(f"{c.name}: {c.reason}" for c in worst_first)
+        or "nothing was due: no check had anything to examine"
+    )
 
 
 def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
-    """Processes of clients that died. What was in flight then is info; it makes no verdict worse."""
+    """Processes of clients that died. What was in flight then is info; it makes no verdict
+    worse."""
     for died in of_kind(events, ClientDied):
         yield ClientDeath(
             process=died.process,
@@ -260,4 +317,6 @@ def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
 
 
 def _mirror(spec: MirrorSpec) -> str:
-    return " ".join([spec.kind, *(f"{name}={value}" for name, value in sorted(spec.options.items()))])
+    return " ".join(
+        [spec.kind, *(f"{name}={value}" for name, value in sorted(spec.options.items()))]
+    )

@@ -1,11 +1,15 @@
-"""What was found and what was examined, as Parquet beside verdict.json: for questions that a document of examples cannot answer.
+"""What was found and what was examined, as Parquet beside verdict.json: for questions that a
+document of examples cannot answer.
 
-    findings.parquet   every anomaly, none left out: run, check, kind, cluster, topic, partition, offset, allowed, evidence (JSON)
-    examined.parquet   per check and partition what was looked at: run, check, topic, partition, cluster, origin, era, generation,
+    findings.parquet   every anomaly, none left out: run, check, kind, cluster, topic, partition,
+                       offset, allowed, evidence (JSON)
+    examined.parquet   per check and partition what was looked at: run, check, topic, partition,
+                       cluster, origin, era, generation,
     count
                        (era: the offset at which the era begins, -1 where the check means none)
 
-Both are written anew by every `linkflap verify`; `spark.read.parquet("linkflap-runs/*/findings.parquet")` is all runs at once.
+Both are written anew by every `linkflap verify`;
+`spark.read.parquet("linkflap-runs/*/findings.parquet")` is all runs at once.
 """
 
 from __future__ import annotations
@@ -50,18 +54,24 @@ EXAMINED: Final = pa.schema(
 )
 
 
-def write(folder: Path, anomalies: Sequence[Anomaly], rows: Iterable[FindingRow], *, run: str) -> None:
-    """Writes both files into a folder, each whole or not at all. `run` is the run directory's name in them."""
+def write(
+    folder: Path, anomalies: Sequence[Anomaly], rows: Iterable[FindingRow], *, run: str
+) -> None:
+    """Writes both files into a folder, each whole or not at all. `run` is the run directory's name
+    in them."""
     found: list[Mapping[str, object]] = [
         {
-            "run": run, "check": a.check, "kind": a.kind, "cluster": a.cluster, "topic": a.topic, "partition": a.partition,
-            "offset": a.offset, "allowed": a.allowed, "evidence": msgspec.json.encode(a.evidence).decode(),
+            "run": run, "check": a.check, "kind": a.kind, "cluster": a.cluster, "topic": a.topic,
+            "partition": a.partition,
+            "offset": a.offset, "allowed": a.allowed,
+            "evidence": msgspec.json.encode(a.evidence).decode(),
         }
         for a in anomalies
     ]  # fmt: skip
     examined: list[Mapping[str, object]] = [
         {
-            "run": run, "check": r.check, "topic": r.topic, "partition": r.partition, "cluster": r.cluster, "origin": r.origin,
+            "run": run, "check": r.check, "topic": r.topic, "partition": r.partition,
+            "cluster": r.cluster, "origin": r.origin,
             "era": r.offset, "generation": r.data.get("generation"), "count": r.count,
         }
         for r in rows

@@ -1,11 +1,14 @@
-"""The two checks of the run itself: whether its record can be trusted, and whether its faults really bit.
+"""The two checks of the run itself: whether its record can be trusted, and whether its faults
+really bit.
 
-recording    the run directory is whole, the run finished, and did at least what its scenario asks for: transactions committed and
-             aborted, records read, and something read after each fault. Less makes every other verdict worthless: unknown. So is
-             that of checks that look at readers where one of them left no row, or did not read to the end
+recording    the run directory is whole, the run finished, and did at least what its scenario asks
+             for: transactions committed and aborted, records read, and something read after each
+             fault. Less makes every other verdict worthless: unknown. So is that of checks that
+             look at readers where one of them left no row, or did not read to the end
              (`spark_verify.read.reader_histories`).
-fault-bite   every scheduled fault started, and what was measured on the faulted path within its window shows that it bit;
-             every fault that says it heals did. A fault without effect proves nothing: unknown.
+fault-bite   every scheduled fault started, and what was measured on the faulted path within its
+             window shows that it bit; every fault that says it heals did. A fault without effect
+             proves nothing: unknown.
 Neither is ever invalid: a run that did nothing has not violated anything.
 """
 
@@ -15,7 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from linkflap.harness.model.events import Event, Failover, FaultBite, FaultHeal, FaultStart, MirrorStopped, TopicGivenUp, of_kind
+from linkflap.harness.model.events import (
+    Event,
+    Failover,
+    FaultBite,
+    FaultHeal,
+    FaultStart,
+    MirrorStopped,
+    TopicGivenUp,
+    of_kind,
+)
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Minimums
 from linkflap.harness.model.topology import is_recreated
@@ -27,7 +39,8 @@ from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.reader_histories import Histories
 
 OPTIONAL: Final = ("groupoffset",)
-"""Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was written)."""
+"""Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was
+written)."""
 MOST_REASONS: Final = 4
 LAST_TIME: Final = 2**63
 """Nanoseconds, in the year 2262."""
@@ -59,15 +72,28 @@ def run_checks(
     )
 
 
-def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
+def copied(
+    reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]
+) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read whole."""
-    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_name_of(c)}": _folder(reader, c) for c in replicas}
+    at = {
+        f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_name_of(c)}": _folder(reader, c)
+        for c in replicas
+    }
     named = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
     nothing = CheckResult(
-        name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
+        name="fault-bite",
+        verdict=Verdict.NOT_DUE,
+        examined={},
+        anomalies=0,
+        allowed=0,
+        reason="no history was recorded",
     )
     counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
-    return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]), nothing
+    return (
+        result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]),
+        nothing,
+    )
 
 
 def _name_of(captured: Captured) -> str:
@@ -81,10 +107,11 @@ def _folder(reader: RunReader, captured: Captured) -> str:
 
 @dataclass(slots=True)
 class Done:
-    """What a run did, counted row by row. `last_read` is when a poll last returned anything; `asked_for` are transactions and
-    producer ids, where a client had or wanted any.
+    """What a run did, counted row by row. `last_read` is when a poll last returned anything;
+    `asked_for` are transactions and producer ids, where a client had or wanted any.
 
-    `clients` are the producer incarnations by their number, each client's in the order in which they began.
+    `clients` are the producer incarnations by their number, each client's in the order in which
+    they began.
     """
 
     rows: int = 0
@@ -112,7 +139,9 @@ class Done:
     def poll(self, row: Poll) -> None:
         """Counts what a poll returned."""
         self.readers.poll(row)
-        if row.kind in ("poll", "acquire") and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
+        if row.kind in ("poll", "acquire") and (
+            read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)
+        ):
             self.reads += read
             self.last_read = max(self.last_read, row.returned)
 
@@ -140,7 +169,8 @@ def recording(
 
 
 def _distance(damage: Damage) -> int:
-    """The order of damaged parts, most important first, since only the first reasons are shown: Kafka's own topics last."""
+    """The order of damaged parts, most important first, since only the first reasons are shown:
+    Kafka's own topics last."""
     parts = damage.path.split("/")
     return 2 if any(part.startswith("__") for part in parts) else int(parts[0] == "captures")
 
@@ -157,7 +187,9 @@ def _impossible(run: Run) -> Iterator[str]:
     known = {cluster.name for cluster in run.scenario.topology.clusters}
     for link in run.scenario.topology.links:
         for name in sorted({link.source, link.destination} - known):
-            yield f"run.json: its link {link.name} names {name}, which is no cluster of its topology"
+            yield (
+                f"run.json: its link {link.name} names {name}, which is no cluster of its topology"
+            )
     for name, time in (("started", run.started), ("ended", run.ended)):
         if not 0 <= time < LAST_TIME:
             yield f"run.json: {name} is {time:.4g} ns after 1970, a time that no run can have"
@@ -168,7 +200,11 @@ def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) 
         yield "the history is empty"
         return
     asked = {"committed": minimums.committed, "aborted": minimums.aborted, "reads": minimums.reads}
-    names = {"committed": "transactions committed", "aborted": "transactions aborted", "reads": "records read"}
+    names = {
+        "committed": "transactions committed",
+        "aborted": "transactions aborted",
+        "reads": "records read",
+    }
     for name, least in asked.items():
         if counts[name] < least:
             yield f"only {counts[name]} {names[name]}, the scenario asks for {least}"
@@ -178,7 +214,10 @@ def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
     for window in windows:
         healed = window.end < ended
         if last < (window.end if healed else window.start):
-            yield f"no reader got anything after fault {window.id} ({window.fault} on {window.target})"
+            yield (
+                f"no reader got anything after fault {window.id} ({window.fault} on "
+                f"{window.target})"
+            )
 
 
 def _behind(events: Sequence[Event]) -> Iterator[str]:
@@ -190,12 +229,14 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
         ends = {*stopped.between.ends}
         if not stopped.drained and stopped.link not in ended and not ends & dead:
             why = [str(part) for part in failed_parts(events) if part.link == stopped.link]
-            yield "; ".join([f"the mirror of {stopped.link} had not caught up when the run ended", *why])
+            yield "; ".join(
+                [f"the mirror of {stopped.link} had not caught up when the run ended", *why]
+            )
 
 
 def _given_up(events: Sequence[Event]) -> Iterator[str]:
-    """Topics that a mirror had to leave: somebody deleted them on one of its sides. Not those of the fault topic-recreated, which
-    is healed where a mirror says so."""
+    """Topics that a mirror had to leave: somebody deleted them on one of its sides. Not those of
+    the fault topic-recreated, which is healed where a mirror says so."""
     for event in of_kind(events, TopicGivenUp):
         if not is_recreated(event.topic):
             yield f"the mirror of {event.link} gave a topic up: {event.reason}"

@@ -1,8 +1,9 @@
-"""Anomalies as sentences: on which cluster, at which offset, who did what, and with which consequence.
+"""Anomalies as sentences: on which cluster, at which offset, who did what, and with which
+consequence.
 
-The sentence is a kind's own (`AnomalyKind.sentence`); here are the words for what it names. Payloads and operations are named
-by the client that made them: `idempotent-5 #3` is record 3 of idempotent-5, `idempotent-5/2 #0` the first of its second
-incarnation.
+The sentence is a kind's own (`AnomalyKind.sentence`); here are the words for what it names.
+Payloads and operations are named by the client that made them: `idempotent-5 #3` is record 3 of
+idempotent-5, `idempotent-5/2 #0` the first of its second incarnation.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from linkflap.spark_verify.verdict.causes import Cause, Kind
 
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
-_WORDS: Final = frozenset({"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"})
+_WORDS: Final = frozenset(
+    {"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"}
+)
 """With which a sentence begins that is to begin with a capital: no names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The names in a run's sentences: a label for each producer incarnation, and where partitions were promoted."""
+    """The names in a run's sentences: a label for each producer incarnation, and where partitions
+    were promoted."""
 
     processes: Mapping[int, str] = field(default_factory=dict)
     promotions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
@@ -46,7 +50,11 @@ class Names:
 
     def process(self, process: object) -> str:
         """A producer incarnation."""
-        return self.processes.get(process, f"producer {process}") if isinstance(process, int) else "a producer"
+        return (
+            self.processes.get(process, f"producer {process}")
+            if isinstance(process, int)
+            else "a producer"
+        )
 
 
 def labels(incarnations: Iterable[tuple[int, str]]) -> Mapping[int, str]:
@@ -74,14 +82,24 @@ def sentence(anomaly: Anomaly, checks: Mapping[str, Check], names: Names) -> str
 
 def kind_of(check: str, kind: str, checks: Mapping[str, Check]) -> AnomalyKind | None:
     """The declaration of a kind of anomaly."""
-    return next((each for each in checks[check].anomalies if each.name == kind), None) if check in checks else None
+    return (
+        next((each for each in checks[check].anomalies if each.name == kind), None)
+        if check in checks
+        else None
+    )
 
 
-def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names) -> str:
+def first_cause(
+    cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names
+) -> str:
     """A cause and its consequences; where no client was harmed, what it could have led to."""
     kind, own = kind_of(cause.check, cause.kind, checks), (cause.check, cause.kind)
     parts, said_already = [sentence(anomalies[cause.first], checks, names)], own
-    if kind is not None and kind.latent and (led_to := [each for each in cause.consequences if each != own]):
+    if (
+        kind is not None
+        and kind.latent
+        and (led_to := [each for each in cause.consequences if each != own])
+    ):
         said_already = led_to[0]
         parts.append(sentence(anomalies[cause.consequences[said_already][0]], checks, names))
     several = [*cause.members, *cause.consequences.get(own, ())]
@@ -90,15 +108,24 @@ def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str,
     if said := [words for words in dict.fromkeys(harm) if words]:
         parts.append(", ".join(said))
     if all(_alone(each, checks) for each in (own, *cause.consequences)):
-        parts.append(f"no client was seen to be harmed, but {_alone(own, checks).format_map(_named(anomalies[cause.first]))}")
+        parts.append(
+            "no client was seen to be harmed, but "
+            f"{_alone(own, checks).format_map(_named(anomalies[cause.first]))}"
+        )
     return begin("; ".join(parts)) + "."
 
 
-def _harm(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind) -> Sequence[str]:
-    """The consequences, counted, one kind of each check: those that harm clients first, checks in the registry's order."""
+def _harm(
+    cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind
+) -> Sequence[str]:
+    """The consequences, counted, one kind of each check: those that harm clients first, checks in
+    the registry's order."""
     worst = {name: rank for rank, name in enumerate(checks)}
     found: dict[str, str] = {}
-    for each in sorted(cause.consequences, key=lambda each: (bool(_alone(each, checks)), worst.get(each[0], len(worst)))):
+    for each in sorted(
+        cause.consequences,
+        key=lambda each: (bool(_alone(each, checks)), worst.get(each[0], len(worst))),
+    ):
         words = counted(*each, [anomalies[n] for n in cause.consequences[each]], checks)
         if words and each not in (but, (cause.check, cause.kind)):
             found.setdefault(each[0], words)
@@ -116,16 +143,25 @@ def begin(text: str) -> str:
     return text[:1].upper() + text[1:] if text.partition(" ")[0] in _WORDS else text
 
 
-def counted(check: str, kind: str, anomalies: Sequence[Anomaly], checks: Mapping[str, Check]) -> str:
+def counted(
+    check: str, kind: str, anomalies: Sequence[Anomaly], checks: Mapping[str, Check]
+) -> str:
     """A number of anomalies of one kind in words; empty where the kind has none for it."""
     declared = kind_of(check, kind, checks)
     if declared is None or not declared.counted:
         return ""
     unit = checks[check].unit
     if unit == "batches":  # one that several sources are compared with is one
-        number = len({(anomaly.cluster, anomaly.topic, anomaly.partition, anomaly.offset) for anomaly in anomalies})
+        number = len(
+            {
+                (anomaly.cluster, anomaly.topic, anomaly.partition, anomaly.offset)
+                for anomaly in anomalies
+            }
+        )
     else:
-        number = len(anomalies) if unit in _MANY else sum(_records(anomaly) for anomaly in anomalies)
+        number = (
+            len(anomalies) if unit in _MANY else sum(_records(anomaly) for anomaly in anomalies)
+        )
     one, _, many = declared.counted.partition("|")
     return f"{number:,} {one if number == 1 else many}"
 
@@ -182,11 +218,15 @@ def _other_marker(anomaly: Anomaly, theirs: str, ours: str) -> str:
         return f"{ours} where {source} has {theirs}"
     records, are = ("1 record", "is") if ends == 1 else (f"{ends:,} records", "are")
     did, comes_to = ("aborted", "visible") if ours == "COMMIT" else ("committed", "hidden")
-    return f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on {anomaly.cluster}"
+    return (
+        f"{ours} where {source} has {theirs}, so {records} that {source} {did} {are} {comes_to} on "
+        f"{anomaly.cluster}"
+    )
 
 
 def _difference(anomaly: Anomaly) -> str:
-    """In what a batch differs from its source's, and the effect of a marker that ends its transaction otherwise."""
+    """In what a batch differs from its source's, and the effect of a marker that ends its
+    transaction otherwise."""
     evidence = anomaly.evidence
     fields, markers = evidence.get("fields"), evidence.get("markers")
     if isinstance(markers, list) and len(markers) == 2:
@@ -195,7 +235,10 @@ def _difference(anomaly: Anomaly) -> str:
         parts = dict.fromkeys(part for each in changed for part in each.get("fields", ()))
         every = evidence.get("records")
         many = len(every) if isinstance(every, list) else len(changed)
-        return f"{'1 record differs' if many == 1 else f'{many:,} records differ'} in {_said(list(parts))}"
+        return (
+            f"{'1 record differs' if many == 1 else f'{many:,} records differ'} in "
+            f"{_said(list(parts))}"
+        )
     several = isinstance(fields, list) and len(fields) != 1
     return f"{_said(fields)} {'differ' if several else 'differs'}"
 
@@ -205,7 +248,9 @@ def _observers(evidence: Mapping[str, object], names: Names) -> str:
     seen = evidence.get("seen")
     rows = [each for each in seen if isinstance(each, Mapping)] if isinstance(seen, list) else []
     return (
-        " and ".join(f"{_observer(each.get('by'))} saw {names.record(each.get('uid'))}" for each in rows[:2])
+        " and ".join(
+            f"{_observer(each.get('by'))} saw {names.record(each.get('uid'))}" for each in rows[:2]
+        )
         or "no names are kept"
     )
 
@@ -224,4 +269,7 @@ def _users(evidence: Mapping[str, object], names: Names) -> str:
         return f"{two[0]}, by {by[0]}, mirrored up to offset {until}, and {two[1]}, by {by[1]}"
     if len(two) == 2:
         return " and ".join(two)
-    return f"{evidence.get('client')}, and one whose batches were mirrored up to offset {evidence.get('mirrored_offset')}"
+    return (
+        f"{evidence.get('client')}, and one whose batches were mirrored up to offset "
+        f"{evidence.get('mirrored_offset')}"
+    )

@@ -1,6 +1,8 @@
-"""What of a run's anomalies the document shows, the cause before its consequences, and in words what caused what.
+"""What of a run's anomalies the document shows, the cause before its consequences, and in words
+what caused what.
 
-Examples are capped, counts never. Of each check and kind the first EXAMPLES are shown, and the one that a cause is named by.
+Examples are capped, counts never. Of each check and kind the first EXAMPLES are shown, and the one
+that a cause is named by.
 """
 
 from __future__ import annotations
@@ -38,8 +40,11 @@ def show(
     names: Names,
     upstream: Callable[[Anomaly], str] = lambda anomaly: "",
 ) -> Shown:
-    """What the document shows. `proven` are the checks whose anomalies prove something; `upstream` as `rank` takes it."""
-    broken = [anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed]
+    """What the document shows. `proven` are the checks whose anomalies prove something; `upstream`
+    as `rank` takes it."""
+    broken = [
+        anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed
+    ]
     causes = rank(broken, checks, upstream)
     chosen = _chosen(anomalies, [broken[cause.first] for cause in causes])
     ranks = _ranks(causes, broken)
@@ -57,7 +62,10 @@ def show(
 
 def ordered(anomalies: Sequence[Anomaly]) -> Sequence[Anomaly]:
     """What is not allowed first; then by check, kind, partition and offset."""
-    return sorted(anomalies, key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset))
+    return sorted(
+        anomalies,
+        key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset),
+    )
 
 
 def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Anomaly]:
@@ -72,7 +80,8 @@ def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Ano
 
 
 def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
-    """By anomaly: its cause, 0 for the cause itself or else which kind of consequence, and its turn."""
+    """By anomaly: its cause, 0 for the cause itself or else which kind of consequence, and its
+    turn."""
     ranks: dict[int, tuple[int, int, int]] = {}
     for number, cause in enumerate(causes):
         for kind, numbers in enumerate((cause.members, *cause.consequences.values())):
@@ -82,7 +91,11 @@ def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tup
 
 
 def _cause(
-    cause: Ranked, broken: Sequence[Anomaly], checks: Mapping[str, Check], names: Names, numbers: Mapping[int, int]
+    cause: Ranked,
+    broken: Sequence[Anomaly],
+    checks: Mapping[str, Check],
+    names: Names,
+    numbers: Mapping[int, int],
 ) -> Cause:
     return Cause(
         sentence=first_cause(cause, broken, checks, names),
@@ -104,5 +117,9 @@ def _cause(
     )
 
 
-def _in_words(anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names) -> Anomaly:
-    return replace(anomaly, cause=rank[0] + 1 if rank else 0, sentence=begin(sentence(anomaly, checks, names)))
+def _in_words(
+    anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names
+) -> Anomaly:
+    return replace(
+        anomaly, cause=rank[0] + 1 if rank else 0, sentence=begin(sentence(anomaly, checks, names))
+    )

@@ -1,4 +1,5 @@
-"""What every registered fault must be, whoever wrote it: documented, choosy about targets, honest about bites, safe to heal."""
+"""What every registered fault must be, whoever wrote it: documented, choosy about targets, honest
+about bites, safe to heal."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 
 PAIR = Topology(
-    clusters=(ClusterSpec(name="A", brokers=3, kafka="3.9.2"), ClusterSpec(name="B", kafka="3.9.2")),
+    clusters=(
+        ClusterSpec(name="A", brokers=3, kafka="3.9.2"),
+        ClusterSpec(name="B", kafka="3.9.2"),
+    ),
     links=(LinkSpec(source="A", destination="B"),),
 )
 LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
@@ -40,12 +44,22 @@ CLUSTER_FAULTS = [
 ]
 OF_THREE_BROKERS = ["unclean-election"]
 OF_LINKS = ["mirror-source-moved", "mirror-verbs"]
-HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, *OF_THREE_BROKERS, "clock-skew", "partition", "mirror-kill", *OF_LINKS]
+HEADED = [
+    *LINK_FAULTS,
+    *BROKER_FAULTS,
+    *CLUSTER_FAULTS,
+    *OF_THREE_BROKERS,
+    "clock-skew",
+    "partition",
+    "mirror-kill",
+    *OF_LINKS,
+]
 
 
 @dataclass
 class IdleLink:
-    """A link on which nothing takes effect: it answers whatever is done to it. Toxics and cuts are only counted."""
+    """A link on which nothing takes effect: it answers whatever is done to it. Toxics and cuts are
+    only counted."""
 
     name: str = "A->B"
     source: str = "A"
@@ -65,7 +79,13 @@ class IdleLink:
         self.restore(owner=owner)
 
     def add_toxic(
-        self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
+        self,
+        kind: str,
+        direction: Direction,
+        attributes: Mapping[str, int],
+        toxicity: float = 1.0,
+        *,
+        owner: str = "",
     ) -> None:
         self.wanted.append(owner)
 
@@ -107,11 +127,19 @@ class Recorder:
 
 
 def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:
-    """A world with one broker's cluster; `stopping` makes a bite measure once instead of until its deadline."""
+    """A world with one broker's cluster; `stopping` makes a bite measure once instead of until its
+    deadline."""
     cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
-    deployment = SimpleNamespace(links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR)
+    deployment = SimpleNamespace(
+        links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR
+    )
     mirrors = {"A->B": mirror or IdleMirror()}
-    return cast(World, SimpleNamespace(deployment=deployment, mirrors=mirrors, recorder=Recorder(), stopping=stopping))
+    return cast(
+        World,
+        SimpleNamespace(
+            deployment=deployment, mirrors=mirrors, recorder=Recorder(), stopping=stopping
+        ),
+    )
 
 
 def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:
@@ -122,7 +150,7 @@ def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:
 def test_a_fault_says_what_it_is(name: str) -> None:
     fault: Any = FAULTS[name]
     header = inspect.getdoc(sys.modules[fault.__module__]) or ""
-    assert (inspect.getdoc(fault) or "").partition("\n")[0].endswith(".")
+    assert (inspect.getdoc(fault) or "").partition("\n\n")[0].endswith(".")
     assert isinstance(fault.restores, bool)
     if name in HEADED:
         assert fault.__module__ == f"linkflap.chaos.faults.{name.replace('-', '_')}"
@@ -131,7 +159,9 @@ def test_a_fault_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
-@pytest.mark.parametrize("target", ["", "A", "A->", "->B", "A->C", "C->A", "A/0", "A/4", "A/x", "C/1", "*->C", "A->B->A"])
+@pytest.mark.parametrize(
+    "target", ["", "A", "A->", "->B", "A->C", "C->A", "A/0", "A/4", "A/x", "C/1", "*->C", "A->B->A"]
+)
 def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, target: str) -> None:
     reason = FAULTS[name].applies_to(target, PAIR)
     if target == "A" and name in (*CLUSTER_FAULTS, *OF_THREE_BROKERS):
@@ -144,7 +174,9 @@ def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, targ
 
 @pytest.mark.parametrize("name", LINK_FAULTS)
 def test_link_faults_take_links_their_reverses_and_client_paths(name: str) -> None:
-    assert [FAULTS[name].applies_to(target, PAIR) for target in ("A->B", "B->A", "*->A", "*->B")] == [None] * 4
+    assert [
+        FAULTS[name].applies_to(target, PAIR) for target in ("A->B", "B->A", "*->A", "*->B")
+    ] == [None] * 4
     assert FAULTS[name].applies_to("A/1", PAIR)
 
 
@@ -167,20 +199,30 @@ def test_faults_of_clusters_of_three_take_no_smaller_ones(name: str) -> None:
 
 def test_a_partition_needs_a_peer() -> None:
     assert [FAULTS["partition"].applies_to(target, PAIR) for target in ("A/1", "A/3")] == [None] * 2
-    assert "cluster B has one broker, and needs two or more" in str(FAULTS["partition"].applies_to("B/1", PAIR))
+    assert "cluster B has one broker, and needs two or more" in str(
+        FAULTS["partition"].applies_to("B/1", PAIR)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
 def test_what_is_done_to_containers_is_refused_where_there_are_none(name: str) -> None:
-    brokers = {number: SimpleNamespace(id=number, state="running", confines=None) for number in (1, 2)}
-    deployment = SimpleNamespace(clusters={"A": SimpleNamespace(name="A", brokers=brokers)}, topology=PAIR)
-    nowhere = cast(World, SimpleNamespace(deployment=deployment, recorder=Recorder(), stopping=True))
+    brokers = {
+        number: SimpleNamespace(id=number, state="running", confines=None) for number in (1, 2)
+    }
+    deployment = SimpleNamespace(
+        clusters={"A": SimpleNamespace(name="A", brokers=brokers)}, topology=PAIR
+    )
+    nowhere = cast(
+        World, SimpleNamespace(deployment=deployment, recorder=Recorder(), stopping=True)
+    )
     with pytest.raises(InputError, match="run it with --runtime docker"):
         FAULTS[name](spec(name, target="A/1"), nowhere)
 
 
 def test_a_mirror_is_killed_on_links_of_the_topology_and_their_reverses() -> None:
-    assert [FAULTS["mirror-kill"].applies_to(target, PAIR) for target in ("A->B", "B->A")] == [None] * 2
+    assert [FAULTS["mirror-kill"].applies_to(target, PAIR) for target in ("A->B", "B->A")] == [
+        None
+    ] * 2
     assert FAULTS["mirror-kill"].applies_to("A->C", PAIR)
 
 
@@ -191,11 +233,18 @@ def test_a_fault_that_is_not_applied_has_not_bitten(name: str) -> None:
     fault.inject()
     bite = fault.bite()
     fault.heal()
-    assert (bite.bit, bool(bite.observable), bool(bite.measured), bool(bite.expected)) == (False, True, True, True)
+    assert (bite.bit, bool(bite.observable), bool(bite.measured), bool(bite.expected)) == (
+        False,
+        True,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", LINK_FAULTS)
-def test_silence_that_was_there_before_is_no_bite(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_that_was_there_before_is_no_bite(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(link_path, "ANSWERS_WITHIN", 0.05)
     link = IdleLink(answer=None)
     fault = FAULTS[name](spec(name), world(link))
@@ -216,7 +265,10 @@ def test_a_link_fault_heals_twice_and_without_having_been_injected(name: str) ->
 
 
 @pytest.mark.parametrize("name", LINK_FAULTS)
-@pytest.mark.parametrize("broken", [{"sticky": True, "wanted": ["f"]}, {"enabled": False}, {"answer": None}, {"answer": 0.9}])
+@pytest.mark.parametrize(
+    "broken",
+    [{"sticky": True, "wanted": ["f"]}, {"enabled": False}, {"answer": None}, {"answer": 0.9}],
+)
 def test_a_link_that_does_not_get_well_is_a_fault_error(
     name: str, broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +304,9 @@ def test_a_worker_that_was_dead_before_is_no_bite() -> None:
         ("link-flap", {"down": 0}, "needs down and up above 0"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_broken(name: str, options: dict[str, Option], said: str) -> None:
+def test_wrong_options_are_refused_before_anything_is_broken(
+    name: str, options: dict[str, Option], said: str
+) -> None:
     wrong = FaultSpec(id="f", fault=name, target="A->B", at=0, duration=1, options=options)
     with pytest.raises(InputError, match=said):
         FAULTS[name](wrong, world(IdleLink()))

@@ -1,4 +1,5 @@
-"""Every registered runtime is what the registry promises, and what it makes has every method of the protocols, and no fewer."""
+"""Every registered runtime is what the registry promises, and what it makes has every method of the
+protocols, and no fewer."""
 
 from __future__ import annotations
 
@@ -27,11 +28,15 @@ PROMISED = {
 
 
 def public(kind: type) -> dict[str, object]:
-    return {name: member for name, member in inspect.getmembers_static(kind) if not name.startswith("_")}
+    return {
+        name: member for name, member in inspect.getmembers_static(kind) if not name.startswith("_")
+    }
 
 
 def parameters(member: object) -> list[str]:
-    return list(inspect.signature(member).parameters) if inspect.isfunction(member) else ["a property"]
+    return (
+        list(inspect.signature(member).parameters) if inspect.isfunction(member) else ["a property"]
+    )
 
 
 def obeys(kind: type, protocol: type) -> None:
@@ -62,7 +67,11 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("module", "kind"), [("linkflap.harness.machine.children", "Child"), ("linkflap.harness.runtimes.docker.container", "Run")]
+    ("module", "kind"),
+    [
+        ("linkflap.harness.machine.children", "Child"),
+        ("linkflap.harness.runtimes.docker.container", "Run"),
+    ],
 )
 def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, kind: str) -> None:
     obeys(getattr(import_module(module), kind), protocols.Running)
@@ -75,10 +84,15 @@ def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, 
         ("linkflap.harness.runtimes.docker.sidecar", "ContainerSidecar"),
     ],
 )
-def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module: str, kind: str) -> None:
+def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(
+    module: str, kind: str
+) -> None:
     made = getattr(import_module(module), kind)
     assert {name for name in public(protocols.Sidecar) if name != "address"} <= set(public(made))
 
 
 def test_containers_allow_what_faults_do_to_them() -> None:
-    obeys(import_module("linkflap.harness.runtimes.docker.container_faults").Confines, protocols.Confines)
+    obeys(
+        import_module("linkflap.harness.runtimes.docker.container_faults").Confines,
+        protocols.Confines,
+    )

@@ -1,4 +1,5 @@
-"""Runs of several clusters that nobody ran: faithful by construction, each a function of one seed, and what to break in them.
+"""Runs of several clusters that nobody ran: faithful by construction, each a function of one seed,
+and what to break in them.
 
     entries     one batch of a log as a value, and its bytes
     made        a whole run directory as values, until it is written
@@ -19,5 +20,6 @@
     mutations   every mutation, declared: what it does, what must find it, what may
     matrix      docs/matrix.md, written from those
 
-It shares no code with `harness.log` or `spark_verify`: a decoder or a check that is wrong is not wrong here in the same way.
+It shares no code with `harness.log` or `spark_verify`: a decoder or a check that is wrong is not
+wrong here in the same way.
 """

@@ -1,7 +1,7 @@
 """Producers of every kind, and what they write down.
 
-A producer writes an operation down before its first record is sent, and again when it returned. Every step takes time of one
-clock; what happens in a step happens between its two times.
+A producer writes an operation down before its first record is sent, and again when it returned.
+Every step takes time of one clock; what happens in a step happens between its two times.
 """
 
 from __future__ import annotations
@@ -73,14 +73,17 @@ class Writing:
     def sends(self) -> tuple[SendGroup, ...]:
         def answered(group: SendGroup) -> SendGroup:
             key = ((group.topic, group.partition), group.first_uid)
-            return replace(group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ())))
+            return replace(
+                group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ()))
+            )
 
         return tuple(map(answered, self.row.sends))
 
 
 @dataclass(slots=True)
 class Producer:
-    """A producer through all of its incarnations. `version` is that of its transactions (KIP-890); 0: none, -1: no id either."""
+    """A producer through all of its incarnations. `version` is that of its transactions (KIP-890);
+    0: none, -1: no id either."""
 
     name: str
     version: int
@@ -108,7 +111,8 @@ class Producer:
         return self.name if self.transactional else ""
 
     def start(self, cluster: Cluster) -> None:
-        """A new incarnation on a cluster: a transactional id's successor fences what was there, and ends what it left open."""
+        """A new incarnation on a cluster: a transactional id's successor fences what was there, and
+        ends what it left open."""
         self.notes.processes += 1
         self.cluster, self.process, self.uids, self.numbers = cluster, self.notes.processes, 0, 0
         self.counters, self.sequences, self.writing = {}, {}, None
@@ -135,7 +139,14 @@ class Producer:
         began(cluster, self.name, known[0], known[1], self.clock.ms)
         return known[0], known[1]
 
-    def begin(self, spots: Iterable[Spot], rng: Random, *, counts: Mapping[Spot, int] | None = None, ending: str = "") -> None:
+    def begin(
+        self,
+        spots: Iterable[Spot],
+        rng: Random,
+        *,
+        counts: Mapping[Spot, int] | None = None,
+        ending: str = "",
+    ) -> None:
         """Plans an operation and writes it down; `counts`: how many records where, else a few."""
         groups, left = [], []
         for topic, partition in spots:
@@ -148,8 +159,17 @@ class Producer:
                 size = rng.randint(1, count - position)
                 left.append(((topic, partition), first, size))
                 position += size
-        ending = "none" if not self.transactional else ending or rng.choices(("commit", "abort"), (4, 1))[0]
-        row = self._row("transaction" if self.transactional else "send", self.clock.tick(), sends=tuple(groups), ending=ending)
+        ending = (
+            "none"
+            if not self.transactional
+            else ending or rng.choices(("commit", "abort"), (4, 1))[0]
+        )
+        row = self._row(
+            "transaction" if self.transactional else "send",
+            self.clock.tick(),
+            sends=tuple(groups),
+            ending=ending,
+        )
         self.notes.operations.append(row)
         self.writing = Writing(row=row, left=left)
         if self.transactional:
@@ -200,16 +220,23 @@ class Producer:
         return True
 
     def end(self, *, outcome: OutcomeName = "ok", really: int | None = None) -> None:
-        """Ends the operation: markers, and the client's answer. `really`: what the cluster did, if not what was asked."""
+        """Ends the operation: markers, and the client's answer. `really`: what the cluster did, if
+        not what was asked."""
         writing = self.writing
         if writing is None:
             return
         asked = self.clock.tick(1, 3)
         if self.transactional:
-            self._mark((COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really)
+            self._mark(
+                (COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really
+            )
         self.clock.tick(1, 3)
-        answered = self._returned(writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0)
-        self.notes.operations.append(replace(answered, producer_epoch=writing_epoch(self, answered)))
+        answered = self._returned(
+            writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0
+        )
+        self.notes.operations.append(
+            replace(answered, producer_epoch=writing_epoch(self, answered))
+        )
         self.writing = None
 
     def _mark(self, ends: int) -> None:
@@ -228,7 +255,8 @@ class Producer:
             self._cluster().transactional[self.name][1] = marker_epoch
 
     def killed(self, *, asked: bool) -> None:
-        """Its process is killed: it writes down nothing more. `asked`: for a commit, which is done all the same."""
+        """Its process is killed: it writes down nothing more. `asked`: for a commit, which is done
+        all the same."""
         if asked:
             self.clock.tick(1, 3)
             self._mark(COMMIT)
@@ -236,14 +264,19 @@ class Producer:
         self.writing = None
 
     def give_up(self, rng: Random) -> None:
-        """The client is gone, or cannot reach its cluster: what it was doing has no known outcome."""
+        """The client is gone, or cannot reach its cluster: what it was doing has no known
+        outcome."""
         writing, self.writing = self.writing, None
         if writing is None or rng.random() < 0.3:
             return
-        row = replace(writing.row, ending=writing.row.ending if writing.row.ending != "abort" else "open")
+        row = replace(
+            writing.row, ending=writing.row.ending if writing.row.ending != "abort" else "open"
+        )
         asked = self.clock.tick() if row.ending == "commit" else 0
         self.clock.tick()
-        self.notes.operations.append(self._returned(row, "info", sends=writing.sends(), ended_at=asked))
+        self.notes.operations.append(
+            self._returned(row, "info", sends=writing.sends(), ended_at=asked)
+        )
 
     def refused(self) -> None:
         """What was not sent yet was refused for certain, and the transaction aborted for that."""
@@ -300,8 +333,13 @@ class Producer:
 
 
 def writing_epoch(producer: Producer, row: Operation) -> int:
-    """librdkafka tells the epoch in which it wrote; with transactions v2 the broker has raised it since."""
-    return producer.epoch - 1 if producer.version == 2 and row.kind == "transaction" else producer.epoch
+    """librdkafka tells the epoch in which it wrote; with transactions v2 the broker has raised it
+    since."""
+    return (
+        producer.epoch - 1
+        if producer.version == 2 and row.kind == "transaction"
+        else producer.epoch
+    )
 
 
 def spots_of(row: Operation) -> list[Spot]:
@@ -310,7 +348,8 @@ def spots_of(row: Operation) -> list[Spot]:
 
 
 def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
-    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted in the new one."""
+    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted
+    in the new one."""
     known = cluster.transactional[transactional_id]
     known[1] += 1
     spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]

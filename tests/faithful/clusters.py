@@ -1,4 +1,5 @@
-"""Clusters and their logs; what Kafka does to them: append, end transactions, truncate; and producer ids (KIP-98, KIP-890)."""
+"""Clusters and their logs; what Kafka does to them: append, end transactions, truncate; and
+producer ids (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ Spot = tuple[str, int]
 
 @dataclass(slots=True)
 class Log:
-    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how it ended.
+    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how
+    it ended.
 
     Below `cleaned` its cleaner was.
     """
@@ -58,7 +60,9 @@ class Log:
 
     def visible(self, entry: Entry) -> bool:
         """Whether readers of committed records get it, once it is below the LSO."""
-        return entry.ends is None and (not entry.transactional or self.ended.get(entry.offset) == COMMIT)
+        return entry.ends is None and (
+            not entry.transactional or self.ended.get(entry.offset) == COMMIT
+        )
 
     def truncate(self, offset: int) -> None:
         """Truncates, and takes back what markers behind the truncation had ended."""
@@ -68,7 +72,8 @@ class Log:
             self.take(entry)
 
     def compact(self, rng: Random) -> None:
-        """Takes records away, and batches that have none left but for the last of each producer id (KIP-98): offsets stay."""
+        """Takes records away, and batches that have none left but for the last of each producer id
+        (KIP-98): offsets stay."""
         self.cleaned = self.stable
         self.entries = compacted(self.entries, self.cleaned, self.aborted, rng)
 
@@ -77,10 +82,21 @@ class Log:
         """The offsets of batches of aborted transactions."""
         return frozenset(offset for offset, ends in self.ended.items() if ends == ABORT)
 
-    def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int, coordinator: int | None = None) -> Entry:
-        """Appends the marker that ends a transaction, of the cluster's coordinator unless another one is given."""
+    def mark(
+        self, ends: int, *, pid: int, epoch: int, timestamp: int, coordinator: int | None = None
+    ) -> Entry:
+        """Appends the marker that ends a transaction, of the cluster's coordinator unless another
+        one is given."""
         by = self.cluster.coordinator if coordinator is None else coordinator
-        marker = Entry(offset=0, pid=pid, epoch=epoch, transactional=True, ends=ends, timestamp=timestamp, coordinator=by)
+        marker = Entry(
+            offset=0,
+            pid=pid,
+            epoch=epoch,
+            transactional=True,
+            ends=ends,
+            timestamp=timestamp,
+            coordinator=by,
+        )
         return self.append(marker)
 
     def reset(self) -> Entry:
@@ -88,9 +104,11 @@ class Log:
         return self.append(Entry(offset=0, ends=RESET))
 
 
-def compacted(entries: list[Entry], below: int, aborted: frozenset[int], rng: Random) -> list[Entry]:
-    """What one broker's cleaner leaves: of what it may take (superseded, aborted, without a key, tombstones) it takes some, for
-    it is unknown when it was there."""
+def compacted(
+    entries: list[Entry], below: int, aborted: frozenset[int], rng: Random
+) -> list[Entry]:
+    """What one broker's cleaner leaves: of what it may take (superseded, aborted, without a key,
+    tombstones) it takes some, for it is unknown when it was there."""
     done = [e for e in entries if e.end <= below and e.ends is None]
     last = {e.pid: e.offset for e in entries if e.ends is None}
     newest = {r.key: e.offset + r.delta for e in done if e.offset not in aborted for r in e.records}
@@ -110,8 +128,11 @@ def compacted(entries: list[Entry], below: int, aborted: frozenset[int], rng: Ra
     return kept
 
 
-def cleaned_again(entries: list[Entry], below: int, aborted: frozenset[int], horizon: int, rng: Random) -> list[Entry]:
-    """What a broker's cleaner that was there twice leaves: markers have its delete horizon, and more records are gone."""
+def cleaned_again(
+    entries: list[Entry], below: int, aborted: frozenset[int], horizon: int, rng: Random
+) -> list[Entry]:
+    """What a broker's cleaner that was there twice leaves: markers have its delete horizon, and
+    more records are gone."""
     return [
         replace(e, horizon=horizon) if e.end <= below and e.ends in (ABORT, COMMIT) else e
         for e in compacted(entries, below, aborted, rng)
@@ -120,9 +141,11 @@ def cleaned_again(entries: list[Entry], below: int, aborted: frozenset[int], hor
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the producer ids it hands out.
+    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the
+    producer ids it hands out.
 
-    `own` are the logs of Kafka's own topics, `present` says of groups whether they have members as the coordinator wrote last.
+    `own` are the logs of Kafka's own topics, `present` says of groups whether they have members as
+    the coordinator wrote last.
     """
 
     name: str

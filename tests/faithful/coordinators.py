@@ -1,6 +1,8 @@
-"""What coordinators write into Kafka's own topics: the states of transactional ids (KIP-98), and what groups have committed.
+"""What coordinators write into Kafka's own topics: the states of transactional ids (KIP-98), and
+what groups have committed.
 
-From Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and -Value); nothing here is `harness.log`'s.
+From Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and -Value); nothing
+here is `harness.log`'s.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ def began(cluster: Cluster, name: str, pid: int, epoch: int, ms: int) -> None:
     _write(cluster, STATES, *state_of(name, pid, epoch, EMPTY, [], ms), ms)
 
 
-def goes_on(cluster: Cluster, name: str, pid: int, epoch: int, spots: Iterable[Spot], ms: int) -> None:
+def goes_on(
+    cluster: Cluster, name: str, pid: int, epoch: int, spots: Iterable[Spot], ms: int
+) -> None:
     """A transaction touches partitions."""
     _write(cluster, STATES, *state_of(name, pid, epoch, ONGOING, sorted(spots), ms), ms)
 
 
-def decided(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, spots: Iterable[Spot], ms: int) -> None:
+def decided(
+    cluster: Cluster, name: str, pid: int, epoch: int, ends: int, spots: Iterable[Spot], ms: int
+) -> None:
     """A transaction is to end like this: its markers are written next, in this epoch."""
     state = PREPARE_COMMIT if ends == COMMIT else PREPARE_ABORT
     _write(cluster, STATES, *state_of(name, pid, epoch, state, sorted(spots), ms), ms)
@@ -41,15 +47,26 @@ def done(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, ms: int) 
 
 
 def joined(cluster: Cluster, group: str, ms: int, *, members: int) -> None:
-    """A group has members, or none any more: a classic group, whose value of version 3 is not flexible."""
+    """A group has members, or none any more: a classic group, whose value of version 3 is not
+    flexible."""
     value = struct.pack(">h", 3) + _text("consumer") + struct.pack(">i", 1)
-    value += (_text("range") + _text("m") if members else struct.pack(">hh", -1, -1)) + struct.pack(">qi", ms, members)
+    value += (_text("range") + _text("m") if members else struct.pack(">hh", -1, -1)) + struct.pack(
+        ">qi", ms, members
+    )
     for _ in range(members):
-        value += _text("m") + struct.pack(">h", -1) + _text("client") + _text("/host") + struct.pack(">iiii", 1, 1, 0, 0)
+        value += (
+            _text("m")
+            + struct.pack(">h", -1)
+            + _text("client")
+            + _text("/host")
+            + struct.pack(">iiii", 1, 1, 0, 0)
+        )
     _write(cluster, COMMITS, struct.pack(">h", 2) + _text(group), value, ms)
 
 
-def committed(cluster: Cluster, group: str, spot: Spot, offset: int, ms: int, *, member: bool = True) -> None:
+def committed(
+    cluster: Cluster, group: str, spot: Spot, offset: int, ms: int, *, member: bool = True
+) -> None:
     """A member of a group commits an offset, or a mirror while it has none."""
     if cluster.present.get(group, False) != member:
         cluster.present[group] = member
@@ -69,8 +86,11 @@ def _write(cluster: Cluster, spot: Spot, key: bytes, value: bytes, ms: int) -> N
     log.append(Entry(offset=0, records=(Rec(0, -1, -1, -1, ms, key, value),)))
 
 
-def state_of(name: str, pid: int, epoch: int, state: int, spots: list[Spot], ms: int) -> tuple[bytes, bytes]:
-    """Key and value of one state: a key of version 0, and a value of version 1, which is flexible."""
+def state_of(
+    name: str, pid: int, epoch: int, state: int, spots: list[Spot], ms: int
+) -> tuple[bytes, bytes]:
+    """Key and value of one state: a key of version 0, and a value of version 1, which is
+    flexible."""
     topics = sorted({topic for topic, _ in spots})
     value = struct.pack(">hqhib", 1, pid, epoch, 10000, state)
     value += bytes([len(topics) + 1]) if spots or state == ONGOING else b"\x00"
@@ -95,18 +115,33 @@ def with_state(entry: Entry, state: int) -> Entry:
     """The batch with another state, and all else as it was."""
     (record,) = entry.records
     value = record.value or b""
-    return replace(entry, records=(record._replace(value=value[:16] + bytes([state]) + value[17:]),))
+    return replace(
+        entry, records=(record._replace(value=value[:16] + bytes([state]) + value[17:]),)
+    )
 
 
 def decided_in(log: list[Entry], pid: int) -> list[Entry]:
-    """`__transaction_state`, with the transaction of a producer id that was going on last prepared to commit, and complete."""
-    ongoing = [e for e in log if state_in(e) == ONGOING and struct.unpack_from(">q", e.records[0].value or b"", 2)[0] == pid][-1]
+    """`__transaction_state`, with the transaction of a producer id that was going on last prepared
+    to commit, and complete."""
+    ongoing = [
+        e
+        for e in log
+        if state_in(e) == ONGOING
+        and struct.unpack_from(">q", e.records[0].value or b"", 2)[0] == pid
+    ][-1]
     states = (PREPARE_COMMIT, COMPLETE_COMMIT)
-    return [*log, *(replace(with_state(ongoing, state), offset=log[-1].end + n) for n, state in enumerate(states))]
+    return [
+        *log,
+        *(
+            replace(with_state(ongoing, state), offset=log[-1].end + n)
+            for n, state in enumerate(states)
+        ),
+    ]
 
 
 def committed_at(entry: Entry) -> tuple[str, Spot, int]:
-    """Group, partition and offset of a batch of `__consumer_offsets`; of one that says who is in a group, -1."""
+    """Group, partition and offset of a batch of `__consumer_offsets`; of one that says who is in a
+    group, -1."""
     (record,) = entry.records
     key, value = record.key or b"", record.value or b""
     if struct.unpack_from(">h", key)[0] != 1:

@@ -1,7 +1,9 @@
-"""Processes of clients are killed with work in flight, and started again: operations that never return, whose end is in the log.
+"""Processes of clients are killed with work in flight, and started again: operations that never
+return, whose end is in the log.
 
-A transaction that was open is aborted by the successor, which takes its transactional id; a commit that had been asked for is
-done all the same, and no client has its answer; a plain send may be there in part. A relay begins again where its group is.
+A transaction that was open is aborted by the successor, which takes its transactional id; a commit
+that had been asked for is done all the same, and no client has its answer; a plain send may be
+there in part. A relay begins again where its group is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from tests.faithful.world import World
 def kill(world: World) -> None:
     """Kills one of those that write, at some moment of what it does."""
     rng = world.dying
-    chosen: Producer | None = rng.choice([*world.producers, *([None] if world.relay is not None else [])])
+    chosen: Producer | None = rng.choice(
+        [*world.producers, *([None] if world.relay is not None else [])]
+    )
     asked = rng.random() < 0.5
     if chosen is None:
         assert world.relay is not None

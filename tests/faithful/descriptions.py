@@ -1,4 +1,5 @@
-"""What a mirror says of itself while it is sampled: the same story, of a mirror that describes itself."""
+"""What a mirror says of itself while it is sampled: the same story, of a mirror that describes
+itself."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ LINK = ("A", "B")
 
 
 def described(made: Made) -> Made:
-    """With an event for each sample of B: how far behind A's last sample it is, until B is promoted."""
+    """With an event for each sample of B: how far behind A's last sample it is, until B is
+    promoted."""
     source, destination = LINK
     over = min((e.time for e in made.events if e.kind == "promotion"), default=2**62)
     heights: dict[tuple[str, int], int] = {}
@@ -25,11 +27,20 @@ def described(made: Made) -> Made:
         elif mark.cluster == destination:
             lag = max(0, heights[mark.topic, mark.partition] - mark.high_watermark)
             made.events.append(
-                described_at(mark.topic, mark.partition, mark.time, mark.returned, lag if mark.returned < over else -1)
+                described_at(
+                    mark.topic,
+                    mark.partition,
+                    mark.time,
+                    mark.returned,
+                    lag if mark.returned < over else -1,
+                )
             )
     made.events.sort(key=lambda event: event.time)
     mirror = declared(made.scenario.mirror)
-    made.scenario = replace(made.scenario, mirror=replace(mirror, declared=replace(mirror.guarantee, describes_itself=True)))
+    made.scenario = replace(
+        made.scenario,
+        mirror=replace(mirror, declared=replace(mirror.guarantee, describes_itself=True)),
+    )
     return made
 
 
@@ -42,4 +53,9 @@ def described_at(topic: str, partition: int, asked: int, returned: int, lag: int
         "mirrors": lag >= 0,
         "lag": lag,
     }
-    return EventRow(time=returned, kind="mirror-described", subject="->".join(LINK), data={"asked": asked, "rows": [row]})
+    return EventRow(
+        time=returned,
+        kind="mirror-described",
+        subject="->".join(LINK),
+        data={"asked": asked, "rows": [row]},
+    )

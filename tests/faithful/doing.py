@@ -1,4 +1,5 @@
-"""What clients and mirrors do on an ordinary day, and how they finish. All of it takes time of the world's one clock."""
+"""What clients and mirrors do on an ordinary day, and how they finish. All of it takes time of the
+world's one clock."""
 
 from __future__ import annotations
 
@@ -16,21 +17,27 @@ from tests.faithful.spec import GROUP
 from tests.faithful.world import World
 
 _WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
-"""How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced, relays step, and so on."""
+"""How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced,
+relays step, and so on."""
 
 
 def era(world: World) -> None:
-    """Each client does something once, so that everything due is there to examine; then clients and mirrors do this and that."""
+    """Each client does something once, so that everything due is there to examine; then clients and
+    mirrors do this and that."""
     rng = world.rng
     for producer in world.producers:
         operation(world, producer, "commit")
     operation(world, world.producers[0], "abort")
     if world.relay is not None:
-        world.relay.step(world.rng, everything=True, appended=world.spec.append_time, ending="commit")
+        world.relay.step(
+            world.rng, everything=True, appended=world.spec.append_time, ending="commit"
+        )
     drain(world)
     look(world)
     for _ in range(world.spec.steps):
-        action = rng.choices((produce, mirror, poll, sample, sync, _pass_on, _restart, _elect), _WEIGHTS)[0]
+        action = rng.choices(
+            (produce, mirror, poll, sample, sync, _pass_on, _restart, _elect), _WEIGHTS
+        )[0]
         action(world)
         if world.spec.moves and world.moves.random() < 0.15:
             disturb(world)
@@ -39,7 +46,8 @@ def era(world: World) -> None:
 
 
 def go_on(world: World) -> None:
-    """Sessions that outlive a failback write: before it in every partition, and when their cluster is the owner again."""
+    """Sessions that outlive a failback write: before it in every partition, and when their cluster
+    is the owner again."""
     for producer in world.outliving:
         for _ in range(world.rng.randint(1, 3)):
             operation(world, producer, "commit")
@@ -130,10 +138,18 @@ def _restart(world: World) -> None:
     else:
         fence(world.owner, producer.name, world.clock.ms)
         row = replace(
-            producer.writing.row, phase="return", time=world.clock.tick(), outcome="fail", sends=producer.writing.sends()
+            producer.writing.row,
+            phase="return",
+            time=world.clock.tick(),
+            outcome="fail",
+            sends=producer.writing.sends(),
         )
         returned = replace(
-            row, ending="commit", producer_id=producer.pid, producer_epoch=producer.epoch, ended_at=world.clock.now
+            row,
+            ending="commit",
+            producer_id=producer.pid,
+            producer_epoch=producer.epoch,
+            ended_at=world.clock.now,
         )
         world.notes.operations.append(returned)
     producer.start(world.owner)
@@ -141,7 +157,9 @@ def _restart(world: World) -> None:
 
 def _elect(world: World) -> None:
     if world.spec.elections and world.spec.brokers > 1:
-        world.owner.elect(world.rng.choice(world.everywhere), world.rng.randint(1, world.spec.brokers))
+        world.owner.elect(
+            world.rng.choice(world.everywhere), world.rng.randint(1, world.spec.brokers)
+        )
 
 
 def settle(world: World) -> None:

@@ -1,8 +1,10 @@
-"""How a mirror that keeps offsets ends, and what its journal says of that (KIP-1279, by generation).
+"""How a mirror that keeps offsets ends, and what its journal says of that (KIP-1279, by
+generation).
 
 abort              an ABORT marker for each open transaction, behind the last mirrored offset
 write-txn-markers  the same of the brokers that lead then, behind the promoted offset
-truncate-once      the log is truncated at its last stable offset; what had ended behind that is open again, for ever
+truncate-once      the log is truncated at its last stable offset; what had ended behind that is
+                   open again, for ever
 truncate-stable    the log is truncated until nothing is open
 """
 
@@ -30,8 +32,8 @@ def truncated_back(log: Log, rule: str) -> list[list[int]]:
 
 
 def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
-    """Ends what is open, once the log was truncated, in a new leader epoch. Returns what the journal says of the log as it is
-    then.
+    """Ends what is open, once the log was truncated, in a new leader epoch. Returns what the
+    journal says of the log as it is then.
     """
     appended = _aborted(log, ms) if rule == "abort" else []
     if reset:
@@ -40,7 +42,11 @@ def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
     if rule == "write-txn-markers":
         appended += _aborted(log, ms)
     epochs = [[e.leader_epoch, e.offset] for e in log.entries[:1]]
-    epochs += [[b.leader_epoch, b.offset] for a, b in pairwise(log.entries) if a.leader_epoch != b.leader_epoch]
+    epochs += [
+        [b.leader_epoch, b.offset]
+        for a, b in pairwise(log.entries)
+        if a.leader_epoch != b.leader_epoch
+    ]
     return {"epochs": epochs, "promoted": promoted, "open": [], "appended": appended}
 
 

@@ -17,7 +17,8 @@ WRAP = 2**31
 
 
 class Rec(NamedTuple):
-    """A record: its place in its batch, whose it is (uid -1: nobody's), when it was made (milliseconds), what it holds."""
+    """A record: its place in its batch, whose it is (uid -1: nobody's), when it was made
+    (milliseconds), what it holds."""
 
     delta: int
     uid: int
@@ -32,23 +33,36 @@ class Rec(NamedTuple):
         if self.uid < 0:
             return foreign(self.value, key=self.key, timestamp=self.timestamp, delta=self.delta)
         made = ours(
-            self.uid, self.operation, self.counter, value=self.value, key=self.key, timestamp=self.timestamp, delta=self.delta
+            self.uid,
+            self.operation,
+            self.counter,
+            value=self.value,
+            key=self.key,
+            timestamp=self.timestamp,
+            delta=self.delta,
         )
         if self.relayed is None:
             return made
-        return Plain(**{**_fields(made), "headers": (*made.headers, ("linkflap-input", self.relayed))})
+        return Plain(
+            **{**_fields(made), "headers": (*made.headers, ("linkflap-input", self.relayed))}
+        )
 
 
 def _fields(plain: Plain) -> dict[str, Any]:
-    return {"value": plain.value, "key": plain.key, "timestamp": plain.timestamp, "delta": plain.delta}
+    return {
+        "value": plain.value,
+        "key": plain.key,
+        "timestamp": plain.timestamp,
+        "delta": plain.delta,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One batch: records of one producer, or a control record (`ends`: ABORT, COMMIT, RESET).
 
-    `span` is how many offsets it takes: more than it has records where some were compacted away. `crc_flip` makes its CRC wrong.
-    `horizon` is the time that a cleaner wrote into a marker.
+    `span` is how many offsets it takes: more than it has records where some were compacted away.
+    `crc_flip` makes its CRC wrong. `horizon` is the time that a cleaner wrote into a marker.
     `coordinator` is the epoch of the coordinator that wrote a marker.
     """
 
@@ -81,7 +95,8 @@ class Entry:
         return self.offset + next(r.delta for r in self.records if r.uid == uid)
 
     def encoded(self) -> bytes:
-        """Its bytes. Offset and leader epoch are outside the CRC, so what mirrors copy is encoded once."""
+        """Its bytes. Offset and leader epoch are outside the CRC, so what mirrors copy is encoded
+        once."""
         out = bytearray(
             _encoded(
                 self.records,
@@ -124,8 +139,14 @@ def _encoded(
     if ends == RESET:
         return mirror_pid_reset(0)
     if ends is not None:
-        control = Plain(key=struct.pack(">hh", 0, ends), value=struct.pack(">hi", 0, coordinator), timestamp=timestamp)
-        return batch(0, [control], pid=pid, epoch=epoch, transactional=True, control=True, horizon=horizon)
+        control = Plain(
+            key=struct.pack(">hh", 0, ends),
+            value=struct.pack(">hi", 0, coordinator),
+            timestamp=timestamp,
+        )
+        return batch(
+            0, [control], pid=pid, epoch=epoch, transactional=True, control=True, horizon=horizon
+        )
     return batch(
         0,
         [r.plain() for r in records],

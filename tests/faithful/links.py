@@ -1,7 +1,9 @@
-"""What the two kinds of mirrors do with a link: fetch, sync group offsets, be failed over and turned round.
+"""What the two kinds of mirrors do with a link: fetch, sync group offsets, be failed over and
+turned round.
 
-Shadow (KIP-1279): the source's batches, byte for byte but for the leader epoch and, where it is asked to, producer ids.
-MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets, in batches of its own.
+Shadow (KIP-1279): the source's batches, byte for byte but for the leader epoch and, where it is
+asked to, producer ids. MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets,
+in batches of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ LONGEST = 2**63 - 1
 
 
 class Link(Protocol):
-    """A mirror on one link. `synced` are the offsets that it has committed for groups on the destination."""
+    """A mirror on one link. `synced` are the offsets that it has committed for groups on the
+    destination."""
 
     source: Cluster
     destination: Cluster
@@ -38,9 +41,11 @@ class Link(Protocol):
 
 @dataclass(slots=True)
 class Shadow:
-    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only; `keeps` leader epochs.
+    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only;
+    `keeps` leader epochs.
 
-    `rule`: what becomes of open transactions at its end. `truncations` are (end, truncated to) of its destination's logs.
+    `rule`: what becomes of open transactions at its end. `truncations` are (end, truncated to) of
+    its destination's logs.
     """
 
     source: Cluster
@@ -73,7 +78,8 @@ class Shadow:
             ours.epoch += 1
 
     def end(self, spot: Spot, ms: int, behind: Sequence[Link]) -> tuple[int, dict[str, object]]:
-        """Ends a partition; the mirrors `behind` follow its destination. Returns where what is mirrored ends, and the journal."""
+        """Ends a partition; the mirrors `behind` follow its destination. Returns where what is
+        mirrored ends, and the journal."""
         log, truncations = self.destination.logs[spot], self.truncations.setdefault(spot, [])
         mirrored = log.end
         truncations += truncated_back(log, self.rule)
@@ -83,9 +89,17 @@ class Shadow:
                 link.diverged(spot)
         log.epoch = max(log.epoch, self.source.logs[spot].epoch if self.keeps else 0) + 1
         # Commits beyond the end are taken back to it.
-        self.synced |= {key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot}
+        self.synced |= {
+            key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot
+        }
         reported = ended(log, self.rule, reset=self.ids == "reset", ms=ms)
-        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": truncations, **reported}
+        return kept, {
+            "topic": spot[0],
+            "partition": spot[1],
+            "mirrored": mirrored,
+            "truncated": truncations,
+            **reported,
+        }
 
     def mapped(self, pid: int) -> int:
         return LONGEST - pid - 1 if self.ids == "complement" and pid >= 0 else pid
@@ -96,7 +110,8 @@ class Shadow:
 
 @dataclass(slots=True)
 class Connector:
-    """A mirror that moves offsets: it reads committed, and writes with a producer of its own, in transactions if `exactly_once`.
+    """A mirror that moves offsets: it reads committed, and writes with a producer of its own, in
+    transactions if `exactly_once`.
 
     `where` says, per partition, which source offset each mirrored record had and where it is now.
     """
@@ -127,14 +142,17 @@ class Connector:
             found = found[size:]
 
     def rewind(self, spot: Spot, records: int) -> int:
-        """Back to what its last commit of offsets said: what follows is mirrored again. How many records."""
+        """Back to what its last commit of offsets said: what follows is mirrored again. How many
+        records."""
         done = [offset for offset, _ in self.where.get(spot, ())][-records:]
         if done:
             self.positions[spot] = done[0]
         return len(done)
 
     def _readable(self, log: Log, position: int) -> list[tuple[int, Rec, Entry]]:
-        entries = [e for e in log.entries if e.end > position and e.offset < log.stable and log.visible(e)]
+        entries = [
+            e for e in log.entries if e.end > position and e.offset < log.stable and log.visible(e)
+        ]
         found = [(e.offset + r.delta, r, e) for e in entries for r in e.records]
         return [row for row in found if row[0] >= max(position, log.start)]
 
@@ -142,9 +160,11 @@ class Connector:
         log = self.destination.logs[spot]
         first = self.sequences.get(spot, 0)
         self.sequences[spot] = first + len(rows)
-        # A record's timestamp is what its batch says where the broker stamps it (message.timestamp.type=LogAppendTime).
+        # A record's timestamp is what its batch says where the broker stamps it
+        # (message.timestamp.type=LogAppendTime).
         records = tuple(
-            r._replace(delta=i, timestamp=r.timestamp if e.appended is None else e.appended) for i, (_, r, e) in enumerate(rows)
+            r._replace(delta=i, timestamp=r.timestamp if e.appended is None else e.appended)
+            for i, (_, r, e) in enumerate(rows)
         )
         entry = Entry(
             offset=0,
@@ -160,7 +180,9 @@ class Connector:
         if self.exactly_once:
             decided(self.destination, *transaction, COMMIT, [spot], self.clock.ms)
         offset = log.append(entry).offset
-        self.where.setdefault(spot, []).extend((source, offset + i) for i, (source, _, _) in enumerate(rows))
+        self.where.setdefault(spot, []).extend(
+            (source, offset + i) for i, (source, _, _) in enumerate(rows)
+        )
         if self.exactly_once:
             log.mark(COMMIT, pid=self.pid, epoch=self.epoch, timestamp=self.clock.ms)
             done(self.destination, *transaction, COMMIT, self.clock.ms)
@@ -171,23 +193,41 @@ class Connector:
 
 
 def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
-    """What the mirror has committed for the group on the destination, and the group on the source, as a sampler sees it."""
+    """What the mirror has committed for the group on the destination, and the group on the source,
+    as a sampler sees it."""
     time = clock.tick(1, 2)
     for spot, position in committed(notes, link.source.name, group).items():
         # A translation never goes back.
-        there = link.synced[group, spot] = max(link.translated(spot, position), link.synced.get((group, spot), 0))
+        there = link.synced[group, spot] = max(
+            link.translated(spot, position), link.synced.get((group, spot), 0)
+        )
         coordinators.committed(link.destination, group, spot, there, clock.ms, member=False)
         offsets = ((link.source.name, position), (link.destination.name, there))
         notes.groups += [
-            GroupOffset(time=time, cluster=cluster, group=group, topic=spot[0], partition=spot[1], offset=offset)
+            GroupOffset(
+                time=time,
+                cluster=cluster,
+                group=group,
+                topic=spot[0],
+                partition=spot[1],
+                offset=offset,
+            )
             for cluster, offset in offsets
         ]
 
 
 def sample_groups(cluster: Cluster, notes: Notes, clock: Clock, groups: Sequence[str]) -> None:
-    """What groups have committed on a cluster, as a sampler sees it, where no mirror commits for them."""
+    """What groups have committed on a cluster, as a sampler sees it, where no mirror commits for
+    them."""
     notes.groups += [
-        GroupOffset(time=clock.now, cluster=cluster.name, group=group, topic=spot[0], partition=spot[1], offset=offset)
+        GroupOffset(
+            time=clock.now,
+            cluster=cluster.name,
+            group=group,
+            topic=spot[0],
+            partition=spot[1],
+            offset=offset,
+        )
         for group in groups
         for spot, offset in committed(notes, cluster.name, group).items()
     ]
@@ -203,26 +243,57 @@ def committed(notes: Notes, cluster: str, group: str) -> dict[Spot, int]:
 
 
 def hand_over(
-    link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: int, behind: Sequence[Link] = ()
+    link: Link,
+    notes: Notes,
+    clock: Clock,
+    *,
+    kind: str,
+    fault_time: int,
+    behind: Sequence[Link] = (),
 ) -> dict[Spot, int]:
-    """The mirror ends, what it left open is ended, the destination may be written to. Returns the promotion offsets."""
+    """The mirror ends, what it left open is ended, the destination may be written to. Returns the
+    promotion offsets."""
     destination, name = link.destination, f"{link.source.name}->{link.destination.name}"
-    opened = sum(len(log.open) for log in destination.logs.values()) if isinstance(link, Shadow) else 0
+    opened = (
+        sum(len(log.open) for log in destination.logs.values()) if isinstance(link, Shadow) else 0
+    )
     offsets = stop(link, notes, clock, drained=kind == "planned", behind=behind)
     for (topic, partition), offset in offsets.items():
         notes.event(
-            clock.tick(1, 1), "promotion", name, cluster=destination.name, topic=topic, partition=partition, offset=offset
+            clock.tick(1, 1),
+            "promotion",
+            name,
+            cluster=destination.name,
+            topic=topic,
+            partition=partition,
+            offset=offset,
         )
-    notes.event(clock.tick(1, 1), "failover", name, kind=kind, fault_time=fault_time, open_transactions=opened)
+    notes.event(
+        clock.tick(1, 1),
+        "failover",
+        name,
+        kind=kind,
+        fault_time=fault_time,
+        open_transactions=opened,
+    )
     return offsets
 
 
-def stop(link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Sequence[Link] = ()) -> dict[Spot, int]:
-    """Ends a mirror, and writes down what its journal says. Returns where clients of the destination may begin."""
+def stop(
+    link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Sequence[Link] = ()
+) -> dict[Spot, int]:
+    """Ends a mirror, and writes down what its journal says. Returns where clients of the
+    destination may begin."""
     name, spots = f"{link.source.name}->{link.destination.name}", sorted(link.destination.logs)
     if isinstance(link, Shadow):
         ends = {spot: link.end(spot, clock.ms, behind) for spot in spots}
-        notes.event(clock.tick(), "mirror-stopped", name, drained=drained, partitions=[row for _, row in ends.values()])
+        notes.event(
+            clock.tick(),
+            "mirror-stopped",
+            name,
+            drained=drained,
+            partitions=[row for _, row in ends.values()],
+        )
         return {spot: kept for spot, (kept, _) in ends.items()}
     offsets = {spot: link.destination.logs[spot].end for spot in spots}
     for log in link.destination.logs.values():
@@ -231,13 +302,28 @@ def stop(link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Seque
     return offsets
 
 
-def turn_back(old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock) -> None:
+def turn_back(
+    old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock
+) -> None:
     """The cluster that was given up loses what the new owner never had, and follows it."""
     for spot, log in sorted(old.logs.items()):
         end, truncated_to = log.end, parted[spot]
         log.truncate(truncated_to)
         # Written down of every log that is taken over, also of one that had nothing more.
-        data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": truncated_to, "end": end}
+        data = {
+            "cluster": old.name,
+            "topic": spot[0],
+            "partition": spot[1],
+            "offset": truncated_to,
+            "end": end,
+        }
         notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
         log.epoch = max(log.epoch, new.logs[spot].epoch) + 1
-    notes.event(clock.tick(), "mirror-started", f"{new.name}->{old.name}", mirror="shadow", options={}, seconds=0.1)
+    notes.event(
+        clock.tick(),
+        "mirror-started",
+        f"{new.name}->{old.name}",
+        mirror="shadow",
+        options={},
+        seconds=0.1,
+    )

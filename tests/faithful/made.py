@@ -1,7 +1,8 @@
 """A whole run directory as values, to be changed before it is written.
 
-Logs are lists of `Entry`, by where they were captured; the history is the rows of `harness.model.history`. Nothing is sorted or
-repaired on writing: what a mutation leaves here is what the verifier gets to see.
+Logs are lists of `Entry`, by where they were captured; the history is the rows of
+`harness.model.history`. Nothing is sorted or repaired on writing: what a mutation leaves here is
+what the verifier gets to see.
 """
 
 from __future__ import annotations
@@ -67,29 +68,47 @@ class Made:
     recorded: bool = True
     homes: dict[str, str] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
-    """What a reader is called here -> what it is called in the run directory: clients are numbered by their kind."""
+    """What a reader is called here -> what it is called in the run directory: clients are numbered
+    by their kind."""
 
-    def log_keys(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[LogKey]:
-        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named.
+    def log_keys(
+        self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = ""
+    ) -> list[LogKey]:
+        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment
+        is named.
 
         Those of Kafka's own topics only where one is named.
         """
         moment = moment or self.moment(cluster)
-        found = [p for p in self.logs if p.cluster == cluster and p.moment == moment and p.topic == (topic or p.topic)]
+        found = [
+            p
+            for p in self.logs
+            if p.cluster == cluster and p.moment == moment and p.topic == (topic or p.topic)
+        ]
         found = [p for p in found if topic or not p.topic.startswith("__")]
         found = [p for p in found if partition in (None, p.partition)]
-        return sorted(found, key=lambda p: (p.topic, p.partition, not self.logs[p].bounds.leader, p.broker))
+        return sorted(
+            found, key=lambda p: (p.topic, p.partition, not self.logs[p].bounds.leader, p.broker)
+        )
 
     def moment(self, cluster: str) -> str:
         """The last moment at which a cluster was captured."""
         return max(p.moment for p in self.logs if p.cluster == cluster)
 
-    def log(self, cluster: str, partition: int = 0, *, moment: str = "", topic: str = "") -> list[Entry]:
+    def log(
+        self, cluster: str, partition: int = 0, *, moment: str = "", topic: str = ""
+    ) -> list[Entry]:
         """The leader's log of a partition."""
         return self.logs[self.log_keys(cluster, partition, moment=moment, topic=topic)[0]].entries
 
     def change(
-        self, cluster: str, partition: int, how: Callable[[list[Entry]], list[Entry]], *, moment: str = "", topic: str = ""
+        self,
+        cluster: str,
+        partition: int,
+        how: Callable[[list[Entry]], list[Entry]],
+        *,
+        moment: str = "",
+        topic: str = "",
     ) -> None:
         """Rewrites every replica of a partition of a cluster."""
         for key in self.log_keys(cluster, partition, moment=moment, topic=topic):
@@ -141,7 +160,13 @@ class Made:
         if not self.recorded:
             return
         yield "operations/clients.jsonl", self.operations
-        yield "polls/readers.jsonl", [replace(poll, reader=self.readers.get(poll.reader, poll.reader)) for poll in self.polls]
+        yield (
+            "polls/readers.jsonl",
+            [
+                replace(poll, reader=self.readers.get(poll.reader, poll.reader))
+                for poll in self.polls
+            ],
+        )
         yield "watermarks/sampled.jsonl", self.marks
         yield "groups/sampled.jsonl", self.groups
 

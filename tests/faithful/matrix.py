@@ -1,4 +1,5 @@
-"""docs/matrix.md, written from the catalogue of mutations: `python -m tests.faithful.matrix > docs/matrix.md`."""
+"""docs/matrix.md, written from the catalogue of mutations: `python -m tests.faithful.matrix >
+docs/matrix.md`."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from tests.oracles.checks import beside
 
 HEAD = """# What finds what
 
-Written by `python -m tests.faithful.matrix` from the declarations in `tests/faithful/mutations`; tests hold it to them, and the
-verifier to it (`tests/integration/test_mutation_matrix.py`): each mutation is made in a run that is faithful otherwise; what must
-find it does, and nothing but that and what may. In faithful runs nothing is found.
+Written by `python -m tests.faithful.matrix` from the declarations in `tests/faithful/mutations`;
+tests hold it to them, and the verifier to it (`tests/integration/test_mutation_matrix.py`): each
+mutation is made in a run that is faithful otherwise; what must find it does, and nothing but that
+and what may. In faithful runs nothing is found.
 
-**X** must find it, o may: it follows from the mutation, but not in every run. ? cannot say anything then, and says so. A mutation
-that the mirror's own guarantee allows is found as well, and leaves the run valid.
+**X** must find it, o may: it follows from the mutation, but not in every run. ? cannot say anything
+then, and says so. A mutation that the mirror's own guarantee allows is found as well, and leaves
+the run valid.
 """
 
 
@@ -31,12 +34,20 @@ def _columns() -> list[str]:
 
 
 def _legend() -> Iterator[str]:
-    yield "Columns: " + ", ".join(f"{number} {name}" for number, name in enumerate(_columns(), start=1)) + ".\n"
+    yield (
+        "Columns: "
+        + ", ".join(f"{number} {name}" for number, name in enumerate(_columns(), start=1))
+        + ".\n"
+    )
 
 
 def _table() -> Iterator[str]:
     columns = _columns()
-    yield "| mutation | verdict | " + " | ".join(str(number) for number in range(1, len(columns) + 1)) + " |"
+    yield (
+        "| mutation | verdict | "
+        + " | ".join(str(number) for number in range(1, len(columns) + 1))
+        + " |"
+    )
     yield "|---" * (len(columns) + 2) + "|"
     for mutation in CATALOGUE.values():
         cells = " | ".join(_cell(mutation, name) for name in columns)

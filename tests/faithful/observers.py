@@ -1,4 +1,5 @@
-"""Who looks and writes down what was seen: readers in a group and alone, samplers of bounds and of group offsets."""
+"""Who looks and writes down what was seen: readers in a group and alone, samplers of bounds and of
+group offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.faithful.coordinators import committed
 
 @dataclass(slots=True)
 class Reader:
-    """A consumer. In a group it commits after polls, follows failovers, and begins where the group's offset is."""
+    """A consumer. In a group it commits after polls, follows failovers, and begins where the
+    group's offset is."""
 
     name: str
     isolation: Isolation
@@ -37,7 +39,9 @@ class Reader:
         self.cluster, self.positions = cluster, dict(positions)
         self._write("assign", {spot: () for spot in positions})
 
-    def poll(self, rng: Random, *, everything: bool = False, commits: bool = True) -> tuple[Fetched, ...]:
+    def poll(
+        self, rng: Random, *, everything: bool = False, commits: bool = True
+    ) -> tuple[Fetched, ...]:
         """One poll of every partition; and, of a group, perhaps a commit."""
         got: dict[Spot, tuple[tuple[int, int, int], ...]] = {}
         assert self.cluster is not None
@@ -52,7 +56,9 @@ class Reader:
             self.commit()
         return fetched
 
-    def _fetched(self, log: Log, position: int, limit: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
+    def _fetched(
+        self, log: Log, position: int, limit: int
+    ) -> tuple[tuple[tuple[int, int, int], ...], int]:
         """Runs (uid, offset, count) of [position, limit), and the position after them."""
         runs: list[tuple[int, int, int]] = []
         for entry in log.entries:
@@ -65,14 +71,18 @@ class Reader:
                 if not position <= offset < limit:
                     continue
                 last = runs[-1] if runs else (-9, -9, 0)
-                if record.uid >= 0 and (last[0] + last[2], last[1] + last[2]) == (record.uid, offset):
+                if record.uid >= 0 and (last[0] + last[2], last[1] + last[2]) == (
+                    record.uid,
+                    offset,
+                ):
                     runs[-1] = (last[0], last[1], last[2] + 1)
                 else:
                     runs.append((record.uid, offset, 1))
         return tuple(runs), max(position, limit)
 
     def commit(self, spots: Sequence[Spot] = (), *, written: bool = True) -> None:
-        """Commits the group's offsets of some partitions, or of all; `written`: and writes that down."""
+        """Commits the group's offsets of some partitions, or of all; `written`: and writes that
+        down."""
         assert self.cluster is not None
         for spot in spots or self.positions:
             committed(self.cluster, self.group, spot, self.positions[spot], self.clock.ms)
@@ -95,10 +105,17 @@ class Reader:
         """Says that it has read to the end."""
         self._write("drained", {spot: () for spot in self.positions})
 
-    def _write(self, kind: PollKind, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> tuple[Fetched, ...]:
+    def _write(
+        self, kind: PollKind, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]
+    ) -> tuple[Fetched, ...]:
         assert self.cluster is not None
         fetched = tuple(
-            Fetched(topic=topic, partition=partition, runs=runs, position=self.positions[topic, partition])
+            Fetched(
+                topic=topic,
+                partition=partition,
+                runs=runs,
+                position=self.positions[topic, partition],
+            )
             for (topic, partition), runs in got.items()
         )
         time = self.clock.tick(1, 3)
@@ -120,7 +137,8 @@ class Reader:
 
 @dataclass(slots=True)
 class Sampler:
-    """Asks one cluster for its bounds: the high watermark when a sample begins, the LSO when it ends."""
+    """Asks one cluster for its bounds: the high watermark when a sample begins, the LSO when it
+    ends."""
 
     cluster: Cluster
     clock: Clock

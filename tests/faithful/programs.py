@@ -1,4 +1,5 @@
-"""A relay as if it were a program of the user's: it writes no history, and its outputs carry on the headers of their inputs."""
+"""A relay as if it were a program of the user's: it writes no history, and its outputs carry on the
+headers of their inputs."""
 
 from __future__ import annotations
 
@@ -46,4 +47,9 @@ def _inputs(made: Made) -> Mapping[int, int]:
 
 
 def _carried_on(entry: Entry, inputs: Mapping[int, int]) -> Entry:
-    return replace(entry, records=tuple(r._replace(uid=inputs.get(r.uid, r.uid), relayed=None) for r in entry.records))
+    return replace(
+        entry,
+        records=tuple(
+            r._replace(uid=inputs.get(r.uid, r.uid), relayed=None) for r in entry.records
+        ),
+    )

@@ -1,7 +1,8 @@
-"""What happens to readers while they read: they are killed and come back, partitions move between members of their group.
+"""What happens to readers while they read: they are killed and come back, partitions move between
+members of their group.
 
-A member begins where its group has committed; one with fixed partitions at the log start. Whoever is killed writes no more rows:
-neither its last position nor that anything was revoked.
+A member begins where its group has committed; one with fixed partitions at the log start. Whoever
+is killed writes no more rows: neither its last position nor that anything was revoked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from tests.faithful.world import World
 
 def disturb(world: World) -> None:
     """One of these, to one of those whose cluster lives."""
-    alive = [reader for reader in world.readers if reader.cluster is not None and reader.cluster.alive]
+    alive = [
+        reader for reader in world.readers if reader.cluster is not None and reader.cluster.alive
+    ]
     if not alive:
         return
     reader = world.moves.choice(alive)

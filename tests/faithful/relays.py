@@ -1,4 +1,5 @@
-"""A relay: what its group gets becomes one record each in another topic, in transactions with the group's offsets (KIP-98)."""
+"""A relay: what its group gets becomes one record each in another topic, in transactions with the
+group's offsets (KIP-98)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ NAME = "relay-1"
 
 @dataclass(slots=True)
 class Relay:
-    """A consumer and a producer. `outputs` names the topic that it writes, to the partition of the same number."""
+    """A consumer and a producer. `outputs` names the topic that it writes, to the partition of the
+    same number."""
 
     reader: Reader
     producer: Producer
@@ -27,10 +29,14 @@ class Relay:
         self.producer.start(cluster)
         self.reader.assign(cluster, positions)
 
-    def step(self, rng: Random, *, everything: bool = False, appended: bool = False, ending: str = "") -> None:
+    def step(
+        self, rng: Random, *, everything: bool = False, appended: bool = False, ending: str = ""
+    ) -> None:
         """One poll and one transaction; where that is aborted, the inputs are got again."""
         before = dict(self.reader.positions)
-        got = {f: f.runs for f in self.reader.poll(rng, everything=everything, commits=False) if f.runs}
+        got = {
+            f: f.runs for f in self.reader.poll(rng, everything=everything, commits=False) if f.runs
+        }
         if not got:
             return
         self._begin(list(got), rng, ending)
@@ -46,7 +52,8 @@ class Relay:
             self.reader.assign(self.reader.cluster, before)
 
     def killed(self, rng: Random, *, asked: bool) -> None:
-        """Its process is killed in a transaction, `asked`: whose commit was asked for. Another begins where the group is."""
+        """Its process is killed in a transaction, `asked`: whose commit was asked for. Another
+        begins where the group is."""
         got = [f for f in self.reader.poll(rng, commits=False) if f.runs]
         if got:
             self._begin(got, rng, "commit")
@@ -62,9 +69,13 @@ class Relay:
     def _begin(self, got: list[Fetched], rng: Random, ending: str) -> None:
         counts = {(self.outputs, f.partition): sum(count for _, _, count in f.runs) for f in got}
         made_from = {(self.outputs, f.partition): f for f in got}
-        self.producer.begin(counts, rng, counts=counts, ending=ending or rng.choices(("commit", "abort"), (6, 1))[0])
+        self.producer.begin(
+            counts, rng, counts=counts, ending=ending or rng.choices(("commit", "abort"), (6, 1))[0]
+        )
         writing = self.producer.writing
         assert writing is not None
-        sends = tuple(replace(g, made_from=made_from[g.topic, g.partition]) for g in writing.row.sends)
+        sends = tuple(
+            replace(g, made_from=made_from[g.topic, g.partition]) for g in writing.row.sends
+        )
         row = replace(writing.row, sends=sends, group=GROUP)
         self.producer.notes.operations[-1] = writing.row = row

@@ -1,7 +1,8 @@
 """A share group that reads a cluster when all else is over, and does all that KIP-932 permits.
 
-Records are given again, released, renewed, given up, and confirmed to nobody. One whose lock has run out is another member's, and
-the first still hands it over afterwards, from what it had fetched; its acknowledgement is refused then.
+Records are given again, released, renewed, given up, and confirmed to nobody. One whose lock has
+run out is another member's, and the first still hands it over afterwards, from what it had fetched;
+its acknowledgement is refused then.
 """
 
 from __future__ import annotations
@@ -32,14 +33,22 @@ CONFIRMED: Final[dict[PollKind, PollKind]] = {
 def with_share_group(made: Made, seed: int) -> Made:
     """The same story, and after it a share group on a cluster that lives."""
     rng = Random(f"share group {seed}")
-    living = {key.cluster: captured for key, captured in made.logs.items() if captured.bounds.alive and key.topic == "A.orders"}
+    living = {
+        key.cluster: captured
+        for key, captured in made.logs.items()
+        if captured.bounds.alive and key.topic == "A.orders"
+    }
     cluster = "A" if "A" in living else sorted(living)[0]
     isolation: Isolation = "read_committed" if rng.random() < 0.7 else "read_uncommitted"
     options = {"group": GROUP, "cluster": cluster, "isolation": isolation}
-    workload = WorkloadSpec(kind="share-group", home="A", clients=len(MEMBERS), library="java", options=options)
+    workload = WorkloadSpec(
+        kind="share-group", home="A", clients=len(MEMBERS), library="java", options=options
+    )
     made.scenario = replace(made.scenario, workloads=(*made.scenario.workloads, workload))
     group = Group(made, rng, cluster, isolation)
-    partitions = {(key.topic, key.partition) for key in made.log_keys(cluster) if key.topic == "A.orders"}
+    partitions = {
+        (key.topic, key.partition) for key in made.log_keys(cluster) if key.topic == "A.orders"
+    }
     for _, partition in sorted(partitions):
         group.reads(partition)
     made.ended = group.now + MS
@@ -82,8 +91,16 @@ class Group:
             # else it was killed with the record
         return None
 
-    def _accepted(self, partition: int, run: tuple[tuple[int, int, int], ...], member: str, other: str, delivery: int) -> None:
-        """Accepted; perhaps the answer is lost, or another hands over later what it had fetched before."""
+    def _accepted(
+        self,
+        partition: int,
+        run: tuple[tuple[int, int, int], ...],
+        member: str,
+        other: str,
+        delivery: int,
+    ) -> None:
+        """Accepted; perhaps the answer is lost, or another hands over later what it had fetched
+        before."""
         if self._rng.random() < 0.1:
             self._write("accept", partition, run, member=member)
             return
@@ -92,7 +109,9 @@ class Group:
             self._write("acquire", partition, run, member=other, position=max(1, delivery - 1))
             self._write("accept", partition, run, member=other)
 
-    def _answered(self, kind: PollKind, partition: int, run: tuple[tuple[int, int, int], ...], member: str) -> None:
+    def _answered(
+        self, kind: PollKind, partition: int, run: tuple[tuple[int, int, int], ...], member: str
+    ) -> None:
         self._write(kind, partition, run, member=member)
         self._write(CONFIRMED[kind], partition, run, member=member)
 
@@ -117,7 +136,9 @@ class Group:
                 isolation=self._isolation,
                 kind=kind,
                 group=GROUP,
-                fetched=(Fetched(topic="A.orders", partition=partition, runs=runs, position=position),),
+                fetched=(
+                    Fetched(topic="A.orders", partition=partition, runs=runs, position=position),
+                ),
             )
         )
 
@@ -135,6 +156,8 @@ def shown(log: list[Entry], isolation: Isolation) -> Iterator[tuple[int, int]]:
                 outcome[offset] = "committed" if entry.ends == 1 else "aborted"
     stable = min([offset for offset, state in outcome.items() if state == "open"], default=2**62)
     for entry in log:
-        hidden = isolation == "read_committed" and (entry.offset >= stable or outcome.get(entry.offset) == "aborted")
+        hidden = isolation == "read_committed" and (
+            entry.offset >= stable or outcome.get(entry.offset) == "aborted"
+        )
         if entry.ends is None and not hidden:
             yield from ((record.uid, entry.offset + record.delta) for record in entry.records)

@@ -1,8 +1,10 @@
-"""A seed's story: which clusters and mirrors there are, what clients do, what fails over to what. Faithful, all of it.
+"""A seed's story: which clusters and mirrors there are, what clients do, what fails over to what.
+Faithful, all of it.
 
 pair         A->B, a flapping link at most, nobody fails over
 failover     A->B, planned or forced, clients go on on B
-round-trip   A->B by force or as planned, A follows B, and back as planned (a mirror that keeps offsets)
+round-trip   A->B by force or as planned, A follows B, and back as planned (a mirror that keeps
+             offsets)
 chain        A->B->C, A fails over to B, C follows B all along
 copied       the logs of such a pair alone, compacted before they were mirrored, without a history
 """
@@ -85,7 +87,13 @@ def _round_trip(world: World) -> None:
     settle(world)
 
 
-_SHAPES: Final = {"pair": _pair, "failover": _failover, "round-trip": _round_trip, "chain": _failover, "copied": _copied}
+_SHAPES: Final = {
+    "pair": _pair,
+    "failover": _failover,
+    "round-trip": _round_trip,
+    "chain": _failover,
+    "copied": _copied,
+}
 
 
 def _finished(world: World) -> Made:
@@ -103,7 +111,12 @@ def _finished(world: World) -> Made:
     for cluster in world.clusters.values():
         if cluster.alive:
             capture(world, END, cluster)
-    made.operations, made.polls, made.marks, made.groups = notes.operations, notes.polls, notes.marks, notes.groups
+    made.operations, made.polls, made.marks, made.groups = (
+        notes.operations,
+        notes.polls,
+        notes.marks,
+        notes.groups,
+    )
     made.events, made.ended = notes.events, world.clock.tick()
     if world.spec.shares and world.spec.shape != "copied":
         made = with_share_group(made, world.spec.seed)
@@ -113,7 +126,8 @@ def _finished(world: World) -> Made:
 
 
 def without_history(made: Made) -> Made:
-    """What is left of a run when somebody has only copied its logs, and knows what was promoted where.
+    """What is left of a run when somebody has only copied its logs, and knows what was promoted
+    where.
 
     The leaders of what lives were asked for their last stable offsets.
     """
@@ -134,7 +148,8 @@ def without_history(made: Made) -> Made:
 
 
 def _delete_beginnings(world: World) -> None:
-    """DeleteRecords, or retention: the log start is raised by a few batches, to the middle of one too."""
+    """DeleteRecords, or retention: the log start is raised by a few batches, to the middle of one
+    too."""
     for cluster in world.clusters.values():
         for log in cluster.logs.values() if cluster.alive else ():
             log.start = world.rng.randint(log.start, log.entries[min(3, len(log.entries) - 1)].end)

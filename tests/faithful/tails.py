@@ -1,8 +1,10 @@
-"""The last moments of a cluster whose mirror truncates what is open at its end (`tests.faithful.endings`).
+"""The last moments of a cluster whose mirror truncates what is open at its end
+(`tests.faithful.endings`).
 
-One transaction is open to the end, and others are acknowledged behind where it began: what of them was mirrored goes with it.
-Where transactions `overlap`, cutting one opens the one before it. On a destination nobody gets any of it but what stays open, and
-that only who reads uncommitted: what a destination has shown it must keep.
+One transaction is open to the end, and others are acknowledged behind where it began: what of them
+was mirrored goes with it. Where transactions `overlap`, cutting one opens the one before it. On a
+destination nobody gets any of it but what stays open, and that only who reads uncommitted: what a
+destination has shown it must keep.
 """
 
 from __future__ import annotations
@@ -65,7 +67,11 @@ def _mirror(world: World, link: Link) -> None:
 
 def _uncommitted_poll(world: World) -> None:
     for reader in world.readers:
-        if reader.cluster is not world.owner and reader.isolation == "read_uncommitted" and world.rng.random() < 0.7:
+        if (
+            reader.cluster is not world.owner
+            and reader.isolation == "read_uncommitted"
+            and world.rng.random() < 0.7
+        ):
             reader.poll(world.rng, everything=True)
 
 
@@ -79,12 +85,16 @@ def _at_home(world: World) -> None:
 
 
 def after_the_truncation(world: World, link: Link) -> None:
-    """Readers that stood beyond the truncation are set back to it, or do not learn of it, and wait there."""
+    """Readers that stood beyond the truncation are set back to it, or do not learn of it, and wait
+    there."""
     destinations = {link.destination.name, *(one.destination.name for one in world.links)}
     for reader in world.readers:
         cluster = reader.cluster
         if cluster is None or cluster.name not in destinations:
             continue
-        held = {spot: min(position, cluster.logs[spot].end) for spot, position in reader.positions.items()}
+        held = {
+            spot: min(position, cluster.logs[spot].end)
+            for spot, position in reader.positions.items()
+        }
         if held != reader.positions and world.rng.random() < 0.5:
             reader.assign(cluster, held)

@@ -1,4 +1,5 @@
-"""What happens to the links of a story: a flap, a failover, a reversal; and what is captured of a cluster before or after."""
+"""What happens to the links of a story: a flap, a failover, a reversal; and what is captured of a
+cluster before or after."""
 
 from __future__ import annotations
 
@@ -9,7 +10,18 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import Cluster, Spot, cleaned_again
 from tests.faithful.coordinators import ticked
-from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
+from tests.faithful.doing import (
+    all_finish,
+    drain,
+    left_open,
+    look,
+    mirror,
+    operation,
+    poll,
+    produce,
+    sample,
+    sync,
+)
 from tests.faithful.endings import TRUNCATING_RULES
 from tests.faithful.entries import ABORT
 from tests.faithful.links import Connector, Link, hand_over, turn_back
@@ -21,7 +33,8 @@ from tests.faithful.world import World, link_of
 
 
 def flap(world: World) -> None:
-    """The link is broken for a while; a mirror that delivers at least once may then repeat itself."""
+    """The link is broken for a while; a mirror that delivers at least once may then repeat
+    itself."""
     notes, clock, link = world.notes, world.clock, world.links[0]
     name = f"{link.source.name}->{link.destination.name}"
     _fault_start(world, "flap", "link-flap", name, restores=True)
@@ -38,20 +51,34 @@ def flap(world: World) -> None:
 
 def _fault_start(world: World, name: str, fault: str, target: str, *, restores: bool) -> None:
     notes, clock = world.notes, world.clock
-    notes.event(clock.tick(), "fault-start", target, id=name, fault=fault, options={}, restores=restores)
+    notes.event(
+        clock.tick(), "fault-start", target, id=name, fault=fault, options={}, restores=restores
+    )
     spec_ = FaultSpec(id=name, fault=fault, target=target, at=1.0, duration=0.0)
-    world.made.scenario = replace(world.made.scenario, schedule=(*world.made.scenario.schedule, spec_))
+    world.made.scenario = replace(
+        world.made.scenario, schedule=(*world.made.scenario.schedule, spec_)
+    )
 
 
 def _fault_end(world: World, name: str, target: str) -> None:
     notes, clock = world.notes, world.clock
-    notes.event(clock.tick(), "fault-bite", target, id=name, bit=True, observable="it", measured=1, expected=1)
+    notes.event(
+        clock.tick(),
+        "fault-bite",
+        target,
+        id=name,
+        bit=True,
+        observable="it",
+        measured=1,
+        expected=1,
+    )
     notes.event(clock.tick(), "fault-heal", target, id=name, healed=True, checked=[])
     notes.event(clock.tick(), "fault-end", target, id=name)
 
 
 def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot, int]:
-    """The source of a link is given up, its destination is the owner. Returns the promotion offsets."""
+    """The source of a link is given up, its destination is the owner. Returns the promotion
+    offsets."""
     source, destination = link.source, link.destination
     target, kind = f"{source.name}->{destination.name}", "forced" if forced else "planned"
     _last_moments(world, link, forced=forced)
@@ -67,7 +94,9 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
         look(world)
     world.links.remove(link)
     behind = [one for one in world.links if one.source is destination]
-    offsets = hand_over(link, world.notes, world.clock, kind=kind, fault_time=fault_time, behind=behind)
+    offsets = hand_over(
+        link, world.notes, world.clock, kind=kind, fault_time=fault_time, behind=behind
+    )
     world.owner = destination
     after_the_truncation(world, link)
     for producer in world.producers:
@@ -76,7 +105,9 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
     follower.assign(destination, _synced(link, GROUP, world.everywhere))
     if world.relay is not None:
         anew = {spot: destination.logs[spot].start for spot in world.spots}
-        world.relay.start(destination, anew if world.spec.relay_anew else _synced(link, RELAYS, world.spots))
+        world.relay.start(
+            destination, anew if world.spec.relay_anew else _synced(link, RELAYS, world.spots)
+        )
     world.notes.event(world.clock.tick(), "clients-moved", source.name, to=destination.name)
     if forced:
         capture(world, f"1-{name}", source)
@@ -86,7 +117,9 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
 
 def _synced(link: Link, group: str, spots: list[Spot]) -> dict[Spot, int]:
     """Where a group is on the destination: where the mirror says, or at the start."""
-    return {spot: link.synced.get((group, spot), link.destination.logs[spot].start) for spot in spots}
+    return {
+        spot: link.synced.get((group, spot), link.destination.logs[spot].start) for spot in spots
+    }
 
 
 def _last_moments(world: World, link: Link, *, forced: bool) -> None:
@@ -112,7 +145,8 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         world.relay.step(world.rng, everything=True, ending="commit")
         sync(world)
     if world.spec.lag:
-        # A leader that is not reset goes on from what it has: there no session's end may be truncated.
+        # A leader that is not reset goes on from what it has: there no session's end may be
+        # truncated.
         truncated = world.outliving[:1] if world.spec.options.get("producer_ids") == "reset" else []
         for producer in (*world.producers[1:], *truncated):
             operation(world, producer, "commit")
@@ -152,7 +186,8 @@ def _meanwhile(world: World, cluster: Cluster) -> None:
 
 
 def _end_what_died(world: World, cluster: Cluster) -> None:
-    """Its coordinator aborts what clients had left open, now that it is back; a capture was taken before."""
+    """Its coordinator aborts what clients had left open, now that it is back; a capture was taken
+    before."""
     for log in cluster.logs.values():
         for pid, mine in list(log.open.items()):
             log.mark(ABORT, pid=pid, epoch=mine[0].epoch, timestamp=world.clock.ms)
@@ -162,7 +197,13 @@ def _set_back(world: World, cluster: Cluster) -> None:
     """Readers that stood beyond where the log was truncated learn it, and begin there."""
     for reader in world.readers:
         if reader.cluster is cluster:
-            reader.assign(cluster, {spot: min(position, cluster.logs[spot].end) for spot, position in reader.positions.items()})
+            reader.assign(
+                cluster,
+                {
+                    spot: min(position, cluster.logs[spot].end)
+                    for spot, position in reader.positions.items()
+                },
+            )
 
 
 def capture(world: World, moment: str, cluster: Cluster) -> None:
@@ -176,8 +217,11 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
             entries = list(log.entries)
             leads = broker == log.leader
             if log.cleaned and not leads:
-                # Every broker has a cleaner of its own, which was here when it was, and not when the leader's was.
-                entries = cleaned_again(entries, log.cleaned, log.aborted, world.clock.ms + broker, rng)
+                # Every broker has a cleaner of its own, which was here when it was, and not when
+                # the leader's was.
+                entries = cleaned_again(
+                    entries, log.cleaned, log.aborted, world.clock.ms + broker, rng
+                )
             if world.spec.behind and not leads and len(entries) > 3 and rng.random() < 0.3:
                 entries.pop()
             bounds = Bounds(
@@ -197,4 +241,10 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
             world.made.logs[LogKey(moment, cluster.name, broker, topic, partition)] = Captured(
                 entries=kept, bounds=bounds, edges_at=edges_at
             )
-    world.notes.event(world.clock.tick(), "captured", cluster.name, moment=moment, replicas=cluster.brokers * len(cluster.logs))
+    world.notes.event(
+        world.clock.tick(),
+        "captured",
+        cluster.name,
+        moment=moment,
+        replicas=cluster.brokers * len(cluster.logs),
+    )

@@ -1,4 +1,5 @@
-"""Everything of a story while it goes on, and how it begins: clusters, mirrors, clients, samplers."""
+"""Everything of a story while it goes on, and how it begins: clusters, mirrors, clients,
+samplers."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from random import Random
 from typing import Final
 
 from linkflap.harness.model.history import Isolation
-from linkflap.harness.model.scenario import Budgets, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    Budgets,
+    MirrorSpec,
+    Option,
+    Scenario,
+    TopicSpec,
+    WorkloadSpec,
+)
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful.clients import SECOND, Clock, Notes, Producer
 from tests.faithful.clusters import Cluster, Log, Spot
@@ -55,14 +63,24 @@ def world_of(spec: Spec) -> World:
     spots = [(TOPIC, p) for p in range(spec.partitions)]
     everywhere = [*spots, *((OUTPUTS, p) for p in range(spec.partitions) if spec.relay)]
     clusters = {
-        name: Cluster(name=name, brokers=spec.brokers, next_pid=1000 * number if apart else 0, coordinator=5 - 2 * number)
+        name: Cluster(
+            name=name,
+            brokers=spec.brokers,
+            next_pid=1000 * number if apart else 0,
+            coordinator=5 - 2 * number,
+        )
         for number, name in enumerate(names)
     }
     for cluster in clusters.values():
         first = cluster.name == "A" or spec.mirror == "shadow"
         base = spec.begun if first else 0
         for spot in everywhere:
-            cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if spec.mirror == "mm2" else 0)
+            cluster.logs[spot] = Log(
+                cluster,
+                start=base,
+                base=base,
+                epoch=rng.randint(0, 3) if spec.mirror == "mm2" else 0,
+            )
     pairs = list(pairwise(names))
     readers = _readers(clock, notes, names)
     spare = Reader("spare", "read_committed", clock, notes, group=GROUP) if spec.moves else None
@@ -93,7 +111,9 @@ def world_of(spec: Spec) -> World:
 
 def link_of(spec: Spec, source: Cluster, destination: Cluster, clock: Clock) -> Link:
     if spec.mirror == "mm2":
-        return Connector(source, destination, clock, exactly_once=spec.options.get("delivery") == "exactly-once")
+        return Connector(
+            source, destination, clock, exactly_once=spec.options.get("delivery") == "exactly-once"
+        )
     return Shadow(
         source,
         destination,
@@ -105,7 +125,12 @@ def link_of(spec: Spec, source: Cluster, destination: Cluster, clock: Clock) -> 
 
 
 def _producers(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
-    kinds = (("transactional-1", spec.version), ("transactional-2", spec.version), ("idempotent-1", 0), ("plain-1", -1))
+    kinds = (
+        ("transactional-1", spec.version),
+        ("transactional-2", spec.version),
+        ("idempotent-1", 0),
+        ("plain-1", -1),
+    )
     made = [Producer(name, version, clock, notes, spec.codecs) for name, version in kinds]
     if spec.begun:
         for producer in made:
@@ -115,19 +140,27 @@ def _producers(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
 
 def _outliving(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
     """Producers of A that wait while another cluster is the owner, and go on when A is again."""
-    kinds = (("outlives-idempotent", 0), ("outlives-transactional", spec.version)) if spec.outlives else ()
+    kinds = (
+        (("outlives-idempotent", 0), ("outlives-transactional", spec.version))
+        if spec.outlives
+        else ()
+    )
     return [Producer(name, version, clock, notes, spec.codecs) for name, version in kinds]
 
 
 def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
     return [
         Reader("follower", "read_committed", clock, notes, group=GROUP),
-        *(Reader(f"{name}-{isolation.removeprefix('read_')}", isolation, clock, notes) for name, isolation in _alone(names)),
+        *(
+            Reader(f"{name}-{isolation.removeprefix('read_')}", isolation, clock, notes)
+            for name, isolation in _alone(names)
+        ),
     ]
 
 
 def _alone(names: str) -> list[tuple[str, Isolation]]:
-    """Clusters and isolations of readers with fixed partitions; who reads committed on A is the group."""
+    """Clusters and isolations of readers with fixed partitions; who reads committed on A is the
+    group."""
     isolations: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
     return [(name, isolation) for name in names for isolation in isolations][1:]
 
@@ -135,7 +168,8 @@ def _alone(names: str) -> list[tuple[str, Isolation]]:
 def _specs_of_readers(names: str, *, members: int) -> list[WorkloadSpec]:
     """The workload of each reader, and of the group's members, in their order."""
     fixed: list[dict[str, Option]] = [
-        {"cluster": name, "isolation": isolation, "assign": True} for name, isolation in _alone(names)
+        {"cluster": name, "isolation": isolation, "assign": True}
+        for name, isolation in _alone(names)
     ]
     group = WorkloadSpec(kind="readers", home="A", clients=members, options={"group": GROUP})
     return [group, *(WorkloadSpec(kind="readers", home="A", options=options) for options in fixed)]
@@ -150,7 +184,9 @@ def _relay(spec: Spec, clock: Clock, notes: Notes) -> Relay | None:
 
 def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if spec.relay else {})
-    workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
+    workloads = [
+        WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()
+    ]
     readers = _specs_of_readers(names, members=2 if spec.moves else 1)
     return Scenario(
         name="faithful",

@@ -1,4 +1,5 @@
-"""What several modules share: a recorded run that they damage copies of, and linkflap installed from its wheel."""
+"""What several modules share: a recorded run that they damage copies of, and linkflap installed
+from its wheel."""
 
 from __future__ import annotations
 
@@ -22,22 +23,36 @@ PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it."""
+    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the
+    tests have it."""
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
     for name in PACKAGES:
-        shutil.copytree(HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copytree(HERE / "docker", source / "docker")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(HERE / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600)
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600
+    )
     shutil.rmtree(source)
     (wheel,) = root.glob("linkflap-*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / "python")], check=True, timeout=600)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(root / "python")],
+        check=True,
+        timeout=600,
+    )
     (packages,) = (root / "python").glob("lib/python*/site-packages")
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True, timeout=600)
-    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap there is not seen.
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)],
+        check=True,
+        timeout=600,
+    )
+    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap
+    # there is not seen.
     own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     found = (path for path in sys.path if Path(path).name == "site-packages")
     (packages / "needs.pth").write_text("\n".join(dict.fromkeys((*own, *found))))
@@ -46,9 +61,12 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A link-flap run on one broker and three, recorded with real clusters. Its users are in xdist_group("spark")."""
+    """A link-flap run on one broker and three, recorded with real clusters. Its users are in
+    xdist_group("spark")."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0))
+    chosen = scenario(
+        "link-flap", Wish(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0)
+    )
     session.warm()
     with Progress() as progress:
         return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)

@@ -1,4 +1,5 @@
-"""linkflap.deploy with real brokers: faults as context managers, and a test's own clients judged by every check."""
+"""linkflap.deploy with real brokers: faults as context managers, and a test's own clients judged by
+every check."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def transact(producer: linkflap.Producer, records: int, *, commit: bool = True) 
 
 
 def writer(world: linkflap.World, cluster: str) -> linkflap.Producer:
-    producer = linkflap.Producer({"bootstrap.servers": world.cluster(cluster).bootstrap, "transactional.id": "orders"})
+    producer = linkflap.Producer(
+        {"bootstrap.servers": world.cluster(cluster).bootstrap, "transactional.id": "orders"}
+    )
     producer.init_transactions()
     return producer
 
@@ -36,7 +39,11 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
     producer = writer(world, "A")
     plain = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})
     consumer = linkflap.Consumer(
-        {"bootstrap.servers": world.cluster("A").bootstrap, "group.id": "mine", "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": world.cluster("A").bootstrap,
+            "group.id": "mine",
+            "auto.offset.reset": "earliest",
+        }
     )
     consumer.subscribe(["A.orders"])
     with world.link("A->B").cut() as cut:
@@ -56,18 +63,35 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
             read.add((message.partition(), message.offset()))
         return len(read) >= 8 * 5 + 10 + 5
 
-    until(all_read, within=120, every=0.0, what="the consumer to read everything", state=lambda: len(read))
+    until(
+        all_read,
+        within=120,
+        every=0.0,
+        what="the consumer to read everything",
+        state=lambda: len(read),
+    )
     consumer.commit(asynchronous=False)
     world.mirror("A->B").wait()
     with world.failover("A->B"):
         transact(writer(world, "B"), 5)
-    with pytest.raises(linkflap.InputError, match=r"there is no link 'A->C' here; there is \*->A, \*->B, A->B, B->A"):
+    with pytest.raises(
+        linkflap.InputError,
+        match=r"there is no link 'A->C' here; there is \*->A, \*->B, A->B, B->A",
+    ):
         world.link("A->C")
     with pytest.raises(linkflap.InputError, match="cannot be applied"):
         world.fault("broker-kill", "A/9")
     judged = world.verify()
     assert judged.valid, judged.why
-    for name in ("lost-write", "unseen", "provenance", "poll-continuity", "byte-equality", "commit-aborted", "group-offsets"):
+    for name in (
+        "lost-write",
+        "unseen",
+        "provenance",
+        "poll-continuity",
+        "byte-equality",
+        "commit-aborted",
+        "group-offsets",
+    ):
         assert judged.checks[name].verdict == "valid", name
     assert judged.checks["lost-write"].examined == {"A/native": 55, "B/native": 5}
     assert [failover.kind for failover in judged.failovers] == ["planned"]
@@ -80,7 +104,9 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
 def test_a_block_that_raises_leaves_a_failed_run_and_its_own_error(tmp_path: Path) -> None:
     deployed = linkflap.deploy("A->B", topics=["A.orders"], folder=tmp_path / "run")
     world = deployed.__enter__()
-    linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap}).produce("A.orders", b"lost?")
+    linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap}).produce(
+        "A.orders", b"lost?"
+    )
     mine = ZeroDivisionError("of the block")
     assert not deployed.__exit__(ZeroDivisionError, mine, None)
     run = RunReader(tmp_path / "run").run

@@ -1,4 +1,5 @@
-"""Every fault of a broker on a real cluster of three, with replicated topics: it bites visibly, and the ISR is full again."""
+"""Every fault of a broker on a real cluster of three, with replicated topics: it bites visibly, and
+the ISR is full again."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 def world(deployment: Deployment, *, stopping: bool = False) -> World:
-    return cast(World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping))
+    return cast(
+        World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping)
+    )
 
 
 def spec(fault: str, target: str) -> FaultSpec:
@@ -48,9 +51,16 @@ def out_of_sync(deployment: Deployment, broker: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "broker", "state"), [("broker-kill", 1, "stopped"), ("broker-restart", 2, "stopped"), ("broker-pause", 3, "paused")]
+    ("name", "broker", "state"),
+    [
+        ("broker-kill", 1, "stopped"),
+        ("broker-restart", 2, "stopped"),
+        ("broker-pause", 3, "paused"),
+    ],
 )
-def test_a_fault_bites_and_heals(deployment: Deployment, name: str, broker: int, state: str) -> None:
+def test_a_fault_bites_and_heals(
+    deployment: Deployment, name: str, broker: int, state: str
+) -> None:
     hurt: Broker = deployment.clusters["A"].brokers[broker]
     fault = FAULTS[name](spec(name, f"A/{broker}"), world(deployment))
     try:
@@ -66,7 +76,9 @@ def test_a_fault_bites_and_heals(deployment: Deployment, name: str, broker: int,
 
 
 @pytest.mark.parametrize("name", ["broker-kill", "broker-restart", "broker-pause"])
-def test_a_broker_that_was_not_touched_is_no_bite(deployment: Deployment, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_was_not_touched_is_no_bite(
+    deployment: Deployment, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hurt = deployment.clusters["A"].brokers[1]
     for verb in ("kill", "stop", "pause"):
         monkeypatch.setattr(type(hurt), verb, lambda self: None)

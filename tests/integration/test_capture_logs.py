@@ -33,10 +33,20 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 @pytest.fixture
 def writer(linkflap_deployment: Deployment, tmp_path: Path) -> Iterator[RunWriter]:
     scenario = Scenario(
-        name="capture", about="", seed=1, topology=linkflap_deployment.topology, mirror=MirrorSpec(kind="mm2"), workloads=(),
+        name="capture", about="", seed=1, topology=linkflap_deployment.topology,
+        mirror=MirrorSpec(kind="mm2"), workloads=(),
         schedule=(),
     )  # fmt: skip
-    run = Run(format=FORMAT, linkflap="", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    run = Run(
+        format=FORMAT,
+        linkflap="",
+        command="",
+        runtime="process",
+        status="running",
+        started=1,
+        ended=0,
+        scenario=scenario,
+    )
     writer = RunWriter(tmp_path / "run", run)
     yield writer
     writer.close("finished")
@@ -62,14 +72,17 @@ def write_transactions(bootstrap: str, count: int, name: str = "t") -> None:
 
 
 def commit_group(bootstrap: str) -> None:
-    with closing(Consumer(quiet(bootstrap) | {"group.id": "app", "enable.auto.commit": False})) as consumer:
+    with closing(
+        Consumer(quiet(bootstrap) | {"group.id": "app", "enable.auto.commit": False})
+    ) as consumer:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
 
 
 def captured(
     folder: Path, moment: str, cluster: str
 ) -> tuple[defaultdict[tuple[str, int], list[Bounds]], dict[tuple[str, int, int], int]]:
-    """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic, partition, broker)."""
+    """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic,
+    partition, broker)."""
     reader = RunReader(folder)
     rows, damage = reader.bounds(moment)
     assert not damage
@@ -84,7 +97,9 @@ def captured(
     return by_partition, ends
 
 
-def test_a_live_cluster_that_is_written_to(linkflap_deployment: Deployment, writer: RunWriter) -> None:
+def test_a_live_cluster_that_is_written_to(
+    linkflap_deployment: Deployment, writer: RunWriter
+) -> None:
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
     write_transactions(a.bootstrap, 50, "first")
@@ -112,10 +127,15 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment: Deployment, writ
         for row in rows:
             assert ends[*tp, row.broker] >= row.high_watermark > 0, (tp, row)
     for tp in TOPIC_PARTITIONS:
-        assert all(row.high_watermark >= before[tp] and row.high_watermark_from == "sampled" for row in by_partition[tp])
+        assert all(
+            row.high_watermark >= before[tp] and row.high_watermark_from == "sampled"
+            for row in by_partition[tp]
+        )
 
 
-def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment: Deployment, writer: RunWriter) -> None:
+def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(
+    linkflap_deployment: Deployment, writer: RunWriter
+) -> None:
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     make_topics(a.bootstrap, 3)
     make_topics(b.bootstrap, 1)
@@ -136,32 +156,43 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
         assert [row.broker for row in of_a[tp] if row.leader] == [leaders[tp]]
         assert not any(row.alive for row in of_a[tp])
         for row in of_a[tp]:
-            # The checkpoint file may know more than the last sample; it never knows more than there was.
+            # The checkpoint file may know more than the last sample; it never knows more than there
+            # was.
             assert highs[tp] - 1 <= row.high_watermark <= highs[tp] <= ends[*tp, row.broker]
     for topic in RELEASED:
         assert sum(row.leader for row in of_a[topic, 0]) == 1
     for row in of_a[TOPIC, 0]:
         folder = a.brokers[row.broker].log_dir / f"{TOPIC}-0"
         copied = RunReader(writer.root).segments("1-failover", row)
-        assert [path.read_bytes() for path in copied] == [path.read_bytes() for path in sorted(folder.glob("*.log"))]
+        assert [path.read_bytes() for path in copied] == [
+            path.read_bytes() for path in sorted(folder.glob("*.log"))
+        ]
     b.brokers[1].kill()
     captures.take("1-failover", "B")
     of_b, _ = captured(writer.root, "1-failover", "B")
     alone = [row for rows in of_b.values() for row in rows]
     assert {row.high_watermark_from for row in alone} == {"recomputed"}
     assert all(row.leader for row in alone)
-    events: list[Any] = [event for event in RunReader(writer.root).events()[0] if event.kind == "captured"]
-    assert [(event.subject, event.moment) for event in events] == [(name, "1-failover") for name in "ABB"]
+    events: list[Any] = [
+        event for event in RunReader(writer.root).events()[0] if event.kind == "captured"
+    ]
+    assert [(event.subject, event.moment) for event in events] == [
+        (name, "1-failover") for name in "ABB"
+    ]
 
 
 def leaders_of(admin: AdminClient) -> dict[tuple[str, int], int] | None:
-    found = {(TOPIC, n): p.leader for n, p in admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.items()}
+    found = {
+        (TOPIC, n): p.leader
+        for n, p in admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.items()
+    }
     return found if min(found.values()) > 0 else None
 
 
 def watermark(tp: tuple[str, int], leader: int, high: int) -> Watermark:
     topic, partition = tp
     return Watermark(
-        time=1, returned=2, cluster="A", leader=leader, topic=topic, partition=partition, log_start=0, last_stable=high,
+        time=1, returned=2, cluster="A", leader=leader, topic=topic, partition=partition,
+        log_start=0, last_stable=high,
         high_watermark=high,
     )  # fmt: skip

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.integration
 
 def test_a_commit_that_loses_its_marker_and_its_control(tmp_path: Path) -> None:
     with Benches(tmp_path / "runs") as benches:
-        result = run_case(case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, benches=benches)
+        result = run_case(
+            case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, benches=benches
+        )
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)
     assert result.exit_code == 0
     assert result.controls == 1
@@ -51,14 +53,36 @@ def test_what_was_always_reproduced_is_reproduced(
 
 @pytest.mark.nightly
 def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path) -> None:
-    words = ("case", "matrix", "KAFKA-15591", "--kafka", "3.9.2", "--kafka", "4.3.1", "--count", "1", "--store", str(tmp_path))
+    words = (
+        "case",
+        "matrix",
+        "KAFKA-15591",
+        "--kafka",
+        "3.9.2",
+        "--kafka",
+        "4.3.1",
+        "--count",
+        "1",
+        "--store",
+        str(tmp_path),
+    )
     command = (sys.executable, "-m", "linkflap", *words)
-    with (tmp_path / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as first:
+    with (
+        (tmp_path / "first.log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as first,
+    ):
         try:
-            until(lambda: first.poll() is not None or load(tmp_path), within=300, what="a first result", every=0.05)
+            until(
+                lambda: first.poll() is not None or load(tmp_path),
+                within=300,
+                what="a first result",
+                every=0.05,
+            )
         finally:
             first.kill()  # SIGKILL: nothing of it can tidy up
-    assert [row.version for row in load(tmp_path)] == ["3.9.2"], (tmp_path / "first.log").read_text()
+    assert [row.version for row in load(tmp_path)] == ["3.9.2"], (
+        tmp_path / "first.log"
+    ).read_text()
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "KAFKA-15591 on Kafka 3.9.2 wire: stored already" in done.stderr

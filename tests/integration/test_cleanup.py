@@ -1,4 +1,5 @@
-"""Nothing survives the harness: a real one, with brokers, proxies, a service and a paused broker, is ended in every way."""
+"""Nothing survives the harness: a real one, with brokers, proxies, a service and a paused broker,
+is ended in every way."""
 
 from __future__ import annotations
 
@@ -31,13 +32,18 @@ class Silent:
     def write(self, event):
         return event
 
-topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),))
+topology = Topology(
+    clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
+    links=(LinkSpec(source="A", destination="B"),),
+)
 with cleanup.temporary_folder() as folder:
     try:
         with runtime("process")(topology, folder=folder, recorder=Silent()) as deployment:
-            brokers = [broker for cluster in deployment.clusters.values() for broker in cluster.brokers.values()]
+            clusters = deployment.clusters.values()
+            brokers = [broker for cluster in clusters for broker in cluster.brokers.values()]
             brokers[1].pause()
-            said = {"folder": str(folder), "ports": ledger.own().ports, "brokers": [broker.pid for broker in brokers]}
+            said = {"folder": str(folder), "ports": ledger.own().ports}
+            said["brokers"] = [broker.pid for broker in brokers]
             try:
                 print(json.dumps(said), flush=True)
                 sys.stdin.read()
@@ -53,11 +59,16 @@ with cleanup.temporary_folder() as folder:
 def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]]]:
-    """A harness process with a ledger of its own, what it said that it holds, and every process that it started."""
+    """A harness process with a ledger of its own, what it said that it holds, and every process
+    that it started."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
     process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", HARNESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         said = json.loads(cast(IO[str], process.stdout).readline())
@@ -74,17 +85,33 @@ def bindable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def assert_nothing_left(said: dict[str, Any], started: list[psutil.Process], *, within: float = 120) -> None:
+def assert_nothing_left(
+    said: dict[str, Any], started: list[psutil.Process], *, within: float = 120
+) -> None:
     until(
-        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in started),
+        lambda: (
+            not any(
+                process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+                for process in started
+            )
+        ),
         within=within,
         what="every process that the harness started to be gone",
         state=lambda: [process for process in started if process.is_running()],
     )
     until(lambda: not Path(said["folder"]).exists(), within=within, what="its folder to be gone")
-    until(lambda: not ledger.entries(), within=within, what="its entry to be gone", state=ledger.entries)
+    until(
+        lambda: not ledger.entries(),
+        within=within,
+        what="its entry to be gone",
+        state=ledger.entries,
+    )
     # A JVM's first thread may be a zombie while its others still hold the sockets.
-    until(lambda: all(bindable(port) for port in said["ports"]), within=within, what="its ports to be free")
+    until(
+        lambda: all(bindable(port) for port in said["ports"]),
+        within=within,
+        what="its ports to be free",
+    )
 
 
 def of_brokers(started: list[psutil.Process], said: dict[str, Any]) -> list[psutil.Process]:
@@ -94,7 +121,9 @@ def of_brokers(started: list[psutil.Process], said: dict[str, Any]) -> list[psut
 
 
 def watchdog_of(started: list[psutil.Process]) -> psutil.Process:
-    return next(process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline())
+    return next(
+        process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline()
+    )
 
 
 def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(
@@ -102,7 +131,9 @@ def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(
 ) -> None:
     process, said, started = harness
     assert len(started) >= 2 + 4 + 1, "two brokers, four proxies' servers, one watchdog"
-    paused = [broker for broker in of_brokers(started, said) if broker.status() == psutil.STATUS_STOPPED]
+    paused = [
+        broker for broker in of_brokers(started, said) if broker.status() == psutil.STATUS_STOPPED
+    ]
     assert len(paused) == 1
     process.kill()
     process.wait()
@@ -127,7 +158,11 @@ def test_clean_does_what_a_dead_watchdog_cannot(
     assert all(broker.is_running() for broker in of_brokers(started, said))
     process.kill()
     process.wait()
-    until(lambda: not any(broker.is_running() for broker in of_brokers(started, said)), within=120, what="the brokers to die")
+    until(
+        lambda: not any(broker.is_running() for broker in of_brokers(started, said)),
+        within=120,
+        what="the brokers to die",
+    )
     assert Path(said["folder"]).exists()
     removed = cleanup.clean().removed
     assert any(said["folder"] in line for line in removed)
@@ -135,23 +170,34 @@ def test_clean_does_what_a_dead_watchdog_cannot(
     assert_nothing_left(said, started)
 
 
-def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that dropped its death signal, as a set-user-id program or a grandchild would have."""
+def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that dropped its death signal, as a set-user-id program or a grandchild would
+    have."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
-    keep = "import ctypes, signal; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); signal.pause()"
+    keep = (
+        "import ctypes, signal; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); "
+        "signal.pause()"
+    )
     owner = f"""
 import pathlib, sys
 from linkflap.harness.machine import children
 output = pathlib.Path({str(tmp_path / "out")!r})
-child = children.spawn([sys.executable, "-c", {keep!r}], name="deaf", folder=output.parent, output=output)
+deaf = [sys.executable, "-c", {keep!r}]
+child = children.spawn(deaf, name="deaf", folder=output.parent, output=output)
 print(child.pid, flush=True)
 sys.stdin.read()
 """
-    process = subprocess.Popen([sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         child = psutil.Process(int(cast(IO[str], process.stdout).readline()))
-        until(lambda: "deaf" in (tmp_path / "out").read_text(), within=60, what="the child to be deaf")
+        until(
+            lambda: "deaf" in (tmp_path / "out").read_text(), within=60, what="the child to be deaf"
+        )
     finally:
         process.kill()
         process.communicate()
@@ -163,7 +209,8 @@ def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(
     harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
 ) -> None:
     process, said, started = harness
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the foreground group
+    # what a terminal does: to every process of the foreground group
+    os.killpg(process.pid, signal.SIGINT)
     states = json.loads(cast(IO[str], process.stdout).readline())
     assert states == ["running", "paused"]
     process.communicate(timeout=300)

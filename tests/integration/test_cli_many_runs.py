@@ -1,4 +1,5 @@
-"""`linkflap verify` with several directories: each is judged, whatever the others are, also where it can only be read."""
+"""`linkflap verify` with several directories: each is judged, whatever the others are, also where
+it can only be read."""
 
 from __future__ import annotations
 
@@ -21,8 +22,20 @@ def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
     (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')
     for path in (good, *good.rglob("*")):
         path.chmod(path.stat().st_mode & ~0o222)  # as on a disk that is mounted for reading
-    command = [sys.executable, "-m", "linkflap", "verify", "--json", str(bad), str(good), "--out", str(tmp_path / "out")]
-    done = subprocess.run([*unprivileged(), *command], capture_output=True, text=True, timeout=600, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "linkflap",
+        "verify",
+        "--json",
+        str(bad),
+        str(good),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [*unprivileged(), *command], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 254, done.stderr
     assert json.loads(done.stdout)["run"] == str(good)
     assert f"{bad}/run.json cannot be read" in done.stderr

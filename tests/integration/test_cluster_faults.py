@@ -1,6 +1,8 @@
-"""What can be broken inside a cluster: offices taken away, brokers cut off from their peers, full disks, little memory.
+"""What can be broken inside a cluster: offices taken away, brokers cut off from their peers, full
+disks, little memory.
 
-On every runtime what every runtime gives; on docker what only containers give; elsewhere that is refused in one sentence.
+On every runtime what every runtime gives; on docker what only containers give; elsewhere that is
+refused in one sentence.
 """
 
 from __future__ import annotations
@@ -34,10 +36,14 @@ TOPIC = "replicated"
 
 
 @pytest.fixture(scope="module", params=EVERY)
-def cluster_of_three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def cluster_of_three(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     skip_without(request.param)
     folder = tmp_path_factory.mktemp("three")
-    with runtime(request.param)(topology(ClusterSpec(name="A", brokers=3)), folder=folder, recorder=Events()) as up:
+    with runtime(request.param)(
+        topology(ClusterSpec(name="A", brokers=3)), folder=folder, recorder=Events()
+    ) as up:
         bootstrap = up.clusters["A"].bootstrap
         admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(timeout=60)
@@ -50,14 +56,18 @@ def cluster_of_three(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 
 
 def world(deployment: Deployment, *, stopping: bool = False) -> World:
-    return cast(World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping))
+    return cast(
+        World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping)
+    )
 
 
 def spec(fault: str, target: str, **options: Option) -> FaultSpec:
     return FaultSpec(id="f", fault=fault, target=target, at=0, duration=1, options=options)
 
 
-def bites_and_heals(deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None) -> Any:
+def bites_and_heals(
+    deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None
+) -> Any:
     """What was measured; afterwards the cluster is whole."""
     fault = FAULTS[wanted.fault](wanted, world(deployment))
     try:
@@ -80,14 +90,22 @@ def contained(deployment: Deployment) -> Deployment:
 
 def write(deployment: Deployment) -> None:
     """Eight megabytes, acknowledged or not."""
-    producer = Producer({**QUIET, "bootstrap.servers": deployment.clusters["A"].bootstrap, "message.timeout.ms": 10000})
+    producer = Producer(
+        {
+            **QUIET,
+            "bootstrap.servers": deployment.clusters["A"].bootstrap,
+            "message.timeout.ms": 10000,
+        }
+    )
     for number in range(800):
         producer.produce(TOPIC, bytes(10000), partition=number % 3)
     producer.flush(15)
 
 
 def test_the_active_controller_is_lost_and_another_elected(cluster_of_three: Deployment) -> None:
-    leader = cast(Any, readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address)).leader
+    leader = cast(
+        Any, readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address)
+    ).leader
     seen = bites_and_heals(cluster_of_three, spec("controller-loss", "A"))
     assert seen["lost"] == leader
     assert seen["successor"] not in (leader, None)
@@ -107,7 +125,11 @@ def test_the_coordinator_is_lost_and_another_elected(cluster_of_three: Deploymen
 def test_leaders_move_and_come_back(cluster_of_three: Deployment, of: str) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
     seen = bites_and_heals(cluster_of_three, spec("leadership-move", "A", of=of))
-    mine = [name for name, t in admin.list_topics(timeout=60).topics.items() if name.startswith("__") == (of == "coordinators")]
+    mine = [
+        name
+        for name, t in admin.list_topics(timeout=60).topics.items()
+        if name.startswith("__") == (of == "coordinators")
+    ]
     assert seen["moved"] == seen["of"] >= len(mine) > 0
 
 
@@ -118,7 +140,9 @@ def test_every_broker_is_restarted_in_its_turn(cluster_of_three: Deployment) -> 
     assert all(each["before_ms"] > 0 for each in seen)
 
 
-def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_of_three: Deployment, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(
+    cluster_of_three: Deployment, tmp_path: Path
+) -> None:
     skip_without_small_disks(tmp_path / "disk")
     broker = cluster_of_three.clusters["A"].brokers[2]
     seen = bites_and_heals(cluster_of_three, spec("broker-disk-full", "A/2"))
@@ -128,7 +152,9 @@ def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_
 
 
 @pytest.mark.nightly
-def test_a_slow_disk_takes_as_long_as_its_rate_says(cluster_of_three: Deployment, tmp_path: Path) -> None:
+def test_a_slow_disk_takes_as_long_as_its_rate_says(
+    cluster_of_three: Deployment, tmp_path: Path
+) -> None:
     skip_without_slow_disks(tmp_path / "disk")
     broker = cluster_of_three.clusters["A"].brokers[3]
     seen = bites_and_heals(cluster_of_three, spec("broker-disk-slow", "A/3", rate=128.0))
@@ -149,7 +175,9 @@ def test_a_limit_is_that_of_one_process_and_ends(tmp_path: Path) -> None:
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
         disk.put(spare=8 << 20)
-        assert sorted(path.name for path in folder.iterdir()) == ["kept"], "no folder that a broker would take for a partition"
+        assert sorted(path.name for path in folder.iterdir()) == ["kept"], (
+            "no folder that a broker would take for a partition"
+        )
         disk.slow(sleeper.pid, rate=64 << 10)
         assert disk.seconds(256 << 10) >= 2.0
         assert sleeper.poll() is None
@@ -208,10 +236,15 @@ def test_a_partition_cuts_the_directions_that_it_says_and_no_client(
     assert seen == {"before": True, "out": out, "in": back}
 
 
-def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_three: Deployment) -> None:
+def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(
+    cluster_of_three: Deployment,
+) -> None:
     up = contained(cluster_of_three)
     wanted = [("A/1", 2), ("A/1", 3), ("A/3", 1)]
-    specs = [replace(spec("partition", target, peer=peer), id=f"p{n}") for n, (target, peer) in enumerate(wanted)]
+    specs = [
+        replace(spec("partition", target, peer=peer), id=f"p{n}")
+        for n, (target, peer) in enumerate(wanted)
+    ]
     first, second, hidden = (cast(Any, FAULTS["partition"](one, world(up))) for one in specs)
     one, three = (cast(Any, up.clusters["A"].brokers[number]) for number in (1, 3))
     try:
@@ -219,10 +252,14 @@ def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_th
             fault.inject()
             assert fault.bite().bit
         hidden.inject()
-        assert not cast(Any, FAULTS["partition"]).measure(hidden)[0], "what another cuts already shows nothing of its own"
+        assert not cast(Any, FAULTS["partition"]).measure(hidden)[0], (
+            "what another cuts already shows nothing of its own"
+        )
         second.heal()
         assert first.measure()[0], "the heal of another took nothing of it"
-        assert one.confines.round_trip(three.inner_addresses[0], within=1.0) is None, "wanted by two, and one of them lasts"
+        assert one.confines.round_trip(three.inner_addresses[0], within=1.0) is None, (
+            "wanted by two, and one of them lasts"
+        )
         assert any("p0 still cuts" in line for line in hidden.heal())
         assert one.confines.round_trip(three.inner_addresses[0], within=60.0) is not None
         one.confines.disconnect()
@@ -241,7 +278,9 @@ def test_little_memory_is_felt_and_given_back(cluster_of_three: Deployment) -> N
     assert cast(Any, up.clusters["A"].brokers[2].confines).memory().limit is None
 
 
-def test_what_was_not_done_is_no_bite(cluster_of_three: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_done_is_no_bite(
+    cluster_of_three: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up = contained(cluster_of_three)
     confines = type(up.clusters["A"].brokers[1].confines)
     for verb in ("disconnect", "block", "limit_memory"):
@@ -258,20 +297,29 @@ def test_a_runtime_without_containers_refuses_before_anything_starts(name: str) 
     chosen = scenario("broker-loss", Wish(seed=1))
     broken = replace(chosen, schedule=(spec(name, "A/1"),))
     check(broken, "docker")
-    with pytest.raises(InputError, match="is done to containers, and the runtime process has none; run it with --runtime docker"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "is done to containers, and the runtime process has none; run it with --runtime docker"
+        ),
+    ):
         check(broken, "process")
 
 
 @pytest.mark.nightly
 def test_a_broker_has_another_time_of_day_until_the_heal(cluster_of_three: Deployment) -> None:
-    if any(broker.confines is not None for broker in cluster_of_three.clusters["A"].brokers.values()):
+    if any(
+        broker.confines is not None for broker in cluster_of_three.clusters["A"].brokers.values()
+    ):
         pytest.skip("containers have the clock of their machine")
     try:
         faketime.library()
     except InputError as missing:
         pytest.skip(str(missing))
     before = set(Path("/dev/shm").glob("*faketime*"))
-    measured = bites_and_heals(cluster_of_three, spec("clock-skew", "A/2", clock="ahead", seconds=600.0))
+    measured = bites_and_heals(
+        cluster_of_three, spec("clock-skew", "A/2", clock="ahead", seconds=600.0)
+    )
     assert isinstance(measured, dict)
     off = measured["seconds_off"]
     assert isinstance(off, float)

@@ -1,4 +1,5 @@
-"""Cluster Mirroring (KIP-1279) on a build of its branch; skipped where LINKFLAP_KIP1279_LIBS names no directory of its jars."""
+"""Cluster Mirroring (KIP-1279) on a build of its branch; skipped where LINKFLAP_KIP1279_LIBS names
+no directory of its jars."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ from linkflap.topologies import parse
 LIBS = os.environ.get("LINKFLAP_KIP1279_LIBS", "")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not LIBS, reason="LINKFLAP_KIP1279_LIBS names no build of KIP-1279 (docs/cluster-mirroring.md)"),
+    pytest.mark.skipif(
+        not LIBS,
+        reason="LINKFLAP_KIP1279_LIBS names no build of KIP-1279 (docs/cluster-mirroring.md)",
+    ),
 ]
 TOPIC = "A.orders"
 READ_ONLY_TOPIC = 134
@@ -39,14 +43,22 @@ PARTITIONS = [(TOPIC, number) for number in range(3)]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A and three brokers of B, all of the build, with a mirror that is not started; and the events so far."""
+    """A and three brokers of B, all of the build, with a mirror that is not started; and the events
+    so far."""
     events = EventLog(tmp_path / "events.jsonl")
     topology = parse(f'A@"{LIBS}"->B@"{LIBS}":3')
     try:
         with runtime("process")(topology, folder=tmp_path, recorder=events) as up:
             up.clusters["A"].create_topic(TOPIC, partitions=3)
-            mirror = make_mirror(MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, events)
-            yield SimpleNamespace(a=up.clusters["A"], b=up.clusters["B"], mirror=mirror, events=tmp_path / "events.jsonl")
+            mirror = make_mirror(
+                MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, events
+            )
+            yield SimpleNamespace(
+                a=up.clusters["A"],
+                b=up.clusters["B"],
+                mirror=mirror,
+                events=tmp_path / "events.jsonl",
+            )
     finally:
         events.close()
 
@@ -54,9 +66,21 @@ def pair(tmp_path: Path) -> Iterator[SimpleNamespace]:
 def write(cluster: Cluster, partition: int) -> int:
     """The error code of one record to a partition, 0 where it was acknowledged."""
     codes: list[int] = []
-    producer = Producer(quiet(cluster.bootstrap) | {"enable.idempotence": False, "acks": "all", "message.timeout.ms": 60_000})
-    producer.produce(TOPIC, b"x", partition=partition, on_delivery=lambda error, _: codes.append(error.code() if error else 0))
-    until(lambda: producer.flush(0.1) == 0 and codes, within=90, what=f"an answer to a write to partition {partition}")
+    producer = Producer(
+        quiet(cluster.bootstrap)
+        | {"enable.idempotence": False, "acks": "all", "message.timeout.ms": 60_000}
+    )
+    producer.produce(
+        TOPIC,
+        b"x",
+        partition=partition,
+        on_delivery=lambda error, _: codes.append(error.code() if error else 0),
+    )
+    until(
+        lambda: producer.flush(0.1) == 0 and codes,
+        within=90,
+        what=f"an answer to a write to partition {partition}",
+    )
     return codes[0]
 
 
@@ -65,15 +89,25 @@ def ends(cluster: Cluster) -> dict[tuple[str, int], int]:
 
 
 def of_kind(pair: SimpleNamespace, kind: str) -> list[Any]:
-    return [row["data"] for row in map(json.loads, pair.events.read_text().splitlines()) if row["kind"] == kind]
+    return [
+        row["data"]
+        for row in map(json.loads, pair.events.read_text().splitlines())
+        if row["kind"] == kind
+    ]
 
 
-def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(pair: SimpleNamespace) -> None:
+def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(
+    pair: SimpleNamespace,
+) -> None:
     assert [write(pair.a, number) for number in range(3)] == [0, 0, 0]
     pair.mirror.start()
     until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
     leaders = {
-        p.leader for p in AdminClient(quiet(pair.b.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
+        p.leader
+        for p in AdminClient(quiet(pair.b.bootstrap))
+        .list_topics(TOPIC, timeout=60)
+        .topics[TOPIC]
+        .partitions.values()
     }
     assert leaders == set(pair.b.brokers), "each broker leads one of them"
     assert [write(pair.b, number) for number in range(3)] == [READ_ONLY_TOPIC] * 3
@@ -92,7 +126,9 @@ def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(
     for broker in pair.a.brokers.values():
         broker.kill()
     until(lambda: "FAILED" in pair.mirror._states(), within=90, what="partitions to be FAILED")
-    with pytest.raises(FaultError, match=r"refused for 15 s with INVALID_CLUSTER_MIRROR_STATES \(145\)"):
+    with pytest.raises(
+        FaultError, match=r"refused for 15 s with INVALID_CLUSTER_MIRROR_STATES \(145\)"
+    ):
         pair.mirror.fail_over("forced")
     assert [refused["code"] for refused in of_kind(pair, "failover-refused")] == [145]
     assert write(pair.b, 0) == READ_ONLY_TOPIC
@@ -108,15 +144,27 @@ def test_there_and_back_with_what_was_never_mirrored_truncated(pair: SimpleNames
     back = pair.mirror.reversed()
     back.start()
     until(lambda: back.lag() == 0, within=90, what="the mirror back to catch up")
-    noted = sorted((found["partition"], found["offset"], found["end"]) for found in of_kind(pair, "truncation"))
+    noted = sorted(
+        (found["partition"], found["offset"], found["end"]) for found in of_kind(pair, "truncation")
+    )
     assert noted == [(0, 1, 2), (1, 0, 0), (2, 0, 0)]
-    assert ends(pair.a)[TOPIC, 0] == ends(pair.b)[TOPIC, 0] == 3, "a record, the reset, and B's record"
+    assert ends(pair.a)[TOPIC, 0] == ends(pair.b)[TOPIC, 0] == 3, (
+        "a record, the reset, and B's record"
+    )
     back.fail_over("planned")
     assert write(pair.a, 0) == 0
 
 
-def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_says(tmp_path: Path) -> None:
-    """The case's control; what it finds in other states is the build's own, and is in docs/findings."""
+def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_says(
+    tmp_path: Path,
+) -> None:
+    """The case's control; what it finds in other states is the build's own, and is in
+    docs/findings."""
     with Benches(tmp_path / "runs") as benches:
-        result = run_case(case_named("KIP-1279-verbs"), Variant(kafka=LIBS, client="java"), count=1, benches=benches)
+        result = run_case(
+            case_named("KIP-1279-verbs"),
+            Variant(kafka=LIBS, client="java"),
+            count=1,
+            benches=benches,
+        )
     assert (result.runs, result.controls) == (1, 1), (result.words, result.failures)

@@ -1,4 +1,5 @@
-"""What admins and the loss of a coordinator do to Cluster Mirroring, on a build; skipped where none is named."""
+"""What admins and the loss of a coordinator do to Cluster Mirroring, on a build; skipped where none
+is named."""
 
 from __future__ import annotations
 
@@ -43,9 +44,15 @@ class Mirrored:
         assert producer.flush(60) == 0
 
     def play(self, fault: str, target: str, **options: Option) -> tuple[Bite, list[str]]:
-        spec = FaultSpec(id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options)
+        spec = FaultSpec(
+            id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options
+        )
         world = SimpleNamespace(
-            deployment=self.up, mirrors={"A->B": self.mirror}, recorder=self.log, stopping=False, topics={TOPIC: 3}
+            deployment=self.up,
+            mirrors={"A->B": self.mirror},
+            recorder=self.log,
+            stopping=False,
+            topics={TOPIC: 3},
         )
         made = FAULTS[fault](spec, cast(World, world))
         try:
@@ -66,7 +73,10 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     try:
         with runtime("process")(topology, folder=folder, recorder=log) as up:
             up.clusters["A"].create_topic(TOPIC, partitions=3)
-            mirror = cast(ClusterMirror, make_mirror(MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, log))
+            mirror = cast(
+                ClusterMirror,
+                make_mirror(MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, log),
+            )
             mirror.start()
             yield Mirrored(up=up, mirror=mirror, log=log, events=folder / "events.jsonl")
     finally:
@@ -77,13 +87,19 @@ def test_verbs_of_a_mirror_in_use_agree_with_the_model(mirrored: Mirrored) -> No
     bite, checked = mirrored.play("mirror-verbs", "A->B", steps=8)
     assert bite.bit, bite.measured
     assert checked == ["1 topics are mirrored"]
-    (row,) = [row["data"] for row in map(json.loads, mirrored.events.read_text().splitlines()) if row["kind"] == "verbs-played"]
+    (row,) = [
+        row["data"]
+        for row in map(json.loads, mirrored.events.read_text().splitlines())
+        if row["kind"] == "verbs-played"
+    ]
     assert len(row["steps"]) == 8
     assert "wrong" not in row, row
     assert "unanswered" not in row, row
 
 
-def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(mirrored: Mirrored) -> None:
+def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(
+    mirrored: Mirrored,
+) -> None:
     proxies = mirrored.mirror.source_addresses()
     assert sorted(proxies) == sorted(mirrored.up.links["A->B"].bootstrap.split(","))
     bite, checked = mirrored.play("mirror-source-moved", "A->B")

@@ -1,8 +1,10 @@
-"""Kafka as the oracle: its dump-log tool and its consumers agree with our decoders on every field of logs that a broker wrote.
+"""Kafka as the oracle: its dump-log tool and its consumers agree with our decoders on every field
+of logs that a broker wrote.
 
-One broker writes logs with every codec: as clients compressed them (librdkafka) and as the broker did it anew (Java), with both
-timestamp types, plain, idempotent and transactional, committed, aborted and open, over several segments. Then it is stopped, so
-that it leaves snapshots of its producer states.
+One broker writes logs with every codec: as clients compressed them (librdkafka) and as the broker
+did it anew (Java), with both timestamp types, plain, idempotent and transactional, committed,
+aborted and open, over several segments. Then it is stopped, so that it leaves snapshots of its
+producer states.
 """
 
 from __future__ import annotations
@@ -31,7 +33,16 @@ from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump
-from tests.oracles.words import as_dumped, consumed_as, data_of, got, record_dumped, slowly_decoded, states, without_position
+from tests.oracles.words import (
+    as_dumped,
+    consumed_as,
+    data_of,
+    got,
+    record_dumped,
+    slowly_decoded,
+    states,
+    without_position,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
 
@@ -40,7 +51,10 @@ CODECS = tuple(codecs.NAMES.values())
 TOPICS = {
     **{f"client-{codec}": {"message.timestamp.type": "CreateTime"} for codec in CODECS},
     **{
-        f"broker-{codec}": {"message.timestamp.type": "LogAppendTime", "compression.type": codec.replace("none", "uncompressed")}
+        f"broker-{codec}": {
+            "message.timestamp.type": "LogAppendTime",
+            "compression.type": codec.replace("none", "uncompressed"),
+        }
         for codec in CODECS
     },
 }
@@ -74,29 +88,65 @@ class Writer:
 
     def producer(self, codec: str, **settings: object) -> Producer:
         callbacks = {"on_delivery": lambda error, _: self._refused.append(error) if error else None}
-        return Producer({**quiet(self._bootstrap), "compression.type": codec, "linger.ms": 20, **callbacks, **settings})
+        return Producer(
+            {
+                **quiet(self._bootstrap),
+                "compression.type": codec,
+                "linger.ms": 20,
+                **callbacks,
+                **settings,
+            }
+        )
 
     def text(self, size: int) -> bytes:
         """What no codec makes much smaller, and the tool prints on one line."""
         return base64.b64encode(self._random.randbytes(size))
 
-    def write(self, producer: Producer, topic: str, count: int, size: int = 20, **rest: Any) -> None:
+    def write(
+        self, producer: Producer, topic: str, count: int, size: int = 20, **rest: Any
+    ) -> None:
         for _ in range(count):
             self._uid += 1
             headers = [(HEADER, encode(self._uid, self._uid - self._uid % 3, self._uid % 1000))]
-            producer.produce(topic, self.text(size), b"key %d" % self._uid, partition=0, headers=cast(Any, headers), **rest)
+            producer.produce(
+                topic,
+                self.text(size),
+                b"key %d" % self._uid,
+                partition=0,
+                headers=cast(Any, headers),
+                **rest,
+            )
             producer.poll(0)
 
     def odd(self, producer: Producer, topic: str) -> None:
-        """Null and empty keys and values, header values that are null, many headers, times out of order."""
+        """Null and empty keys and values, header values that are null, many headers, times out of
+        order."""
         produce = producer.produce
         produce(topic, None, None, partition=0)
         produce(topic, b"", b"", partition=0, timestamp=LONG_AGO + 5)
-        produce(topic, b"value", None, partition=0, timestamp=LONG_AGO, headers=[("a", None), ("a", b""), ("b", b"\x00\xff")])
         produce(
-            topic, None, b"key", partition=0, timestamp=LONG_AGO + 9_999_999, headers=[(f"h{n}", b"x" * n) for n in range(70)]
+            topic,
+            b"value",
+            None,
+            partition=0,
+            timestamp=LONG_AGO,
+            headers=[("a", None), ("a", b""), ("b", b"\x00\xff")],
         )
-        produce(topic, "ümlaut €".encode(), b"k", partition=0, headers=[("ß", b"x"), (HEADER, b"not ours")])
+        produce(
+            topic,
+            None,
+            b"key",
+            partition=0,
+            timestamp=LONG_AGO + 9_999_999,
+            headers=[(f"h{n}", b"x" * n) for n in range(70)],
+        )
+        produce(
+            topic,
+            "ümlaut €".encode(),
+            b"k",
+            partition=0,
+            headers=[("ß", b"x"), (HEADER, b"not ours")],
+        )
 
     def one_client(self, topic: str) -> None:
         codec = client_codec(topic)
@@ -129,7 +179,8 @@ class Writer:
             assert plain.flush(60) == 0
 
     def across(self) -> Producer:
-        """Transactions over all topics at once; the last one stays open, and its producer has to be kept."""
+        """Transactions over all topics at once; the last one stays open, and its producer has to be
+        kept."""
         both = self.producer(ACROSS[0], **{"transactional.id": "across"})
         both.init_transactions(60)
         for end in (both.abort_transaction, both.commit_transaction, None):
@@ -146,10 +197,17 @@ class Writer:
         return both
 
 
-def consumed(bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]) -> dict[str, list[Message]]:
+def consumed(
+    bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]
+) -> dict[str, list[Message]]:
     """All that a consumer of an isolation level gets of each topic below its end for that level."""
     found: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
-    settings = {"group.id": "oracle", "isolation.level": isolation, "enable.auto.commit": False, "check.crcs": True}
+    settings = {
+        "group.id": "oracle",
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }
     with closing(Consumer({**quiet(bootstrap), **settings, "fetch.wait.max.ms": 50})) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0) for topic in TOPICS])
 
@@ -191,9 +249,12 @@ class Written:
         assert not found.damage
         assert not damage
         replica = Replica(
-            cluster="A", broker=1, leader=True, canonical=True, log_start=0, high_watermark=self.high[topic, 0],
-            high_watermark_from="sampled", batches=Batches(**{f.name: getattr(found.headers, f.name) for f in fields(Batches)}),
-            records=Records(**{f.name: getattr(columns, f.name) for f in fields(Records)}), damage=(),
+            cluster="A", broker=1, leader=True, canonical=True, log_start=0,
+            high_watermark=self.high[topic, 0],
+            high_watermark_from="sampled",
+            batches=Batches(**{f.name: getattr(found.headers, f.name) for f in fields(Batches)}),
+            records=Records(**{f.name: getattr(columns, f.name) for f in fields(Records)}),
+            damage=(),
         )  # fmt: skip
         return logs.read(replica)
 
@@ -205,14 +266,19 @@ def files_in(folder: Path, ending: str) -> list[Path]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     folder = tmp_path_factory.mktemp("oracle")
-    with deploy(topology(ClusterSpec(name="A")), folder=folder / "clusters", recorder=Events()) as up:
+    with deploy(
+        topology(ClusterSpec(name="A")), folder=folder / "clusters", recorder=Events()
+    ) as up:
         yield _written(up.clusters["A"], folder)
 
 
 def _written(cluster: Cluster, folder: Path) -> Written:
     admin = AdminClient(quiet(cluster.bootstrap))
     shared = {"internal.segment.bytes": str(SEGMENT), "retention.ms": "-1"}
-    made = admin.create_topics([NewTopic(topic, 1, 1, config=shared | own) for topic, own in TOPICS.items()], request_timeout=60)
+    made = admin.create_topics(
+        [NewTopic(topic, 1, 1, config=shared | own) for topic, own in TOPICS.items()],
+        request_timeout=60,
+    )
     for each in made.values():
         each.result(90)
     writer = Writer(cluster.bootstrap)
@@ -228,14 +294,21 @@ def _written(cluster: Cluster, folder: Path) -> Written:
     broker.stop()
     del kept
     data = broker.log_dir
-    files = [path for topic in TOPICS for ending in ENDINGS for path in files_in(data / f"{topic}-0", ending)]
+    files = [
+        path
+        for topic in TOPICS
+        for ending in ENDINGS
+        for path in files_in(data / f"{topic}-0", ending)
+    ]
     return Written(
         folder=data,
         stable=stable,
         high=high,
         committed=committed,
         uncommitted=uncommitted,
-        dumped=dump([*files, *KIP_1279], "--print-data-log", kafka=DEFAULT_KAFKA, folder=folder / "tool"),
+        dumped=dump(
+            [*files, *KIP_1279], "--print-data-log", kafka=DEFAULT_KAFKA, folder=folder / "tool"
+        ),
     )
 
 
@@ -265,7 +338,8 @@ def test_every_header_field_is_what_the_tool_says(written: Written) -> None:
         assert len(log.headers) == len(dumped.batches)
         by_the_slow_one = list(reference.batches(path.read_bytes()))
         assert_same(
-            [without_position(dumped_one) for dumped_one in dumped.batches], [slowly_decoded(batch) for batch in by_the_slow_one]
+            [without_position(dumped_one) for dumped_one in dumped.batches],
+            [slowly_decoded(batch) for batch in by_the_slow_one],
         )
         compared += len(dumped.batches)
     assert compared > 300
@@ -273,8 +347,12 @@ def test_every_header_field_is_what_the_tool_says(written: Written) -> None:
 
 def test_every_record_is_what_the_tool_says(written: Written) -> None:
     for path, dumped in of_logs(written):
-        for batch, dumped_one in zip(reference.batches(path.read_bytes()), dumped.records, strict=True):
-            assert_same(dumped_one, [record_dumped(batch, record) for record in reference.records(batch)])
+        for batch, dumped_one in zip(
+            reference.batches(path.read_bytes()), dumped.records, strict=True
+        ):
+            assert_same(
+                dumped_one, [record_dumped(batch, record) for record in reference.records(batch)]
+            )
 
 
 def test_what_control_records_say_is_what_the_tool_says(written: Written) -> None:
@@ -285,7 +363,10 @@ def test_what_control_records_say_is_what_the_tool_says(written: Written) -> Non
             if kind != layout.DATA:
                 (only,) = dumped_one
                 seen.add((kind, only["rest"]))
-    names = {layout.COMMIT: " endTxnMarker: COMMIT coordinatorEpoch: 0", layout.ABORT: " endTxnMarker: ABORT coordinatorEpoch: 0"}
+    names = {
+        layout.COMMIT: " endTxnMarker: COMMIT coordinatorEpoch: 0",
+        layout.ABORT: " endTxnMarker: ABORT coordinatorEpoch: 0",
+    }
     assert seen == set(names.items()) | {(layout.OTHER_CONTROL, " controlType: UNKNOWN(7)")}
 
 
@@ -295,7 +376,10 @@ def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written: Writte
         columns, damage = records.decode(log)
         assert not damage
         slow = [
-            (i, r) for i, b in enumerate(reference.batches(path.read_bytes())) if not b.is_control for r in reference.records(b)
+            (i, r)
+            for i, b in enumerate(reference.batches(path.read_bytes()))
+            if not b.is_control
+            for r in reference.records(b)
         ]
         assert columns.batch.tolist() == [i for i, _ in slow]
         assert columns.offset.tolist() == [r.offset for _, r in slow]
@@ -309,7 +393,12 @@ def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written: Writte
 def test_consumers_get_the_records_that_we_read(written: Written) -> None:
     for topic in TOPICS:
         log = written.log(topic)
-        every = [got(b, r) for p in written.files(topic, "log") for b in reference.batches(p.read_bytes()) for r in data_of(b)]
+        every = [
+            got(b, r)
+            for p in written.files(topic, "log")
+            for b in reference.batches(p.read_bytes())
+            for r in data_of(b)
+        ]
         assert_same([consumed_as(m) for m in written.uncommitted[topic]], every)
         shown = [
             e
@@ -324,7 +413,11 @@ def test_the_last_stable_offset_is_what_the_broker_said(written: Written) -> Non
     for topic in TOPICS:
         log = written.log(topic)
         assert log.replica.end == written.high[topic, 0]
-        assert recompute_last_stable(log, written.high[topic, 0]) == log.stable == written.stable[topic, 0]
+        assert (
+            recompute_last_stable(log, written.high[topic, 0])
+            == log.stable
+            == written.stable[topic, 0]
+        )
 
 
 def test_aborted_transactions_are_those_of_the_transaction_index(written: Written) -> None:
@@ -342,7 +435,11 @@ def test_aborted_transactions_are_those_of_the_transaction_index(written: Writte
             for i in sorted(range(len(every)), key=lambda i: int(every.marker[i]))
             if every.marker[i] != logs.NOWHERE and not every.committed[i]
         ]
-        entries = [entry for path in written.files(topic, "txnindex") for entry in written.dumped[path].entries]
+        entries = [
+            entry
+            for path in written.files(topic, "txnindex")
+            for entry in written.dumped[path].entries
+        ]
         assert entries == ours
         assert len(ours) > 2
 
@@ -357,10 +454,17 @@ def test_producer_states_are_those_of_the_snapshots(written: Written) -> None:
 
 
 def assert_same(kafka: Sequence[object], ours: Sequence[object]) -> None:
-    """Says in one line where two lists part; pytest takes minutes to compare long values letter by letter."""
-    parted = next((n for n, (one, other) in enumerate(zip(kafka, ours, strict=False)) if one != other), None)
+    """Says in one line where two lists part; pytest takes minutes to compare long values letter by
+    letter."""
+    parted = next(
+        (n for n, (one, other) in enumerate(zip(kafka, ours, strict=False)) if one != other), None
+    )
     if parted is not None:
-        pytest.fail(f"at {parted} Kafka has {str(kafka[parted])[:1000]} and we have {str(ours[parted])[:1000]}", pytrace=False)
+        pytest.fail(
+            f"at {parted} Kafka has {str(kafka[parted])[:1000]} and we have "
+            f"{str(ours[parted])[:1000]}",
+            pytrace=False,
+        )
     assert len(kafka) == len(ours)
 
 

@@ -1,4 +1,5 @@
-"""What is the docker runtime's own: images, whose containers are whose, what is left when the harness dies, what it says."""
+"""What is the docker runtime's own: images, whose containers are whose, what is left when the
+harness dies, what it says."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from tests.on_runtimes import Events, topology
 from linkflap.harness.model.topology import ClusterSpec
 
 with cleanup.temporary_folder() as folder:
-    with runtime("docker")(topology(ClusterSpec(name="A")), folder=folder, recorder=Events()) as deployment:
+    one = topology(ClusterSpec(name="A"))
+    with runtime("docker")(one, folder=folder, recorder=Events()) as deployment:
         deployment.clusters["A"].brokers[1].pause()
         print(json.dumps(str(folder)), flush=True)
         sys.stdin.readline()
@@ -66,7 +68,9 @@ def bystanders(engine: Any) -> Iterator[None]:
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     name = f"not-linkflaps-{os.getpid()}"
-    container = engine.containers.create(kafka_image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name)
+    container = engine.containers.create(
+        kafka_image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name
+    )
     network = engine.networks.create(name)
     volume = engine.volumes.create(name)
     try:
@@ -91,16 +95,27 @@ def of(engine: Any, owner: process_identity.Identity) -> list[str]:
 
 def volumes(engine: Any) -> set[str]:
     """All but those of the bystanders of tests that run at the same time."""
-    return {volume.name for volume in engine.volumes.list() if not volume.name.startswith("not-linkflaps")}
+    return {
+        volume.name
+        for volume in engine.volumes.list()
+        if not volume.name.startswith("not-linkflaps")
+    }
 
 
 @pytest.fixture
-def harness(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], Identity]]:
-    """A harness process with a ledger of its own and a broker that is paused; its identity and its children."""
+def harness(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[subprocess.Popen[str], Identity]]:
+    """A harness process with a ledger of its own and a broker that is paused; its identity and its
+    children."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
     process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", HARNESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         assert json.loads(cast(IO[str], process.stdout).readline())
@@ -112,10 +127,14 @@ def harness(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         process.communicate()
 
 
-def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine: Any, bystanders: None, tmp_path: Path) -> None:
+def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(
+    engine: Any, bystanders: None, tmp_path: Path
+) -> None:
     before = volumes(engine)
     me = ledger.own().owner
-    with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+    with runtime("docker")(
+        topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()
+    ) as deployment:
         assert len(of(engine, me)) == 3
         assert ledger.own().engines
         assert len(ledger.own().contained) == 2, "the memory of a broker and a toxiproxy-server"
@@ -136,8 +155,16 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(
     before = volumes(engine)
     process.kill()
     process.wait()
-    until(lambda: not of(engine, owner), within=60, what="its things to be gone", every=0.2, state=lambda: of(engine, owner))
-    until(lambda: not ledger.entries(), within=60, what="its entry to be gone", state=ledger.entries)
+    until(
+        lambda: not of(engine, owner),
+        within=60,
+        what="its things to be gone",
+        every=0.2,
+        state=lambda: of(engine, owner),
+    )
+    until(
+        lambda: not ledger.entries(), within=60, what="its entry to be gone", state=ledger.entries
+    )
     assert volumes(engine) <= before
 
 
@@ -172,14 +199,21 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
             child.kill()
     *containers, network = of(engine, owner)
     guest = engine.containers.run(
-        proxy_image.ready(build=True), entrypoint=[proxy_image.SERVER], network=network, name=f"guest-{owner.pid}", detach=True
+        proxy_image.ready(build=True),
+        entrypoint=[proxy_image.SERVER],
+        network=network,
+        name=f"guest-{owner.pid}",
+        detach=True,
     )
     try:
         process.kill()
         process.wait()
         done = linkflap("clean", env=dict(os.environ), cwd=cast(Path, "/"), within=300)
         assert done.returncode == 255
-        assert f"network {network} still has container {guest.name}, which is not linkflap's; disconnect it" in done.stderr
+        assert (
+            f"network {network} still has container {guest.name}, which is not linkflap's; "
+            "disconnect it" in done.stderr
+        )
         assert all(f"removed container {name} of" in done.stderr for name in containers)
         assert of(engine, owner) == [network]
         guest.reload()
@@ -190,7 +224,9 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     assert of(engine, owner) == []
 
 
-def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine: Any) -> None:
+def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(
+    engine: Any,
+) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
     from linkflap.harness.runtimes.docker.network import create_network
 
@@ -203,7 +239,10 @@ def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again
         detach=True,
     )
     try:
-        with pytest.raises(EnvironmentFailure, match=f"network {network.name} still has container {guest.name}, which is not"):
+        with pytest.raises(
+            EnvironmentFailure,
+            match=f"network {network.name} still has container {guest.name}, which is not",
+        ):
             network.close()
         assert ledger.own().engines, "the watchdog and `clean` know of it"
     finally:
@@ -232,10 +271,16 @@ def test_what_cannot_be_removed_now_is_not_forgotten(
 
 
 def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
-    with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+    with runtime("docker")(
+        topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()
+    ) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         mine = {"label": "linkflap.deployment", "name": "a-1"}
-        (container,) = [c for c in engine.containers.list(filters=mine) if c.name in of(engine, ledger.own().owner)]
+        (container,) = [
+            c
+            for c in engine.containers.list(filters=mine)
+            if c.name in of(engine, ledger.own().owner)
+        ]
         container.remove(force=True)
         assert broker.state == "stopped"
         with pytest.raises(SetupError, match="could not start container a-1"):
@@ -246,16 +291,32 @@ def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_pat
     ("host", "topology", "said"),
     [
         ("tcp://127.0.0.1:1", "A->B", "no Docker engine answers (Connection refused)"),
-        ("tcp://engine.example:2375", "A->B", "the Docker engine at tcp://engine.example:2375 is another machine's"),
+        (
+            "tcp://engine.example:2375",
+            "A->B",
+            "the Docker engine at tcp://engine.example:2375 is another machine's",
+        ),
         ("", 'A@"127.0.0.1:1/kafka:4.3.1"->B', "could not pull 127.0.0.1:1/kafka:4.3.1"),
     ],
 )
-def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path: Path, host: str, topology: str, said: str) -> None:
+def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(
+    tmp_path: Path, host: str, topology: str, said: str
+) -> None:
     if not host:
         skip_without("docker")
     env = environment(tmp_path / "ledger", **({"DOCKER_HOST": host} if host else {}))
     done = linkflap(
-        "run", "baseline", "--runtime", "docker", "--topology", topology, "--out", "run", env=env, cwd=tmp_path, within=300
+        "run",
+        "baseline",
+        "--runtime",
+        "docker",
+        "--topology",
+        topology,
+        "--out",
+        "run",
+        env=env,
+        cwd=tmp_path,
+        within=300,
     )
     assert done.returncode == 255
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("linkflap: ")]
@@ -272,7 +333,17 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any
         pytest.skip(f"no small disk can be made here: {error}")
     try:
         env = environment(tmp_path / "ledger")
-        done = linkflap("run", "baseline", "--runtime", "docker", "--out", str(full / "run"), env=env, cwd=tmp_path, within=300)
+        done = linkflap(
+            "run",
+            "baseline",
+            "--runtime",
+            "docker",
+            "--out",
+            str(full / "run"),
+            env=env,
+            cwd=tmp_path,
+            within=300,
+        )
     finally:
         mounts.unmount(full)
     assert done.returncode in (254, 255)
@@ -285,13 +356,20 @@ def laid_out_as_released(engine: Any, name: str, *lines: str) -> None:
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     recipe = "\n".join(
-        [f"FROM {kafka_image.ready(kafka(DEFAULT_KAFKA)).tag}", *lines, 'ENTRYPOINT ["/none"]', 'VOLUME ["/var/lib/kafka/data"]']
+        [
+            f"FROM {kafka_image.ready(kafka(DEFAULT_KAFKA)).tag}",
+            *lines,
+            'ENTRYPOINT ["/none"]',
+            'VOLUME ["/var/lib/kafka/data"]',
+        ]
     )
     engine.images.build(fileobj=io.BytesIO(recipe.encode()), tag=name, rm=True)
 
 
 @pytest.mark.nightly
-def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine: Any, tmp_path: Path) -> None:
+def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(
+    engine: Any, tmp_path: Path
+) -> None:
     name = f"linkflap-test/kafka:of-{os.getpid()}"
     laid_out_as_released(engine, name, "USER 1000")
     try:
@@ -306,20 +384,33 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine: Any, tmp
         engine.images.remove(name, force=True)
 
 
-def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine: Any, tmp_path: Path) -> None:
+def test_an_image_without_a_kafka_or_for_another_machine_is_refused(
+    engine: Any, tmp_path: Path
+) -> None:
     from linkflap.harness.runtimes.docker.images import custom_image, inventory, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
     load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
-    load_for(engine, plain, architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()))
+    load_for(
+        engine,
+        plain,
+        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(
+            platform.machine(), platform.machine()
+        ),
+    )
     try:
-        with pytest.raises(SetupError, match=f"image {other} is for .* and the Docker engine is .*; name one that is for"):
+        with pytest.raises(
+            SetupError,
+            match=f"image {other} is for .* and the Docker engine is .*; name one that is for",
+        ):
             custom_image.take(other)
         with pytest.raises(SetupError, match=f"could not run java in {plain}"):
             custom_image.take(plain)
         with pytest.raises(SetupError, match=f"image {other} is for"):
             kafka_image.ready(kafka(DEFAULT_KAFKA), other)
-        done = linkflap("images", "check", "--kafka", plain, env=dict(os.environ), cwd=tmp_path, within=300)
+        done = linkflap(
+            "images", "check", "--kafka", plain, env=dict(os.environ), cwd=tmp_path, within=300
+        )
         assert done.returncode == 255
         assert f"could not run java in {plain}" in done.stdout
         reason = inventory.reason_against(other)
@@ -344,9 +435,15 @@ def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine: Any)
         engine.images.remove(name, force=True)
 
 
-@pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
+@pytest.mark.parametrize(
+    ("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))]
+)
 def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
-    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str, names: tuple[str, ...]
+    engine: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    module: str,
+    names: tuple[str, ...],
 ) -> None:
     from linkflap.harness.cli.images import check
 
@@ -409,7 +506,9 @@ def load_for(engine: Any, name: str, *, architecture: str) -> None:
 def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine: Any) -> None:
     from linkflap.harness.runtimes.docker.images import kafka_image
 
-    with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* omit --base"):
+    with pytest.raises(
+        SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* omit --base"
+    ):
         kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
 
 
@@ -435,7 +534,10 @@ def test_errors_of_the_engine_are_of_the_environment(engine: Any) -> None:
 
     from linkflap.harness.runtimes.docker.engine import asked
 
-    with pytest.raises(EnvironmentFailure, match="could not fill the glass"), asked("fill the glass"):
+    with (
+        pytest.raises(EnvironmentFailure, match="could not fill the glass"),
+        asked("fill the glass"),
+    ):
         raise APIError("no water")
 
 
@@ -484,7 +586,11 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
     relay = Relay(port)
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
     process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", HARNESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert json.loads(cast(IO[str], process.stdout).readline())
@@ -493,9 +599,14 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
         relay.close()
         _, said = process.communicate("go on\n", timeout=600)
         last = said.strip().splitlines()[-1]
-        assert last.startswith("linkflap.harness.model.errors.EnvironmentFailure: the Docker engine could not")
+        assert last.startswith(
+            "linkflap.harness.model.errors.EnvironmentFailure: the Docker engine could not"
+        )
         assert "Connection refused" in last
-        assert "containers may run on there: when it answers again, remove them with `linkflap clean`" in last
+        assert (
+            "containers may run on there: when it answers again, remove them with `linkflap clean`"
+            in last
+        )
         (entry,) = [entry for entry in ledger.entries() if entry.owner == owner]
         assert entry.ports, "its containers have them"
         assert len(of(engine, owner)) == 3, "the engine was away when they were to be removed"
@@ -516,7 +627,9 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
 @pytest.mark.nightly
 def test_twenty_starts_in_a_row(engine: Any, tmp_path: Path) -> None:
     for number in range(20):
-        with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path / str(number), recorder=Events()) as deployment:
+        with runtime("docker")(
+            topology(ClusterSpec(name="A")), folder=tmp_path / str(number), recorder=Events()
+        ) as deployment:
             deployment.clusters["A"].brokers[1].kill()
             deployment.clusters["A"].brokers[1].start()
     assert of(engine, ledger.own().owner) == []

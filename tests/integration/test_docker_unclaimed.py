@@ -1,4 +1,5 @@
-"""What dead owners left in the engine and no ledger tells of is removed by its label, its owner and its age."""
+"""What dead owners left in the engine and no ledger tells of is removed by its label, its owner and
+its age."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def earlier() -> process_identity.Identity:
         (elsewhere, DAY + 1, True),
     ],
 )
-def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner: Callable[[], Identity], age: int, stale: bool) -> None:
+def test_who_is_alive_or_cannot_be_judged_is_left_alone(
+    owner: Callable[[], Identity], age: int, stale: bool
+) -> None:
     assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
 
 
@@ -61,16 +64,23 @@ def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_
     name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
     client = engine.client()
     for owner in (dead, identity):
-        client.networks.create(f"{name}-{owner.__name__}", labels={engine_leftovers.OWNER: engine_leftovers.owner_label(owner())})
+        client.networks.create(
+            f"{name}-{owner.__name__}",
+            labels={engine_leftovers.OWNER: engine_leftovers.owner_label(owner())},
+        )
     try:
         engine_leftovers.unclaimed()
-        assert [network.name for network in client.networks.list(names=[name])] == [f"{name}-identity"]
+        assert [network.name for network in client.networks.list(names=[name])] == [
+            f"{name}-identity"
+        ]
     finally:
         for network in client.networks.list(names=[name]):
             network.remove()
 
 
-def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_dies_while_it_is_looked_through_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     skip_without("docker")
 
     def dies(_: object) -> set[str]:
@@ -79,9 +89,13 @@ def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch:
     monkeypatch.setattr(engine_leftovers, "_stale", dies)
     swept = engine_leftovers.unclaimed()
     assert swept.removed == []
-    assert swept.left == [f"the Docker engine does not answer any more (gone); {engine_leftovers.FIX}"]
+    assert swept.left == [
+        f"the Docker engine does not answer any more (gone); {engine_leftovers.FIX}"
+    ]
 
 
-def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_no_engine_answers_there_is_nothing_to_look_through(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     assert engine_leftovers.unclaimed() == engine_leftovers.Swept()

@@ -1,4 +1,5 @@
-"""Failovers on real clusters and a real mirror: planned loses nothing, forced says what was open and where B begins."""
+"""Failovers on real clusters and a real mirror: planned loses nothing, forced says what was open
+and where B begins."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class OneClient:
-    """The clients of a run, played by one transactional producer that is moved by hand and has one transaction open or none."""
+    """The clients of a run, played by one transactional producer that is moved by hand and has one
+    transaction open or none."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -36,7 +38,11 @@ class OneClient:
 
     def _connect(self, cluster: str) -> None:
         self._cluster = cluster
-        settings = {"transactional.id": f"client-{cluster}", "transaction.timeout.ms": 1000, "linger.ms": 0}
+        settings = {
+            "transactional.id": f"client-{cluster}",
+            "transaction.timeout.ms": 1000,
+            "linger.ms": 0,
+        }
         self._producer = Producer(quiet(self._deployment.clusters[cluster].bootstrap) | settings)
         self._producer.init_transactions(30)
 
@@ -102,7 +108,9 @@ def stage(linkflap_deployment: Deployment) -> Stage:
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
     made = Stage(deployment, {}, OneClient(deployment))
-    made.mirrors["A->B"] = make_mirror(MirrorSpec(kind="mm2"), deployment.topology.links[0], deployment, made)
+    made.mirrors["A->B"] = make_mirror(
+        MirrorSpec(kind="mm2"), deployment.topology.links[0], deployment, made
+    )
     made.mirrors["A->B"].start()
     return made
 
@@ -112,14 +120,22 @@ def spec(kind: str) -> FaultSpec:
 
 
 def ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
-    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), TOPIC_PARTITIONS, which, within=120)
+    return bounds(
+        AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)),
+        TOPIC_PARTITIONS,
+        which,
+        within=120,
+    )
 
 
 def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
-    """Commits behind an open transaction are no lag for a mirror that reads committed, and yet they must cross."""
+    """Commits behind an open transaction are no lag for a mirror that reads committed, and yet they
+    must cross."""
     stage.clients.write(20)
     stage.clients.begin()  # left open: the coordinator aborts it, within ten seconds
-    other = Producer(quiet(stage.deployment.clusters["A"].bootstrap) | {"transactional.id": "behind"})
+    other = Producer(
+        quiet(stage.deployment.clusters["A"].bootstrap) | {"transactional.id": "behind"}
+    )
     other.init_transactions(30)
     other.begin_transaction()
     other.produce(TOPIC, b"behind", partition=0)
@@ -130,8 +146,11 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
     assert (bite.bit, bite.measured) == (True, 3)
     assert fault.heal() == ["mirror A->B down", "clients of A are at B"]
     assert stage.clients.calls == [("pause", "A"), ("move", "A", "B", True)]
-    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")}
-    # 20 committed transactions of 5 records per partition, and the one behind; at-least-once writes no markers.
+    promoted = {
+        (data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")
+    }
+    # 20 committed transactions of 5 records per partition, and the one behind; at-least-once writes
+    # no markers.
     assert promoted == {(TOPIC, 0): 101, (TOPIC, 1): 100}
     (failover,) = stage.events_of("failover")
     assert (failover["kind"], failover["open_transactions"]) == ("planned", 0)
@@ -172,12 +191,15 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     assert "brokers of A down" in fault.heal()
     assert stage.captured == [("1-f", "A")]
     assert stage.clients.calls == [("move", "A", "B", False)]
-    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")}
+    promoted = {
+        (data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")
+    }
     assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
     assert all(end > promoted[tp] for tp, end in ends(stage, "B").items())
     (failover,) = stage.events_of("failover")
     assert failover["kind"] == "forced"
-    # What was asked for while it was being killed may have been acknowledged: it is lost, not promised.
+    # What was asked for while it was being killed may have been acknowledged: it is lost, not
+    # promised.
     assert before < max(killed) <= failover["fault_time"] < now()
     kinds = [kind for kind, _, _ in stage.events]
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
@@ -188,5 +210,9 @@ def test_a_failover_needs_a_link() -> None:
 
     for kind in ("failover-planned", "failover-forced"):
         assert FAULTS[kind].applies_to("A->B", parse("A->B")) is None
-        assert FAULTS[kind].applies_to("B->A", parse("A->B")) is None  # back, once the mirror is reversed
-        assert FAULTS[kind].applies_to("B->C", parse("A->B")) == "'B->C' is no link; clients fail over along A->B, and back"
+        # back, once the mirror is reversed
+        assert FAULTS[kind].applies_to("B->A", parse("A->B")) is None
+        assert (
+            FAULTS[kind].applies_to("B->C", parse("A->B"))
+            == "'B->C' is no link; clients fail over along A->B, and back"
+        )

@@ -1,4 +1,5 @@
-"""Java clients on real brokers: every workload writes the same history with them, mixed with librdkafka's too, and is judged."""
+"""Java clients on real brokers: every workload writes the same history with them, mixed with
+librdkafka's too, and is judged."""
 
 from __future__ import annotations
 
@@ -47,12 +48,34 @@ pytestmark = pytest.mark.integration
 
 WRITES = {"rate": 20.0, "records": 10}
 EVERY = (
-    WorkloadSpec(kind="transactional", home="A", clients=2, library="java,librdkafka", options={**WRITES, "open_share": 0.05}),
+    WorkloadSpec(
+        kind="transactional",
+        home="A",
+        clients=2,
+        library="java,librdkafka",
+        options={**WRITES, "open_share": 0.05},
+    ),
     WorkloadSpec(kind="idempotent", home="A", library="java", options=WRITES),
     WorkloadSpec(kind="zombie", home="A", library="java", options={**WRITES, "rate": 2.0}),
-    WorkloadSpec(kind="relay", home="A", library="java", options={"rate": 20.0, "batch": 50, "abort_share": 0.2}),
-    WorkloadSpec(kind="readers", home="A", clients=2, library="java,librdkafka", options={"group": "g", "commit_every": 0.2}),
-    WorkloadSpec(kind="readers", home="A", library="java", options={"assign": True, "isolation": "read_uncommitted"}),
+    WorkloadSpec(
+        kind="relay",
+        home="A",
+        library="java",
+        options={"rate": 20.0, "batch": 50, "abort_share": 0.2},
+    ),
+    WorkloadSpec(
+        kind="readers",
+        home="A",
+        clients=2,
+        library="java,librdkafka",
+        options={"group": "g", "commit_every": 0.2},
+    ),
+    WorkloadSpec(
+        kind="readers",
+        home="A",
+        library="java",
+        options={"assign": True, "isolation": "read_uncommitted"},
+    ),
 )
 PARTITIONS = 2
 ENOUGH = 1500
@@ -67,27 +90,54 @@ class Recording:
 
 @contextmanager
 def recording(
-    folder: Path, workloads: tuple[WorkloadSpec, ...], before: Callable[[ProcessDeployment], None] = lambda _: None
+    folder: Path,
+    workloads: tuple[WorkloadSpec, ...],
+    before: Callable[[ProcessDeployment], None] = lambda _: None,
 ) -> Iterator[Recording]:
-    """A broker with these workloads at work; captured and closed after the block. `before` is done to it first."""
+    """A broker with these workloads at work; captured and closed after the block. `before` is done
+    to it first."""
     alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     workloads = jvms.resolve(workloads, alone)
     scenario = Scenario(
-        name="java", about="", seed=7, topology=alone, mirror=MirrorSpec(kind="none"), workloads=workloads, schedule=()
+        name="java",
+        about="",
+        seed=7,
+        topology=alone,
+        mirror=MirrorSpec(kind="none"),
+        workloads=workloads,
+        schedule=(),
     )
     run = Run(
-        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
+        format=FORMAT,
+        linkflap="0",
+        command="",
+        runtime="process",
+        status="running",
+        started=now(),
+        ended=0,
+        scenario=scenario,
     )
     writer = RunWriter(folder, run)
     with deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
         admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
         there = dict.fromkeys(topics(workloads), PARTITIONS)
-        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
+        for made in admin.create_topics(
+            [NewTopic(topic, PARTITIONS, 1) for topic in there]
+        ).values():
             made.result(60)
         before(deployment)
         names, forks = Names(), Prefork()
         crews = [
-            make(spec, addresses=deployment, topics=there, writer=writer, seed=7, names=names, forks=forks) for spec in workloads
+            make(
+                spec,
+                addresses=deployment,
+                topics=there,
+                writer=writer,
+                seed=7,
+                names=names,
+                forks=forks,
+            )
+            for spec in workloads
         ]
         clients = WorkloadClients(crews, writer)
         clients.start()
@@ -106,7 +156,9 @@ def at_work(clients: WorkloadClients) -> bool:
     done = clients.progress()
     members = [member for crew in clients.workloads for member in crew.members]
     each = all(sum(m.counts.acknowledged.values()) + m.counts.read >= 30 for m in members)
-    return each and done.acknowledged >= ENOUGH and done.aborts >= 3 and done.read_committed >= ENOUGH
+    return (
+        each and done.acknowledged >= ENOUGH and done.aborts >= 3 and done.read_committed >= ENOUGH
+    )
 
 
 def found(folder: Path) -> dict[str, set[str]]:
@@ -124,13 +176,23 @@ def found(folder: Path) -> dict[str, set[str]]:
 def test_every_workload_with_java_clients_and_mixed_ones(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with recording(folder, EVERY) as made:
-        until(lambda: at_work(made.clients), within=240, what="every client to be at work", state=made.clients.progress)
+        until(
+            lambda: at_work(made.clients),
+            within=240,
+            what="every client to be at work",
+            state=made.clients.progress,
+        )
     assert found(folder) == {}
     operations, damage = RunReader(folder).operations()
     assert not damage
-    ended = [o for o in operations if o.phase == "return" and o.kind == "transaction" and o.outcome == "ok"]
+    ended = [
+        o
+        for o in operations
+        if o.phase == "return" and o.kind == "transaction" and o.outcome == "ok"
+    ]
     assert all(o.producer_id >= 0 for o in ended)
-    # KIP-890: with Java's clients each transaction has an epoch of its own, with librdkafka's most have that of the one before.
+    # KIP-890: with Java's clients each transaction has an epoch of its own, with librdkafka's most
+    # have that of the one before.
     assert bumps(ended, "transactional-1") == {True}
     assert False in bumps(ended, "transactional-2")
 
@@ -145,7 +207,8 @@ LAST_EPOCH = 32_767
 
 
 def nearly_used_up(deployment: ProcessDeployment) -> None:
-    """Each initialisation of a transactional id raises its epoch: this goes on until few are left."""
+    """Each initialisation of a transactional id raises its epoch: this goes on until few are
+    left."""
     asked = Wire(deployment.clusters["A"].brokers[1].client_address)
     try:
         asked.coordinator("transactional-1", TRANSACTION)  # so that there is one
@@ -159,13 +222,24 @@ def nearly_used_up(deployment: ProcessDeployment) -> None:
 def test_a_producer_id_whose_epochs_are_used_up_rolls_over_to_a_new_one(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with recording(folder, EVERY[:1], nearly_used_up) as made:
-        until(lambda: made.clients.progress().commits >= 150, within=300, what="commits", state=made.clients.progress)
+        until(
+            lambda: made.clients.progress().commits >= 150,
+            within=300,
+            what="commits",
+            state=made.clients.progress,
+        )
     assert found(folder) == {}
     operations, _ = RunReader(folder).operations()
-    mine = [o for o in operations if o.client == "transactional-1" and o.phase == "return" and o.outcome == "ok"]
+    mine = [
+        o
+        for o in operations
+        if o.client == "transactional-1" and o.phase == "return" and o.outcome == "ok"
+    ]
     ids = list(dict.fromkeys(o.producer_id for o in mine if o.producer_id >= 0))
     assert len(ids) == 2
-    assert {o.process for o in mine if o.producer_id == ids[0]} == {o.process for o in mine if o.producer_id == ids[1]}
+    assert {o.process for o in mine if o.producer_id == ids[0]} == {
+        o.process for o in mine if o.producer_id == ids[1]
+    }
     assert max(o.producer_epoch for o in mine if o.producer_id == ids[0]) == LAST_EPOCH - 1
     assert min(o.producer_epoch for o in mine if o.producer_id == ids[1]) == 0
 
@@ -176,25 +250,41 @@ def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
     with recording(folder, EVERY[:1]) as made:
         until(lambda: made.clients.progress().commits >= 5, within=240, what="commits")
         worker = made.clients.workloads[0].workers[0]
-        (jvm,) = [child for child in psutil.Process(worker.pid).children() if "GatewayServer" in " ".join(child.cmdline())]
+        (jvm,) = [
+            child
+            for child in psutil.Process(worker.pid).children()
+            if "GatewayServer" in " ".join(child.cmdline())
+        ]
         jvm.kill()
         until(made.clients.deaths, within=120, what="the process of its clients to end")
-        until(lambda: made.clients.done_since_restart(worker.name), within=120, what="its clients to begin anew")
+        until(
+            lambda: made.clients.done_since_restart(worker.name),
+            within=120,
+            what="its clients to begin anew",
+        )
     (death,) = made.clients.deaths()
     assert death.status == 4
     assert found(folder) == {}
 
 
 @pytest.mark.nightly
-def test_a_jvm_answers_on_loopback_to_who_has_its_token_and_dies_with_its_owner(tmp_path: Path) -> None:
+def test_a_jvm_answers_on_loopback_to_who_has_its_token_and_dies_with_its_owner(
+    tmp_path: Path,
+) -> None:
     bridge = Bridge(java_for(DEFAULT_KAFKA), "", tmp_path)
     parameters = bridge.gateway.gateway_parameters
     assert len(parameters.auth_token) >= 32
     assert parameters.auth_token not in (tmp_path / "java-clients.log").read_text()
-    listening = [c for c in psutil.Process(bridge.child.pid).net_connections() if c.status == psutil.CONN_LISTEN]
+    listening = [
+        c
+        for c in psutil.Process(bridge.child.pid).net_connections()
+        if c.status == psutil.CONN_LISTEN
+    ]
     assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
     for token in (None, "x" * len(parameters.auth_token)):
-        stranger = JavaGateway(gateway_parameters=GatewayParameters(port=parameters.port, auth_token=token))
+        stranger = JavaGateway(
+            gateway_parameters=GatewayParameters(port=parameters.port, auth_token=token)
+        )
         with pytest.raises(Py4JError):
             stranger.jvm.java.lang.System.nanoTime()
     assert bridge.java.java.lang.System.nanoTime()
@@ -207,8 +297,20 @@ def test_a_jvm_answers_on_loopback_to_who_has_its_token_and_dies_with_its_owner(
     ("clients", "sentence"),
     [("jave", "did you mean 'java'?"), ("java@1.0", "no list of jars is kept for Kafka '1.0'")],
 )
-def test_wrong_clients_are_one_sentence_and_nothing_is_started(tmp_path: Path, clients: str, sentence: str) -> None:
-    command = [sys.executable, "-m", "linkflap", "run", "baseline", "--clients", clients, "--out", str(tmp_path / "run")]
+def test_wrong_clients_are_one_sentence_and_nothing_is_started(
+    tmp_path: Path, clients: str, sentence: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "linkflap",
+        "run",
+        "baseline",
+        "--clients",
+        clients,
+        "--out",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 254
     assert sentence in done.stderr
@@ -221,7 +323,10 @@ NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spar
 
 def of(scenario: str, clients: str, **more: str) -> ParameterSet:
     """A scenario with these clients, for the fixture."""
-    marks = [*NIGHTLY, pytest.mark.linkflap(scenario=scenario, clients=clients, seed=secrets.randbits(32), **more)]
+    marks = [
+        *NIGHTLY,
+        pytest.mark.linkflap(scenario=scenario, clients=clients, seed=secrets.randbits(32), **more),
+    ]
     return pytest.param("-".join((scenario, clients, *more.values())), marks=marks)
 
 

@@ -1,4 +1,5 @@
-"""Every fault of a link on a real broker behind a real Toxiproxy: it bites, it is seen to bite, it heals, it shares the link."""
+"""Every fault of a link on a real broker behind a real Toxiproxy: it bites, it is seen to bite, it
+heals, it shares the link."""
 
 from __future__ import annotations
 
@@ -52,13 +53,25 @@ class Unhurt:
 
 
 def world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
-    """A run's world as far as link faults look; `stopping` makes a bite measure once instead of until its deadline."""
+    """A run's world as far as link faults look; `stopping` makes a bite measure once instead of
+    until its deadline."""
     links = {name: Unhurt(link) if unhurt else link for name, link in deployment.links.items()}
-    broken = SimpleNamespace(links=links, clusters=deployment.clusters, topology=deployment.topology)
-    return cast(World, SimpleNamespace(deployment=broken, mirrors={}, recorder=None, stopping=stopping))
+    broken = SimpleNamespace(
+        links=links, clusters=deployment.clusters, topology=deployment.topology
+    )
+    return cast(
+        World, SimpleNamespace(deployment=broken, mirrors={}, recorder=None, stopping=stopping)
+    )
 
 
-def spec(fault: str, target: str, options: dict[str, Option], *, id: str = "a fault", duration: float = 2.0) -> FaultSpec:
+def spec(
+    fault: str,
+    target: str,
+    options: dict[str, Option],
+    *,
+    id: str = "a fault",
+    duration: float = 2.0,
+) -> FaultSpec:
     return FaultSpec(id=id, fault=fault, target=target, at=0, duration=duration, options=options)
 
 
@@ -77,13 +90,19 @@ CASES: list[tuple[str, str, dict[str, Option]]] = [
 
 
 @pytest.mark.parametrize(("name", "target", "options"), CASES)
-def test_a_fault_bites_and_heals(deployment: Deployment, name: str, target: str, options: dict[str, Option]) -> None:
+def test_a_fault_bites_and_heals(
+    deployment: Deployment, name: str, target: str, options: dict[str, Option]
+) -> None:
     link = deployment.links[target]
     fault = FAULTS[name](spec(name, target, options), world(deployment))
     try:
         fault.inject()
         bite = fault.bite()
-        others = {other: way.round_trip(within=60) for other, way in deployment.links.items() if other != target}
+        others = {
+            other: way.round_trip(within=60)
+            for other, way in deployment.links.items()
+            if other != target
+        }
     finally:
         checked = fault.heal()
     assert bite.bit, bite.measured
@@ -107,7 +126,9 @@ def test_a_fault_that_is_never_applied_is_seen_not_to_bite(
 
 def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
     link, here = deployment.links["A->B"], world(deployment)
-    flap = FAULTS["link-flap"](spec("link-flap", "A->B", {"down": 0.3, "up": 0.5}, id="flap", duration=4), here)
+    flap = FAULTS["link-flap"](
+        spec("link-flap", "A->B", {"down": 0.3, "up": 0.5}, id="flap", duration=4), here
+    )
     slow = FAULTS["link-latency"](spec("link-latency", "A->B", {"latency": 150}, id="slow"), here)
     try:
         flap.inject()
@@ -119,14 +140,17 @@ def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
         still = link.round_trip(within=60)
         slow_checked = slow.heal()
     assert (flapped.bit, slowed.bit) == (True, True), (flapped.measured, slowed.measured)
-    assert any("held by slow" in line for line in flap_checked), "the flap must not claim that the link is as it was"
+    assert any("held by slow" in line for line in flap_checked), (
+        "the flap must not claim that the link is as it was"
+    )
     assert still is not None
     assert still >= 0.14, "the end of the flap must not end the latency"
     assert any("round trip" in line for line in slow_checked)
 
 
 def answered(path: probe.Path) -> float | None:
-    """Seconds of one more round trip on a connection that is open already, None when it ended or stays silent."""
+    """Seconds of one more round trip on a connection that is open already, None when it ended or
+    stays silent."""
     start = time.perf_counter()
     try:
         path.send(probe.API_VERSIONS)
@@ -150,7 +174,8 @@ def answered(path: probe.Path) -> float | None:
 def test_a_fault_takes_hold_of_connections_that_are_open_already(
     deployment: Deployment, name: str, options: dict[str, Option], least: float | None
 ) -> None:
-    """A mirror's connections live for hours: a fault of new connections only would never reach it."""
+    """A mirror's connections live for hours: a fault of new connections only would never reach
+    it."""
     fault = FAULTS[name](spec(name, "A->B", options), world(deployment))
     with probe.Path(probe.parse(deployment.links["A->B"].bootstrap), within=5) as path:
         before = answered(path)
@@ -177,7 +202,8 @@ def consumer(link: Link) -> Consumer:
 
 
 def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> None:
-    """Toxiproxy issue 412: a Kafka listener's proxy whose API hung for good as toxics changed under load."""
+    """Toxiproxy issue 412: a Kafka listener's proxy whose API hung for good as toxics changed under
+    load."""
     link, cluster = deployment.links["A->B"], deployment.clusters["A"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("A.load", 1, 1)])["A.load"].result(timeout=60)
@@ -188,7 +214,8 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
     loaded = consumer(link)
 
     def reads() -> bool:
-        """A record over the link; from the start again whenever all were read, so that the load never ends."""
+        """A record over the link; from the start again whenever all were read, so that the load
+        never ends."""
         message = loaded.poll(0.5)
         if message is not None and message.error() is None and cast(int, message.offset()) > 250:
             loaded.seek(TopicPartition("A.load", 0, 0))
@@ -196,7 +223,11 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
 
     try:
         until(reads, within=60, what="the first record over the link")
-        for kind, attributes in [("latency", {"latency": 20}), ("bandwidth", {"rate": 50}), ("timeout", {"timeout": 0})] * 3:
+        for kind, attributes in [
+            ("latency", {"latency": 20}),
+            ("bandwidth", {"rate": 50}),
+            ("timeout", {"timeout": 0}),
+        ] * 3:
             for _ in range(20):
                 reads()
             link.add_toxic(kind, "responses", attributes, owner="load")
@@ -210,7 +241,8 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
 
 
 def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None:
-    """What shows that requests arrive is a client quota: no topic, no group, nothing that a mirror could copy."""
+    """What shows that requests arrive is a client quota: no topic, no group, nothing that a mirror
+    could copy."""
     cluster = deployment.clusters["A"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     before = set(admin.list_topics(timeout=60).topics)
@@ -231,12 +263,23 @@ def test_every_link_was_proven(deployment: Deployment, tmp_path: Path) -> None:
         assert link.enabled
 
 
-def test_a_path_that_kafka_does_not_advertise_is_not_proven(deployment: Deployment, tmp_path: Path) -> None:
-    """The classic mistake: proxies in front of a listener that advertises its own address, so that clients leave at once."""
+def test_a_path_that_kafka_does_not_advertise_is_not_proven(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """The classic mistake: proxies in front of a listener that advertises its own address, so that
+    clients leave at once."""
     broker = deployment.clusters["A"].brokers[1]
     port, api = deployment.free_port(), deployment.free_port()
     events = EventLog(tmp_path / "events.jsonl")
-    link = ToxiproxyLink("A->B", "A", {1: (port, broker.client_address)}, api, tmp_path, events, broker.client_address)
+    link = ToxiproxyLink(
+        "A->B",
+        "A",
+        {1: (port, broker.client_address)},
+        api,
+        tmp_path,
+        events,
+        broker.client_address,
+    )
     link.start()
     try:
         with pytest.raises(SetupError) as error:
@@ -244,18 +287,26 @@ def test_a_path_that_kafka_does_not_advertise_is_not_proven(deployment: Deployme
     finally:
         link.close()
         events.close()
-    assert str(error.value) == (
-        f"link A->B: broker 1 is advertised at {broker.client_address}, which is not proxied; its listener for this link must "
-        f"advertise 127.0.0.1:{port}"
+    assert (
+        str(error.value)
+        == f"link A->B: broker 1 is advertised at {broker.client_address}, which is not proxied;"
+        f" its listener for this link must advertise 127.0.0.1:{port}"
     )
 
 
-def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Last, because it kills B. A silent path proves nothing about a cut, and nobody can ask a dead cluster for a round trip."""
+def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last, because it kills B. A silent path proves nothing about a cut, and nobody can ask a dead
+    cluster for a round trip."""
     monkeypatch.setattr("linkflap.chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
     broker = deployment.clusters["B"].brokers[1]
     broker.kill()
-    until(lambda: deployment.links["*->B"].round_trip(within=1) is None, within=60, what="B to be gone")
+    until(
+        lambda: deployment.links["*->B"].round_trip(within=1) is None,
+        within=60,
+        what="B to be gone",
+    )
     fault = FAULTS["link-cut"](spec("link-cut", "*->B", {}), world(deployment))
     fault.inject()
     bite = fault.bite()

@@ -1,4 +1,5 @@
-"""mirror-kill on real mirrors: the process is seen to be gone, and records go through again after the heal."""
+"""mirror-kill on real mirrors: the process is seen to be gone, and records go through again after
+the heal."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         with runtime("process")(topology, folder=tmp_path, recorder=events) as up:
             mirror: Mirror = make_mirror(MirrorSpec(kind="mm2"), topology.links[0], up, events)
             mirror.start()
-            yield cast(World, SimpleNamespace(deployment=up, mirrors={"A->B": mirror}, recorder=events, stopping=False))
+            yield cast(
+                World,
+                SimpleNamespace(
+                    deployment=up, mirrors={"A->B": mirror}, recorder=events, stopping=False
+                ),
+            )
             mirror.stop()
     finally:
         events.close()
@@ -70,7 +76,9 @@ def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment: 
         take_up=lambda one: mirrors.update({one.link.name: one}),
         capture=lambda moment, cluster: None,
     )
-    reverse = FAULTS["mirror-reverse"](FaultSpec(id="back", fault="mirror-reverse", target="A->B", at=0, duration=0), here)
+    reverse = FAULTS["mirror-reverse"](
+        FaultSpec(id="back", fault="mirror-reverse", target="A->B", at=0, duration=0), here
+    )
     reverse.inject()
     assert reverse.bite().bit
     fault = FAULTS["mirror-kill"](replace(KILL, target="B->A"), here)
@@ -85,4 +93,8 @@ def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment: 
     drained(back)
     assert reverse.heal()
     mirrors["B->A"].stop()
-    assert ends(up, "A", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 4} == ends(up, "B", partitions=[(TOPIC, 0)])
+    assert (
+        ends(up, "A", partitions=[(TOPIC, 0)])
+        == {(TOPIC, 0): 4}
+        == ends(up, "B", partitions=[(TOPIC, 0)])
+    )

@@ -1,4 +1,5 @@
-"""MirrorMaker 2 on a real link: what crosses it in each mode, what a killed worker repeats, and how it stops."""
+"""MirrorMaker 2 on a real link: what crosses it in each mode, what a killed worker repeats, and how
+it stops."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from linkflap.harness.mirrors import make_mirror, mm2, mm2_config
 from linkflap.harness.mirrors.mm2_progress import Progress, reader
@@ -31,13 +38,16 @@ ABORTED = b"aborted"
 
 
 class Writer:
-    """Transactions of ten records over both partitions of TOPIC on A; every fifth is aborted. Values count up."""
+    """Transactions of ten records over both partitions of TOPIC on A; every fifth is aborted.
+    Values count up."""
 
     def __init__(self, bootstrap: str) -> None:
         self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
         self.producer.init_transactions(30)
         self.transactions = 0
-        self.committed: dict[int, list[bytes]] = {partition: [] for _, partition in TOPIC_PARTITIONS}
+        self.committed: dict[int, list[bytes]] = {
+            partition: [] for _, partition in TOPIC_PARTITIONS
+        }
 
     def write(self, count: int) -> None:
         for _ in range(count):
@@ -83,7 +93,9 @@ def mirrored(deployment: Deployment, **options: str) -> Iterator[tuple[Mirror, W
     admin = AdminClient(quiet(a))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
     events = Events()
-    mirror = make_mirror(MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events)
+    mirror = make_mirror(
+        MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events
+    )
     mirror.start()
     yield mirror, Writer(a), events
 
@@ -120,15 +132,24 @@ def distinct(values: list[bytes]) -> list[bytes]:
 def crash_between_produce_and_offset_commit(deployment: Deployment, mirror: Mirror) -> None:
     """Kills the worker when B has records that Connect's offsets do not know of yet.
 
-    Connect commits offsets once a second; right after it did, there is time for B to grow and for the worker to die.
+    Connect commits offsets once a second; right after it did, there is time for B to grow and for
+    the worker to die.
     """
     b = deployment.clusters["B"].bootstrap
     admin, progress = AdminClient(quiet(b)), Progress(mirror.link, b)
     known = dict(progress.positions) if progress.refresh() else {}
-    until(lambda: progress.refresh() and progress.positions != known, within=120, what="Connect to commit offsets", every=0.005)
+    until(
+        lambda: progress.refresh() and progress.positions != known,
+        within=120,
+        what="Connect to commit offsets",
+        every=0.005,
+    )
     then = bounds(admin, TOPIC_PARTITIONS, "high", within=120)
     until(
-        lambda: all(end > then[tp] + 20 for tp, end in bounds(admin, TOPIC_PARTITIONS, "high", within=120).items()),
+        lambda: all(
+            end > then[tp] + 20
+            for tp, end in bounds(admin, TOPIC_PARTITIONS, "high", within=120).items()
+        ),
         within=120,
         what="B to grow",
         every=0.005,
@@ -149,29 +170,49 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
         drained(mirror)
         mirror.stop()
         found = seen(linkflap_deployment.clusters["B"].bootstrap)
-        repeats = {partition: len(values) - len(distinct(values)) for partition, values in found.items()}
-        assert {partition: distinct(values) for partition, values in found.items()} == writer.committed
+        repeats = {
+            partition: len(values) - len(distinct(values)) for partition, values in found.items()
+        }
+        assert {
+            partition: distinct(values) for partition, values in found.items()
+        } == writer.committed
         if delivery == "exactly-once":
             assert repeats == {0: 0, 1: 0}
         else:
             assert sum(repeats.values()) > 0
         own = [(kind, data) for kind, _, data in events if kind != "mirror-state"]
-        assert [kind for kind, _ in own] == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
+        assert [kind for kind, _ in own] == [
+            "mirror-started",
+            "mirror-crashed",
+            "mirror-started",
+            "mirror-stopped",
+        ]
         assert own[-1][1] == {"drained": True}
 
 
-def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment: Deployment) -> None:
-    """Also when the worker died in the middle of one: the coordinator would abort it late, behind the promotion."""
+def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(
+    linkflap_deployment: Deployment,
+) -> None:
+    """Also when the worker died in the middle of one: the coordinator would abort it late, behind
+    the promotion."""
     with mirrored(linkflap_deployment, delivery="exactly-once", groups="") as (mirror, writer, _):
         admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
         with writer.writing():
-            for _ in range(10):  # a transaction may end between the look and the kill: then the next one is tried
-                until(lambda: open_on(admin), within=60, what="an open transaction of the mirror", every=0.001)
+            # a transaction may end between the look and the kill: then the next one is tried
+            for _ in range(10):
+                until(
+                    lambda: open_on(admin),
+                    within=60,
+                    what="an open transaction of the mirror",
+                    every=0.001,
+                )
                 mirror.crash()
                 if open_on(admin):
                     break
                 mirror.restart()
-        assert open_on(admin), "ten times the worker was killed after its transaction ended: nothing is tested"
+        assert open_on(admin), (
+            "ten times the worker was killed after its transaction ended: nothing is tested"
+        )
         mirror.stop()
         assert not open_on(admin)
         promoted = mirror.promotion()
@@ -181,21 +222,36 @@ def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(link
 
 
 def open_on(admin: AdminClient) -> bool:
-    return bounds(admin, TOPIC_PARTITIONS, "stable", within=10) != bounds(admin, TOPIC_PARTITIONS, "high", within=120)
+    return bounds(admin, TOPIC_PARTITIONS, "stable", within=10) != bounds(
+        admin, TOPIC_PARTITIONS, "high", within=120
+    )
 
 
-def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment: Deployment) -> None:
+def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
-    with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (mirror, writer, _):
+    with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (
+        mirror,
+        writer,
+        _,
+    ):
         writer.write(20)
         commit_group(a, "app", {tp: 30 for tp in TOPIC_PARTITIONS})
         commit_group(a, "other", {tp: 30 for tp in TOPIC_PARTITIONS})
         drained(mirror)
         on_b = seen(b)
         assert {partition: len(values) for partition, values in on_b.items()} == {0: 100, 1: 100}
-        assert all(set(writer.committed[partition]) < set(values) for partition, values in on_b.items())
+        assert all(
+            set(writer.committed[partition]) < set(values) for partition, values in on_b.items()
+        )
         admin = AdminClient(quiet(b))
-        synced = until(lambda: group_offsets(admin, "app"), within=60, every=0.2, what="group app to be synced to B")
+        synced = until(
+            lambda: group_offsets(admin, "app"),
+            within=60,
+            every=0.2,
+            what="group app to be synced to B",
+        )
         # Never ahead of what the group had read: 30 offsets of A hold at most 30 records.
         assert all(0 < offset <= 30 for offset in synced.values())
         assert group_offsets(admin, "other") == {}
@@ -211,7 +267,11 @@ def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], i
 
 def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    return {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions if p.offset >= 0}
+    return {
+        (p.topic, p.partition): p.offset
+        for p in asked[group].result(20).topic_partitions
+        if p.offset >= 0
+    }
 
 
 def states(events: Rows) -> dict[tuple[str, int], list[str]]:
@@ -225,7 +285,8 @@ def states(events: Rows) -> dict[tuple[str, int], list[str]]:
 
 
 def what_fails_is_written_down(deployment: Deployment) -> None:
-    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B refuses a record as too large).
+    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B
+    refuses a record as too large).
 
     That pattern is refused before a start, so here nobody looks at it but Java.
     """
@@ -237,17 +298,30 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
         drained(mirror)
         assert states(events)["MirrorCheckpointConnector", -1][-1] == "FAILED"
         assert states(events)["MirrorSourceConnector", 0][-1] == "RUNNING"
-        (trace,) = [data["trace"] for kind, _, data in events if kind == "mirror-state" and data["state"] == "FAILED"]
+        (trace,) = [
+            data["trace"]
+            for kind, _, data in events
+            if kind == "mirror-state" and data["state"] == "FAILED"
+        ]
         assert "PatternSyntaxException" in str(trace).splitlines()[0]
-        limit = [ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)]
+        limit = [
+            ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+        ]
         admin = AdminClient(quiet(deployment.clusters["B"].bootstrap))
-        (done,) = admin.incremental_alter_configs([ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]).values()
+        (done,) = admin.incremental_alter_configs(
+            [ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]
+        ).values()
         done.result(30)
         large = Producer(quiet(deployment.clusters["A"].bootstrap))
         large.produce(TOPIC, bytes(100_000), partition=0)
         assert not large.flush(30)
         until(
-            lambda: mirror.lag() and any(t >= 0 and state[-1] == "FAILED" for (_, t), state in states(events).items()),
+            lambda: (
+                mirror.lag()
+                and any(
+                    t >= 0 and state[-1] == "FAILED" for (_, t), state in states(events).items()
+                )
+            ),
             within=60,
             what="the task to fail and its state to be written down",
             state=lambda: states(events),
@@ -268,14 +342,22 @@ def test_those_of_an_older_release_are_too(linkflap_deployment: Deployment) -> N
 
 
 @pytest.mark.nightly
-def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment: Deployment) -> None:
+def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
+    linkflap_deployment: Deployment,
+) -> None:
     with mirrored(linkflap_deployment, groups="") as (mirror, writer, _):
         writer.write(10)
         drained(mirror)
         link = linkflap_deployment.links["A->B"]
         link.cut()
-        writer.write(10)  # 8 committed, 2 aborted, 10 records each; and 20 markers, which are not records
-        until(lambda: mirror.lag() == 80, within=60, what="the lag to be reported exactly", state=mirror.lag)
+        # 8 committed, 2 aborted, 10 records each; and 20 markers, which are not records
+        writer.write(10)
+        until(
+            lambda: mirror.lag() == 80,
+            within=60,
+            what="the lag to be reported exactly",
+            state=mirror.lag,
+        )
         link.restore()
         drained(mirror)
         linkflap_deployment.clusters["A"].brokers[1].kill()
@@ -286,11 +368,15 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
 
 
 @pytest.mark.nightly
-def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_cannot_start_says_what_it_saw(
+    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mm2, "START_SECONDS", 15.0)
     linkflap_deployment.links["A->B"].cut()
     with (
-        pytest.raises(DeadlineExceeded, match=r"mm2 on A->B did not start: .*worker alive.*its log ends:\n.+"),
+        pytest.raises(
+            DeadlineExceeded, match=r"mm2 on A->B did not start: .*worker alive.*its log ends:\n.+"
+        ),
         mirrored(linkflap_deployment),
     ):
         pass

@@ -1,6 +1,8 @@
-"""What MirrorMaker 2 really does, on real clusters: repeats, aborted records, group offsets; all counted, none hidden.
+"""What MirrorMaker 2 really does, on real clusters: repeats, aborted records, group offsets; all
+counted, none hidden.
 
-One run per mode and one Spark job for all of them. In CI the two modes with the clearest answers; the rest is nightly.
+One run per mode and one Spark job for all of them. In CI the two modes with the clearest answers;
+the rest is nightly.
 """
 
 from __future__ import annotations
@@ -24,8 +26,17 @@ from linkflap.topologies import parse
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PAIR = parse("A->B")
-CRASH = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=2.0, duration=0.5, when="mirror-behind")
-LEAVE = FaultSpec(id="failover", fault="failover-forced", target="A->B", at=4.0, duration=0.0, when="open-transactions")
+CRASH = FaultSpec(
+    id="crash", fault="mirror-kill", target="A->B", at=2.0, duration=0.5, when="mirror-behind"
+)
+LEAVE = FaultSpec(
+    id="failover",
+    fault="failover-forced",
+    target="A->B",
+    at=4.0,
+    duration=0.0,
+    when="open-transactions",
+)
 
 
 BACKLOG = WorkloadSpec(kind="idempotent", home="A", options={"rate": 20.0})
@@ -33,7 +44,11 @@ BACKLOG = WorkloadSpec(kind="idempotent", home="A", options={"rate": 20.0})
 
 
 def run_of(
-    name: str, *schedule: FaultSpec, duration: float = 5.0, more: tuple[WorkloadSpec, ...] = (), **options: str
+    name: str,
+    *schedule: FaultSpec,
+    duration: float = 5.0,
+    more: tuple[WorkloadSpec, ...] = (),
+    **options: str,
 ) -> Scenario:
     return Scenario(
         name=name,
@@ -47,7 +62,8 @@ def run_of(
     )
 
 
-# A kill right after the worker has committed its position repeats nothing: three of them do not all fall there.
+# A kill right after the worker has committed its position repeats nothing: three of them do not all
+# fall there.
 ATTEMPTS = tuple(run_of(f"at-least-once-{n}", CRASH, more=(BACKLOG,)) for n in range(3))
 UNCOMMITTED = run_of("uncommitted", isolation="read_uncommitted", duration=4.0)
 NIGHTLY = (
@@ -56,10 +72,18 @@ NIGHTLY = (
 )
 
 
-def judged(scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession) -> dict[str, Judgement]:
+def judged(
+    scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession
+) -> dict[str, Judgement]:
     with Progress() as progress:
         folders = [
-            record(scenario, runtime="process", folder=folder / scenario.name, command="pytest", progress=progress)
+            record(
+                scenario,
+                runtime="process",
+                folder=folder / scenario.name,
+                command="pytest",
+                progress=progress,
+            )
             for scenario in scenarios
         ]
     return {judgement.folder.name: judgement for judgement in verify(folders, spark=spark)}
@@ -97,12 +121,17 @@ def check(judgement: Judgement, name: str) -> CheckResult:
 
 def assert_killed(judgement: Judgement) -> None:
     assert check(judgement, "fault-bite").examined == {"run/faults": 1}
-    assert check(judgement, "fault-bite").verdict is Verdict.VALID, check(judgement, "fault-bite").reason
+    assert check(judgement, "fault-bite").verdict is Verdict.VALID, check(
+        judgement, "fault-bite"
+    ).reason
 
 
-def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short: dict[str, Judgement]) -> None:
-    """Whether a kill fell between a write and the commit of its position is the machine's to choose; one of three must have. What
-    was repeated is counted, alike by both checks that see it, and allowed because of the kill; and nothing else happened."""
+def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(
+    short: dict[str, Judgement],
+) -> None:
+    """Whether a kill fell between a write and the commit of its position is the machine's to
+    choose; one of three must have. What was repeated is counted, alike by both checks that see it,
+    and allowed because of the kill; and nothing else happened."""
     judgement = short["at-least-once"]
     assert_killed(judgement)
     repeats = of_kind(judgement, "mirrored-duplicate")
@@ -118,7 +147,9 @@ def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(short: dict[str
     assert arrived == committed + counted["order-equality"]
 
 
-def test_reading_uncommitted_turns_aborted_records_into_plain_ones(short: dict[str, Judgement]) -> None:
+def test_reading_uncommitted_turns_aborted_records_into_plain_ones(
+    short: dict[str, Judgement],
+) -> None:
     judgement = short["uncommitted"]
     assert judgement.verdict is Verdict.INVALID
     plain, read = of_kind(judgement, "mirrored-aborted"), of_kind(judgement, "aborted-read")
@@ -137,20 +168,34 @@ def test_a_killed_worker_repeats_nothing_visible_exactly_once(long: dict[str, Ju
     assert_killed(judgement)
     assert of_kind(judgement, "mirrored-duplicate") == []
     assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
-    assert check(judgement, "order-equality").examined["B/mirrored"] == check(judgement, "lost-write").examined["A/native"]
+    assert (
+        check(judgement, "order-equality").examined["B/mirrored"]
+        == check(judgement, "lost-write").examined["A/native"]
+    )
 
 
 @pytest.mark.nightly
-def test_a_group_that_fails_over_skips_nothing_and_repeats_within_bounds(long: dict[str, Judgement]) -> None:
+def test_a_group_that_fails_over_skips_nothing_and_repeats_within_bounds(
+    long: dict[str, Judgement],
+) -> None:
     judgement = long["groups"]
     assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
     groups = check(judgement, "group-offsets")
     assert groups.examined["B/mirrored"] > 0
-    assert [a for a in judgement.anomalies if a.check == "group-offsets" and a.kind != "group-replay"] == []
+    assert [
+        a for a in judgement.anomalies if a.check == "group-offsets" and a.kind != "group-replay"
+    ] == []
     assert groups.examined["A/checkpoints"] > 0
     replays = of_kind(judgement, "group-replay")
-    assert replays, "the source died with transactions open, so that what was committed last had not been synced"
+    assert replays, (
+        "the source died with transactions open, so that "
+        "what was committed last had not been synced"
+    )
     for replay in replays:
         assert replay.allowed
         assert replay.evidence["group"] == GROUP
-        assert 0 < int(cast("int | str", replay.evidence["records"])) <= int(cast("int | str", replay.evidence["bound"]))
+        assert (
+            0
+            < int(cast("int | str", replay.evidence["records"]))
+            <= int(cast("int | str", replay.evidence["bound"]))
+        )

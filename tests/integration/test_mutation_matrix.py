@@ -1,7 +1,8 @@
-"""docs/matrix.md, played: every mutation is found by what must find it and by nothing else, and faithful runs are valid.
+"""docs/matrix.md, played: every mutation is found by what must find it and by nothing else, and
+faithful runs are valid.
 
-All runs in one Spark job. The nightly ones are of seeds never used before; a failure names the seed, and
-`stories.story(stories.spec(seed))` is the run.
+All runs in one Spark job. The nightly ones are of seeds never used before; a failure names the
+seed, and `stories.story(stories.spec(seed))` is the run.
 """
 
 from __future__ import annotations
@@ -27,11 +28,20 @@ from tests.faithful.stories import story
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-TRUNCATING = {"mirror": "shadow", "forced": True, "options": {"open_transactions": "truncate-stable"}, "overlap": True}
+TRUNCATING = {
+    "mirror": "shadow",
+    "forced": True,
+    "options": {"open_transactions": "truncate-stable"},
+    "overlap": True,
+}
 FAITHFUL: dict[str | int, Spec] = {seed: spec(seed) for seed in range(45)}
-FAITHFUL |= {f"truncated-{shape}": spec(1, shape=shape, **TRUNCATING) for shape in ("failover", "round-trip", "chain")}
 FAITHFUL |= {
-    f"program-{shape}": spec(1, shape=shape, relay=True, program=True, deaths=False) for shape in ("failover", "round-trip")
+    f"truncated-{shape}": spec(1, shape=shape, **TRUNCATING)
+    for shape in ("failover", "round-trip", "chain")
+}
+FAITHFUL |= {
+    f"program-{shape}": spec(1, shape=shape, relay=True, program=True, deaths=False)
+    for shape in ("failover", "round-trip")
 }
 """Cuts that open what had ended are seldom among the others."""
 SEED = 1
@@ -39,11 +49,15 @@ NIGHTLY_RUNS, NIGHTLY_SEEDS = 1000, 5
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str | int, Judgement]:
-    """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement, with every reason in full."""
+def judged(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> dict[str | int, Judgement]:
+    """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement,
+    with every reason in full."""
     folder = tmp_path_factory.mktemp("matrix")
     runs: dict[str | int, Path] = {
-        mutation.name: written(mutation, SEED, folder / mutation.name) for mutation in CATALOGUE.values()
+        mutation.name: written(mutation, SEED, folder / mutation.name)
+        for mutation in CATALOGUE.values()
     }
     runs |= {name: story(drawn).write(folder / str(name)) for name, drawn in FAITHFUL.items()}
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
@@ -73,7 +87,11 @@ def wrong(mutation: Mutation, judgement: Judgement) -> list[str]:
         *(f"{kind} was not found" for kind in sorted(mutation.must - found)),
         *(f"{kind} is a false alarm" for kind in sorted(violations) if not mutation.permits(kind)),
         *(f"{name} is not unknown" for name in sorted(mutation.unknown - unknown)),
-        *([] if judgement.verdict == mutation.verdict else [f"{judgement.verdict}, not {mutation.verdict}"]),
+        *(
+            []
+            if judgement.verdict == mutation.verdict
+            else [f"{judgement.verdict}, not {mutation.verdict}"]
+        ),
         *crashed,
     ]
 
@@ -87,19 +105,32 @@ HONESTLY_OPEN: tuple[tuple[str, str, dict[str, object]], ...] = (
     *(
         (
             name,
-            r"\d+ records on C came again, out of order, or never: so may B have had them, whose start was deleted",
-            {"deleted": True, "flap": True, "shape": "chain", "options": {"delivery": "at-least-once"}},
+            (
+                r"\d+ records on C came again, out of order, or never: so may B have had them,"
+                r" whose start was deleted"
+            ),
+            {
+                "deleted": True,
+                "flap": True,
+                "shape": "chain",
+                "options": {"delivery": "at-least-once"},
+            },
         )
         for name in ("order-equality", "duplicate")
     ),
-    ("sequence-continuity", r"\d+ sequences of [AB] break where offsets are missing: compaction, or loss", {"shape": "copied"}),
+    (
+        "sequence-continuity",
+        r"\d+ sequences of [AB] break where offsets are missing: compaction, or loss",
+        {"shape": "copied"},
+    ),
     (
         "replica-agreement",
         r"\d+ offsets of [AB]'s A\.\w+-\d are missing, first \d+: compaction, or loss",
         {"shape": "copied"},
     ),
 )
-"""What cannot be known of a faithful run: check, the whole reason, and what its story must be like. All else is a false alarm."""
+"""What cannot be known of a faithful run: check, the whole reason, and what its story must be like.
+All else is a false alarm."""
 
 
 def false_alarms(judgement: Judgement, drawn: Spec) -> list[str]:
@@ -115,34 +146,58 @@ def false_alarms(judgement: Judgement, drawn: Spec) -> list[str]:
 
 def honestly_open(check: str, reason: str, drawn: Spec) -> bool:
     return any(
-        check == name and re.fullmatch(words, reason) and all(getattr(drawn, field) == value for field, value in story.items())
+        check == name
+        and re.fullmatch(words, reason)
+        and all(getattr(drawn, field) == value for field, value in story.items())
         for name, words, story in HONESTLY_OPEN
     )
 
 
 def test_only_what_cannot_be_known_is_let_through() -> None:
     copied, kept = spec(1, shape="copied"), spec(1, shape="pair", deleted=False)
-    assert honestly_open("sequence-continuity", "2 sequences of A break where offsets are missing: compaction, or loss", copied)
-    assert not honestly_open("sequence-continuity", "2 sequences of A break where offsets are missing: compaction, or loss", kept)
-    assert not honestly_open("lost-write", "2 sequences of A break where offsets are missing: compaction, or loss", copied)
+    assert honestly_open(
+        "sequence-continuity",
+        "2 sequences of A break where offsets are missing: compaction, or loss",
+        copied,
+    )
+    assert not honestly_open(
+        "sequence-continuity",
+        "2 sequences of A break where offsets are missing: compaction, or loss",
+        kept,
+    )
+    assert not honestly_open(
+        "lost-write",
+        "2 sequences of A break where offsets are missing: compaction, or loss",
+        copied,
+    )
     lost_beginning = "2 mirrored records are not in the log of A, whose start was deleted"
     deleted = spec(1, shape="pair", deleted=True, mirror="mm2")
     assert honestly_open("order-equality", lost_beginning, deleted)
     assert not honestly_open("order-equality", lost_beginning, kept)
-    assert not honestly_open("order-equality", lost_beginning, spec(1, shape="pair", deleted=True, mirror="shadow"))
+    assert not honestly_open(
+        "order-equality", lost_beginning, spec(1, shape="pair", deleted=True, mirror="shadow")
+    )
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged: dict[str | int, Judgement], name: str) -> None:
+def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(
+    judged: dict[str | int, Judgement], name: str
+) -> None:
     assert wrong(CATALOGUE[name], judged[name]) == [], judged[name].document["reason"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_every_anomaly_has_the_sentence_of_its_kind(judged: dict[str | int, Judgement], name: str) -> None:
-    """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
+def test_every_anomaly_has_the_sentence_of_its_kind(
+    judged: dict[str | int, Judgement], name: str
+) -> None:
+    """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind
+    alone."""
     found = set()
     for row in cast(list[dict[str, Any]], judged[name].document["anomalies"]):
-        kind, at = kind_of(row["check"], row["kind"], REGISTRY), f"{row['cluster']} {row['topic']}-{row['partition']}"
+        kind, at = (
+            kind_of(row["check"], row["kind"], REGISTRY),
+            f"{row['cluster']} {row['topic']}-{row['partition']}",
+        )
         if kind is not None and kind.sentence and row["sentence"].startswith((f"{at}:", f"{at} @")):
             found.add(f"{row['check']}/{row['kind']}: {row['sentence']}")
     assert found == set()
@@ -167,6 +222,10 @@ def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path: Path, spark: Sp
 def test_every_mutation_in_runs_that_nobody_has_seen(tmp_path: Path, spark: SparkSession) -> None:
     first = random.SystemRandom().randrange(10**6)
     todo = [(mutation, first + i) for mutation in CATALOGUE.values() for i in range(NIGHTLY_SEEDS)]
-    runs = [written(mutation, seed, tmp_path / f"{mutation.name}-{seed}") for mutation, seed in todo]
+    runs = [
+        written(mutation, seed, tmp_path / f"{mutation.name}-{seed}") for mutation, seed in todo
+    ]
     judged = zip(todo, verify(runs, spark=spark), strict=True)
-    assert {(m.name, seed): complaints for (m, seed), each in judged if (complaints := wrong(m, each))} == {}
+    assert {
+        (m.name, seed): complaints for (m, seed), each in judged if (complaints := wrong(m, each))
+    } == {}

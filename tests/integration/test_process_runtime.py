@@ -1,4 +1,5 @@
-"""Clusters of child processes: what no other runtime can get wrong. What all promise is in test_runtimes.py."""
+"""Clusters of child processes: what no other runtime can get wrong. What all promise is in
+test_runtimes.py."""
 
 from __future__ import annotations
 
@@ -16,11 +17,17 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_cluster_without_its_releases_features_is_refused(tmp_path: Path) -> None:
-    """The trap of formatting by copy: such a broker starts, without transactions v2, and says nothing."""
+    """The trap of formatting by copy: such a broker starts, without transactions v2, and says
+    nothing."""
     lease = Lease()
     try:
         internal, client, controller = lease.ports(3)
-        ports = {1: BrokerPorts(listens={"INTERNAL": internal, "CLIENT": client, "CONTROLLER": controller}, advertised={})}
+        ports = {
+            1: BrokerPorts(
+                listens={"INTERNAL": internal, "CLIENT": client, "CONTROLLER": controller},
+                advertised={},
+            )
+        }
         cluster = ProcessCluster("A", install("4.3.1"), ports, tmp_path)
         (cluster.brokers[1].log_dir / "bootstrap.checkpoint").unlink()
         cluster.launch()

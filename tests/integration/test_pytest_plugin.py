@@ -1,4 +1,5 @@
-"""The fixtures in a project of somebody else, with pytest in a process of its own, also under `-n`."""
+"""The fixtures in a project of somebody else, with pytest in a process of its own, also under
+`-n`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def ours(project: pytest.Pytester) -> list[psutil.Process]:
-    """Processes that were started with this project's ledger and still run, watchdogs (which go last) included."""
+    """Processes that were started with this project's ledger and still run, watchdogs (which go
+    last) included."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it may end at any step
@@ -38,13 +40,17 @@ def ours(project: pytest.Pytester) -> list[psutil.Process]:
 
 
 def assert_nothing_left(project: pytest.Pytester) -> None:
-    until(lambda: not ours(project), within=120, what="everything that pytest started to be gone", state=lambda: ours(project))
+    until(
+        lambda: not ours(project),
+        within=120,
+        what="everything that pytest started to be gone",
+        state=lambda: ours(project),
+    )
     assert ledger.entries() == []
 
 
 def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.Pytester) -> None:
-    project.makepyfile(
-        """
+    project.makepyfile("""
         import pathlib, pytest
         from linkflap.harness.model.wait import until
 
@@ -53,7 +59,8 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.P
             bootstraps = " ".join(cluster.bootstrap for cluster in up.clusters.values())
             (here / f"{name}.partial").write_text(bootstraps)
             (here / f"{name}.partial").rename(here / f"{name}.up")
-            until(lambda: len(list(here.glob("*.up"))) == 2, within=300, what="the other test to have its clusters as well")
+            both = lambda: len(list(here.glob("*.up"))) == 2
+            until(both, within=300, what="the other test to have its clusters as well")
             both = [set(path.read_text().split()) for path in here.glob("*.up")]
             assert not both[0] & both[1]
 
@@ -64,8 +71,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.P
         def test_other(linkflap_deployment, request):
             assert [link.name for link in linkflap_deployment.topology.links] == ["A->B"]
             meet("other", linkflap_deployment, request)
-        """
-    )
+        """)
     done = project.runpytest_subprocess("-n", "2", timeout=900)
     done.assert_outcomes(passed=2)
     assert_nothing_left(project)
@@ -76,8 +82,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.P
 def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(
     project: pytest.Pytester,
 ) -> None:
-    project.makepyfile(
-        """
+    project.makepyfile("""
         import pytest
         from linkflap.harness.machine import ledger
         from linkflap.harness.model.wait import until
@@ -89,9 +94,11 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
             assert run.document["run"] == str(run.folder)
             here = request.config.rootpath
             (here / f"{request.node.name}.judged").write_text("")
-            until(lambda: len(list(here.glob("*.judged"))) == 2, within=400, what="the other run to be judged")
+            both = lambda: len(list(here.glob("*.judged"))) == 2
+            until(both, within=400, what="the other run to be judged")
             serving = [entry for entry in ledger.entries() if entry.serves]
-            assert [len(entry.children) for entry in serving] == [1]  # one service, with Spark's JVM
+            # one service, with Spark's JVM
+            assert [len(entry.children) for entry in serving] == [1]
             run.require_valid()
 
         @pytest.mark.linkflap("baseline", seed=7, producer_ids="negate")
@@ -101,13 +108,21 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
         @pytest.mark.linkflap("baseline", seed=7)
         def test_other(linkflap_run, request):
             judged_once(linkflap_run, request)
-        """
-    )
+        """)
     done = project.runpytest_subprocess("-n", "2", "--junitxml=junit.xml", timeout=900)
     done.assert_outcomes(failed=1, passed=1)
-    cases = {case.get("name"): case for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")}
-    said = {name: {p.get("name"): p.get("value") for p in case.iter("property")} for name, case in cases.items()}
-    assert {name: of["linkflap-verdict"] for name, of in said.items()} == {"test_run": "invalid", "test_other": "valid"}
+    cases = {
+        case.get("name"): case
+        for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")
+    }
+    said = {
+        name: {p.get("name"): p.get("value") for p in case.iter("property")}
+        for name, case in cases.items()
+    }
+    assert {name: of["linkflap-verdict"] for name, of in said.items()} == {
+        "test_run": "invalid",
+        "test_other": "valid",
+    }
     assert "linkflap-anomaly" in said["test_run"].keys() - said["test_other"].keys()
     again, folder, failure = (
         said["test_run"]["linkflap-again"],
@@ -133,16 +148,17 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
 
 
 def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytest.Pytester) -> None:
-    """The third leaves a toxic behind, so that the fourth has others; what the first two share has names of each."""
-    project.makepyfile(
-        """
+    """The third leaves a toxic behind, so that the fourth has others; what the first two share has
+    names of each."""
+    project.makepyfile("""
         import pytest
 
         pytestmark = pytest.mark.linkflap(topology="A->B")
         seen = []
 
         def used(up):
-            seen.append((up.clusters["A"].bootstrap, up.topic("A"), up.group(), up.transactional_id()))
+            names = up.topic("A"), up.group(), up.transactional_id()
+            seen.append((up.clusters["A"].bootstrap, *names))
 
         def test_one(linkflap_shared):
             used(linkflap_shared)
@@ -166,13 +182,15 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytes
         @pytest.mark.linkflap(reuse="modul")
         def test_five(linkflap_shared):
             pass
-        """
-    )
+        """)
     done = project.runpytest_subprocess(timeout=900)
     done.assert_outcomes(passed=4, errors=1)
     done.stdout.re_match_lines_random(
         [
-            "linkflap: the clusters A->B are replaced after .*::test_three: link [*]->A has the toxics .*",
+            (
+                "linkflap: the clusters A->B are replaced after .*::test_three: link [*]->A has the"
+                " toxics .*"
+            ),
             ".*cannot have reuse='modul' .did you mean 'module'.*",
         ]
     )
@@ -183,8 +201,7 @@ def test_the_marker_names_the_runtime_else_the_environment_does(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME", "boat")
-    project.makepyfile(
-        """
+    project.makepyfile("""
         import pytest
 
         def test_by_the_environment(linkflap_deployment):
@@ -197,11 +214,12 @@ def test_the_marker_names_the_runtime_else_the_environment_does(
         @pytest.mark.linkflap(runtime="canoe")
         def test_by_the_marker(linkflap_deployment):
             pass
-        """
-    )
+        """)
     done = project.runpytest_subprocess(timeout=600)
     done.assert_outcomes(errors=3)
-    done.stdout.re_match_lines(["linkflap: there is no runtime 'boat'.*"] * 2 + ["linkflap: there is no runtime 'canoe'.*"])
+    done.stdout.re_match_lines(
+        ["linkflap: there is no runtime 'boat'.*"] * 2 + ["linkflap: there is no runtime 'canoe'.*"]
+    )
     assert_nothing_left(project)
 
 
@@ -209,8 +227,7 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
-    project.makepyfile(
-        """
+    project.makepyfile("""
         import pytest
 
         def test_poor(linkflap_deployment):
@@ -223,8 +240,7 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(
         @pytest.mark.linkflap(scenario="link-flop")
         def test_unknown(linkflap_run):
             pass
-        """
-    )
+        """)
     done = project.runpytest_subprocess(timeout=600)
     done.assert_outcomes(errors=3)
     done.stdout.re_match_lines(
@@ -238,11 +254,12 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(
     assert_nothing_left(project)
 
 
-def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project: pytest.Pytester) -> None:
+def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(
+    project: pytest.Pytester,
+) -> None:
     for name in ("harness", "chaos", "docker", "tests"):
         project.mkpydir(name)
-    project.makepyfile(
-        """
+    project.makepyfile("""
         import chaos, harness, linkflap, pytest
 
         def test_theirs():
@@ -250,11 +267,12 @@ def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(proje
 
         def test_ours(linkflap_deployment):
             assert list(linkflap_deployment.clusters) == ["A", "B"]
-            linkflap_deployment.clusters["A"].create_topic("orders", partitions=3, config={"cleanup.policy": "compact"})
-            with pytest.raises(linkflap.InputError, match="there is a topic orders on cluster A already"):
+            a = linkflap_deployment.clusters["A"]
+            a.create_topic("orders", partitions=3, config={"cleanup.policy": "compact"})
+            there = "there is a topic orders on cluster A already"
+            with pytest.raises(linkflap.InputError, match=there):
                 linkflap_deployment.clusters["A"].create_topic("orders")
-        """
-    )
+        """)
     done = project.runpytest_subprocess(timeout=300)
     done.assert_outcomes(passed=2)
     assert_nothing_left(project)

@@ -1,4 +1,5 @@
-"""Relays on a real broker that dies in mid-transaction: each input has its one output; a history that says otherwise is found."""
+"""Relays on a real broker that dies in mid-transaction: each input has its one output; a history
+that says otherwise is found."""
 
 from __future__ import annotations
 
@@ -35,9 +36,14 @@ from tests.cells import BEFORE_KAFKA_20734, topology
 pytestmark = pytest.mark.integration
 
 WORKLOADS = (
-    WorkloadSpec(kind="transactional", home="A", options={"rate": 20.0, "records": 10, "open_share": 0.0}),
     WorkloadSpec(
-        kind="relay", home="A", clients=2, options={"rate": 20.0, "group": "g", "abort_share": 0.3, "batch": 20, "timeout": 20.0}
+        kind="transactional", home="A", options={"rate": 20.0, "records": 10, "open_share": 0.0}
+    ),
+    WorkloadSpec(
+        kind="relay",
+        home="A",
+        clients=2,
+        options={"rate": 20.0, "group": "g", "abort_share": 0.3, "batch": 20, "timeout": 20.0},
     ),
 )
 PARTITIONS = 2
@@ -49,7 +55,10 @@ def judged(folder: Path) -> list[FindingRow]:
     assert check.combine is not None
     rows = [row for view in views(folder) for row in job.examine(check, view)]
     partials = [row for row in rows if row.finding == "partial"]
-    return [*(row for row in rows if row.finding != "partial"), *job.combined(check, "run", partials)]
+    return [
+        *(row for row in rows if row.finding != "partial"),
+        *job.combined(check, "run", partials),
+    ]
 
 
 def found(folder: Path) -> set[tuple[str, str]]:
@@ -69,28 +78,60 @@ def recorded(folder: Path) -> None:
     """A run: a broker with relays at work is killed and started again, and they go on."""
     alone = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
     scenario = Scenario(
-        name="relays", about="", seed=7, topology=alone, mirror=MirrorSpec(kind="none"), workloads=WORKLOADS, schedule=()
+        name="relays",
+        about="",
+        seed=7,
+        topology=alone,
+        mirror=MirrorSpec(kind="none"),
+        workloads=WORKLOADS,
+        schedule=(),
     )
     run = Run(
-        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
+        format=FORMAT,
+        linkflap="0",
+        command="",
+        runtime="process",
+        status="running",
+        started=now(),
+        ended=0,
+        scenario=scenario,
     )
     writer = RunWriter(folder, run)
-    with finished(writer), deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
+    with (
+        finished(writer),
+        deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment,
+    ):
         cluster = deployment.clusters["A"]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         there = dict.fromkeys(topics(WORKLOADS), PARTITIONS)
         assert set(there) == {"A.orders", "A.relayed"}
-        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
+        for made in admin.create_topics(
+            [NewTopic(topic, PARTITIONS, 1) for topic in there]
+        ).values():
             made.result(60)
         names, forks = Names(), Prefork()
         crews = [
-            make(spec, addresses=deployment, topics=there, writer=writer, seed=7, names=names, forks=forks) for spec in WORKLOADS
+            make(
+                spec,
+                addresses=deployment,
+                topics=there,
+                writer=writer,
+                seed=7,
+                names=names,
+                forks=forks,
+            )
+            for spec in WORKLOADS
         ]
         clients = WorkloadClients(crews, writer)
         relays = crews[1]
 
         def relayed(least: int) -> None:
-            until(lambda: relays.progress().acknowledged >= least, within=180, what=f"{least} outputs", state=relays.progress)
+            until(
+                lambda: relays.progress().acknowledged >= least,
+                within=180,
+                what=f"{least} outputs",
+                state=relays.progress,
+            )
 
         clients.start()
         try:
@@ -114,11 +155,23 @@ def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: P
     assert sum(row.count for row in judged(folder) if row.finding == "examined") >= ENOUGH // 3
     operations, damage = RunReader(folder).operations()
     assert not damage
-    committed = [o for o in operations if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "commit"]
-    aborted = [o for o in operations if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "abort"]
+    committed = [
+        o
+        for o in operations
+        if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "commit"
+    ]
+    aborted = [
+        o
+        for o in operations
+        if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "abort"
+    ]
     assert committed
     assert aborted
-    assert all(s.made_from is not None and sum(n for _, _, n in s.made_from.runs) == s.count for o in committed for s in o.sends)
+    assert all(
+        s.made_from is not None and sum(n for _, _, n in s.made_from.runs) == s.count
+        for o in committed
+        for s in o.sends
+    )
 
     without = shutil.copytree(folder, tmp_path / "without")
     rewritten(without, lambda o: None if o.number == committed[0].number else o)
@@ -128,7 +181,9 @@ def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: P
 def rewritten(folder: Path, change: Callable[[Operation], Operation | None]) -> None:
     """Changes the operations of a run directory, or leaves them out."""
     for path in folder.glob("operations/*.jsonl"):
-        rows = [msgspec.json.decode(line, type=Operation) for line in path.read_bytes().splitlines()]
+        rows = [
+            msgspec.json.decode(line, type=Operation) for line in path.read_bytes().splitlines()
+        ]
         kept = [row for row in map(change, rows) if row is not None]
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
     write_whole(folder / "manifest.json", msgspec.json.encode(inventory(folder)))
@@ -143,9 +198,21 @@ CLUSTERS = topology("relay", "")
     "name",
     [
         pytest.param(
-            "shadow", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="shadow", seed=SEED)]
+            "shadow",
+            marks=[
+                *SPARK,
+                pytest.mark.linkflap(
+                    scenario="relay", topology=CLUSTERS, mirror="shadow", seed=SEED
+                ),
+            ],
         ),
-        pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="mm2", seed=SEED)]),
+        pytest.param(
+            "mm2",
+            marks=[
+                *SPARK,
+                pytest.mark.linkflap(scenario="relay", topology=CLUSTERS, mirror="mm2", seed=SEED),
+            ],
+        ),
     ],
 )
 def test_relays_go_on_after_a_failover(linkflap_run: FixtureRun, name: str) -> None:

@@ -1,4 +1,5 @@
-"""The report of a recorded run of a million records, valid and invalid, has 3 MB at most. Judged without Spark and brokers."""
+"""The report of a recorded run of a million records, valid and invalid, has 3 MB at most. Judged
+without Spark and brokers."""
 
 from __future__ import annotations
 
@@ -26,11 +27,15 @@ pytestmark = pytest.mark.nightly
 def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(BENCHMARKS))
-        made: Path = import_module("recorded").write(tmp_path_factory.mktemp("million") / "run", RECORDS, GROUP)
+        made: Path = import_module("recorded").write(
+            tmp_path_factory.mktemp("million") / "run", RECORDS, GROUP
+        )
     return made
 
 
-def test_the_report_of_a_million_records_has_three_megabytes_at_most(valid: Path, tmp_path: Path) -> None:
+def test_the_report_of_a_million_records_has_three_megabytes_at_most(
+    valid: Path, tmp_path: Path
+) -> None:
     invalid = shutil.copytree(valid, tmp_path / "invalid")
     (log,) = invalid.glob("captures/*/B/1/A.orders-0/*.log")
     size, rest = divmod(log.stat().st_size, RECORDS // GROUP)

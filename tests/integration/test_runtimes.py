@@ -1,4 +1,5 @@
-"""What every runtime promises, on real clusters of the released Kafka: started, broken, restarted, mixed, side by side."""
+"""What every runtime promises, on real clusters of the released Kafka: started, broken, restarted,
+mixed, side by side."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.kraft import readiness
-from tests.on_runtimes import EVERY, Events, create, in_sync, produce, skip_without, topology, values
+from tests.on_runtimes import (
+    EVERY,
+    Events,
+    create,
+    in_sync,
+    produce,
+    skip_without,
+    topology,
+    values,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -37,7 +47,11 @@ def on(request: pytest.FixtureRequest) -> str:
 def pair(on: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Events]]:
     """Two single-broker clusters and a link."""
     events = Events()
-    asked = topology(ClusterSpec(name="A", config={"message.max.bytes": "123456"}), ClusterSpec(name="B"), links=("A->B",))
+    asked = topology(
+        ClusterSpec(name="A", config={"message.max.bytes": "123456"}),
+        ClusterSpec(name="B"),
+        links=("A->B",),
+    )
     with runtime(on)(asked, folder=tmp_path_factory.mktemp("pair"), recorder=events) as deployment:
         yield deployment, events
 
@@ -74,7 +88,9 @@ def test_a_clusters_own_settings_are_its_brokers(pair: tuple[Deployment, Events]
 
 
 @pytest.mark.parametrize("link", ["A->B", "*->A"])
-def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair: tuple[Deployment, Events], link: str) -> None:
+def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(
+    pair: tuple[Deployment, Events], link: str
+) -> None:
     deployment, _ = pair
     topic = f"through-{uuid.uuid4().hex}"
     create(deployment.clusters["A"], topic)
@@ -89,7 +105,9 @@ def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair
     assert values(deployment.links[link].bootstrap, topic, 2) == [b"proxied", b"direct"]
 
 
-def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair: tuple[Deployment, Events]) -> None:
+def test_toxics_and_cuts_show_on_the_measured_path_and_heal(
+    pair: tuple[Deployment, Events],
+) -> None:
     link = pair[0].links["A->B"]
     assert link.round_trip(within=60) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
@@ -102,12 +120,18 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair: tuple[Deployme
     assert link.enabled
     link.clear(owner="one")
     assert not link.toxics()
-    until(lambda: (link.round_trip(within=60) or 60) < 1.8, within=120, what="a round trip without the latency")
+    until(
+        lambda: (link.round_trip(within=60) or 60) < 1.8,
+        within=120,
+        what="a round trip without the latency",
+    )
     assert link.transfer(size=1 << 16, within=120) is not None
     assert link.delivers_requests(within=120)
 
 
-def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tmp_path: Path) -> None:
+def test_kill_start_stop_start_keep_the_data(
+    pair: tuple[Deployment, Events], tmp_path: Path
+) -> None:
     deployment, _ = pair
     cluster = deployment.clusters["B"]
     broker = cluster.brokers[1]
@@ -118,7 +142,9 @@ def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tm
     assert broker.state == "stopped"
     assert pid is not None
     assert not psutil.pid_exists(pid)
-    assert list(broker.log_dir.glob("kept-0/*.log")), "the log must be readable when the broker is dead"
+    assert list(broker.log_dir.glob("kept-0/*.log")), (
+        "the log must be readable when the broker is dead"
+    )
     copy_segments(broker.log_dir / "kept-0", tmp_path / "kept-0")
     assert sum(path.stat().st_size for path in (tmp_path / "kept-0").glob("*.log"))
     broker.start()
@@ -132,7 +158,9 @@ def test_kill_start_stop_start_keep_the_data(pair: tuple[Deployment, Events], tm
     assert "shut down" in broker.log.read_text()
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair: tuple[Deployment, Events]) -> None:
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(
+    pair: tuple[Deployment, Events],
+) -> None:
     deployment, _ = pair
     broker = deployment.clusters["B"].brokers[1]
     broker.pause()
@@ -142,7 +170,11 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair: tuple[Deploym
     finally:
         broker.resume()
     assert broker.state == "running"
-    until(lambda: readiness.seen_brokers(broker.client_address), within=60, what="the broker to answer")
+    until(
+        lambda: readiness.seen_brokers(broker.client_address),
+        within=60,
+        what="the broker to answer",
+    )
 
 
 def test_a_paused_broker_can_be_killed(pair: tuple[Deployment, Events]) -> None:
@@ -160,7 +192,9 @@ def test_a_service_runs_in_its_folder_and_leaves_a_log(pair: tuple[Deployment, E
         "perf",
         main="org.apache.kafka.tools.ProducerPerformance",
         kafka="4.3.1",
-        files={"producer.properties": f"bootstrap.servers={deployment.clusters['A'].inner_bootstrap}\n"},
+        files={
+            "producer.properties": f"bootstrap.servers={deployment.clusters['A'].inner_bootstrap}\n"
+        },
         arguments=[
             "--topic",
             "none",
@@ -176,7 +210,11 @@ def test_a_service_runs_in_its_folder_and_leaves_a_log(pair: tuple[Deployment, E
     )
     assert not service.alive
     service.start()
-    until(lambda: "none" in service.log.read_text(), within=60, what="the service to complain of its topic")
+    until(
+        lambda: "none" in service.log.read_text(),
+        within=60,
+        what="the service to complain of its topic",
+    )
     service.pause()
     service.resume()
     assert service.alive
@@ -195,12 +233,16 @@ def test_leased_ports_differ_and_are_given_back(pair: tuple[Deployment, Events])
 
 
 def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on: str) -> None:
-    with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+    with runtime(on)(
+        topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()
+    ) as deployment:
         broker = deployment.clusters["A"].brokers[1]
         broker.stop()
         properties = tmp_path / "A" / "1" / "server.properties"
         properties.write_text(properties.read_text() + "num.io.threads=none\n")
-        with pytest.raises(SetupError, match=r"broker A/1 ended with status 1 while starting; .*num\.io\.threads") as raised:
+        with pytest.raises(
+            SetupError, match=r"broker A/1 ended with status 1 while starting; .*num\.io\.threads"
+        ) as raised:
             broker.start()
         assert str(tmp_path / "A" / "1") in str(raised.value)
         assert "\n" not in str(raised.value)
@@ -219,9 +261,17 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
         victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
         victim.kill()
         produce(cluster.bootstrap, "replicated", b"without")
-        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id}, within=60, what="the ISR to shrink")
+        until(
+            lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id},
+            within=60,
+            what="the ISR to shrink",
+        )
         victim.start()
-        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3}, within=60, what="the ISR to be full again")
+        until(
+            lambda: in_sync(cluster, "replicated") == {1, 2, 3},
+            within=60,
+            what="the ISR to be full again",
+        )
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
         pids = [broker.pid for broker in cluster.brokers.values()]
@@ -232,13 +282,17 @@ def test_two_deployments_at_once_share_nothing(tmp_path: Path, on: str) -> None:
     met = threading.Barrier(2)
 
     def run(name: str) -> tuple[set[int], str]:
-        with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path / name, recorder=Events()) as deployment:
+        with runtime(on)(
+            topology(ClusterSpec(name="A")), folder=tmp_path / name, recorder=Events()
+        ) as deployment:
             cluster = deployment.clusters["A"]
             met.wait(120)
             create(cluster, name)
             assert produce(deployment.links["*->A"].bootstrap, name, b"x") == 0
             met.wait(120)
-            return {int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")}, cluster.id
+            return {
+                int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")
+            }, cluster.id
 
     with ThreadPoolExecutor(2) as pool:
         (ports_1, id_1), (ports_2, id_2) = pool.map(run, ["one", "two"])
@@ -251,7 +305,10 @@ def test_two_deployments_at_once_share_nothing(tmp_path: Path, on: str) -> None:
 def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on: str) -> None:
     asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
-        assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {"A": version, "B": "4.3.1"}
+        assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {
+            "A": version,
+            "B": "4.3.1",
+        }
         for cluster in deployment.clusters.values():
             create(cluster, "mixed")
             assert produce(cluster.bootstrap, "mixed", b"x") == 0
@@ -268,7 +325,9 @@ def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (mine / jar.name).symlink_to(jar)
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
     with runtime(on)(
-        topology(ClusterSpec(name="A", kafka=str(mine.parent))), folder=tmp_path / "run", recorder=Events()
+        topology(ClusterSpec(name="A", kafka=str(mine.parent))),
+        folder=tmp_path / "run",
+        recorder=Events(),
     ) as deployment:
         create(deployment.clusters["A"], "own")
         assert produce(deployment.clusters["A"].bootstrap, "own", b"x") == 0

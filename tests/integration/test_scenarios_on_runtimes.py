@@ -1,6 +1,8 @@
-"""Every scenario with every mirror on every runtime, judged: nothing above the runtimes can tell one from another.
+"""Every scenario with every mirror on every runtime, judged: nothing above the runtimes can tell
+one from another.
 
-The main job on containers runs in CI; on child processes it does so in `test_scenarios`, and everything else is nightly.
+The main job on containers runs in CI; on child processes it does so in `test_scenarios`, and
+everything else is nightly.
 """
 
 from __future__ import annotations
@@ -40,9 +42,19 @@ def cells() -> Iterator[ParameterSet]:
         in_ci = (name, mirror, runtime) in IN_CI
         seed = 1279 if in_ci else secrets.randbits(32)
         marks = [
-            pytest.mark.linkflap(scenario=name, topology=topology(name, ""), mirror=mirror, runtime=runtime, seed=seed),
+            pytest.mark.linkflap(
+                scenario=name,
+                topology=topology(name, ""),
+                mirror=mirror,
+                runtime=runtime,
+                seed=seed,
+            ),
         ]
-        yield pytest.param(runtime, id=f"{name}-{mirror}-{runtime}", marks=marks if in_ci else [*marks, pytest.mark.nightly])
+        yield pytest.param(
+            runtime,
+            id=f"{name}-{mirror}-{runtime}",
+            marks=marks if in_ci else [*marks, pytest.mark.nightly],
+        )
 
 
 @pytest.fixture
@@ -51,5 +63,7 @@ def available(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("available", list(cells()), indirect=True)
-def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(available: None, linkflap_run: FixtureRun) -> None:
+def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(
+    available: None, linkflap_run: FixtureRun
+) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why

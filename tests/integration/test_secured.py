@@ -1,4 +1,5 @@
-"""Secured clusters with real brokers: who gets in, what each may do, what a bad certificate does, and that no secret stays."""
+"""Secured clusters with real brokers: who gets in, what each may do, what a bad certificate does,
+and that no secret stays."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ def delivered(world: linkflap.World, cluster: str, entry: Security) -> KafkaErro
     """What became of one record to A.orders, written as somebody."""
     said: list[KafkaError | None] = []
     producer = Producer(
-        {"bootstrap.servers": world.cluster(cluster).bootstrap, **entry.librdkafka(), "log_level": 0, "message.timeout.ms": 60000}
+        {
+            "bootstrap.servers": world.cluster(cluster).bootstrap,
+            **entry.librdkafka(),
+            "log_level": 0,
+            "message.timeout.ms": 60000,
+        }
     )
     producer.produce("A.orders", b"x", partition=0, on_delivery=lambda error, _: said.append(error))
     producer.flush(WITHIN)
@@ -62,7 +68,9 @@ def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError
 def refusal(world: linkflap.World, entry: Security) -> str:
     """Why no connection to A begins; empty for one that does."""
     try:
-        with probe.Path(probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)) as path:
+        with probe.Path(
+            probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)
+        ) as path:
             path.send(probe.API_VERSIONS)
             path.receive()
     except probe.Unanswered as error:
@@ -75,7 +83,9 @@ def leaks(folder: Path, passwords: set[str]) -> list[str]:
     found = []
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() else b""
-        if b"PRIVATE KEY-----" in content or any(password.encode() in content for password in passwords):
+        if b"PRIVATE KEY-----" in content or any(
+            password.encode() in content for password in passwords
+        ):
             found.append(str(path.relative_to(folder)))
     return found
 
@@ -83,26 +93,46 @@ def leaks(folder: Path, passwords: set[str]) -> list[str]:
 def command_lines(passwords: set[str]) -> list[list[str]]:
     """Of all processes of this machine, those that hold a password."""
     found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-    return [words for words in found if any(password in word for word in words for password in passwords)]
+    return [
+        words
+        for words in found
+        if any(password in word for word in words for password in passwords)
+    ]
 
 
 def inspected(passwords: set[str]) -> list[str]:
-    """Containers of this process: what the engine tells of each, where it holds a password or a key."""
+    """Containers of this process: what the engine tells of each, where it holds a password or a
+    key."""
     from linkflap.harness.runtimes.docker import engine
 
     mine = engine.client().containers.list(
-        all=True, ignore_removed=True, filters={"label": f"{OWNER}={owner_label(ledger.own().owner)}"}
+        all=True,
+        ignore_removed=True,
+        filters={"label": f"{OWNER}={owner_label(ledger.own().owner)}"},
     )
     assert mine, "the clusters run in containers"
-    return [each.name for each in mine if any(word in json.dumps(each.attrs) for word in (*passwords, "PRIVATE KEY-----"))]
+    return [
+        each.name
+        for each in mine
+        if any(word in json.dumps(each.attrs) for word in (*passwords, "PRIVATE KEY-----"))
+    ]
 
 
-@pytest.mark.parametrize(("kind", "clusters"), [("process", "A{tls+scram}->B{mtls}"), ("docker", "A{tls+plain}->B{mtls}")])
-def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, clusters: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "clusters"),
+    [("process", "A{tls+scram}->B{mtls}"), ("docker", "A{tls+plain}->B{mtls}")],
+)
+def test_who_is_known_gets_in_and_does_what_it_may(
+    tmp_path: Path, kind: str, clusters: str
+) -> None:
     skip_without(kind)
     folder = tmp_path / "run"
-    with linkflap.deploy(clusters, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind) as world:
-        producer = linkflap.Producer({"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"})
+    with linkflap.deploy(
+        clusters, topics=["A.orders"], mirror="shadow", readers=False, folder=folder, runtime=kind
+    ) as world:
+        producer = linkflap.Producer(
+            {"bootstrap.servers": world.link("*->A").bootstrap, "transactional.id": "orders"}
+        )
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce("A.orders", b"one", partition=0)
@@ -113,7 +143,11 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, cl
         assert "does not agree on TLS" not in refusal(world, client)
         assert "ended" in refusal(world, Security()) or "announces" in refusal(world, Security())
         wrong = Security(
-            protocol="SASL_SSL", authority=client.authority, mechanism=client.mechanism, username="client", password="wrong"
+            protocol="SASL_SSL",
+            authority=client.authority,
+            mechanism=client.mechanism,
+            username="client",
+            password="wrong",
         )
         assert "refuses client" in refusal(world, wrong)
         for principal in ("reader", "sampler", "mirror"):
@@ -142,7 +176,9 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, cl
         for stalled in ("responses", "requests"):
             with world.fault("link-half-open", "A->B", stalled=stalled) as window:
                 assert cast(dict[str, object], window.bite.measured)["took_effect_before"]
-                assert cast(dict[str, object], window.bite.measured)["requests_take_effect"] is (stalled == "responses")
+                assert cast(dict[str, object], window.bite.measured)["requests_take_effect"] is (
+                    stalled == "responses"
+                )
         passwords = {world.entry("A", principal).password for principal in PRINCIPALS}
         private = Path(client.file).parent.parent
         assert private.is_dir()
@@ -154,11 +190,15 @@ def test_who_is_known_gets_in_and_does_what_it_may(tmp_path: Path, kind: str, cl
 
 
 @pytest.mark.nightly
-def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(tmp_path: Path) -> None:
+def test_a_partition_of_a_secured_cluster_is_seen_from_inside_its_containers(
+    tmp_path: Path,
+) -> None:
     skip_without("docker")
     clusters = "A:3{tls+scram}->B"
     with (
-        linkflap.deploy(clusters, topics=["A.orders"], readers=False, folder=tmp_path / "run", runtime="docker") as world,
+        linkflap.deploy(
+            clusters, topics=["A.orders"], readers=False, folder=tmp_path / "run", runtime="docker"
+        ) as world,
         world.fault("partition", "A/1", direction="out") as window,
     ):
         assert window.bite.measured == {"before": True, "out": "silence", "in": "an answer"}
@@ -171,9 +211,14 @@ def available(request: pytest.FixtureRequest) -> None:
 
 def judged(name: str, topology: str, **more: str) -> ParameterSet:
     """A scenario on these clusters, for the fixtures."""
-    marks = [pytest.mark.linkflap(scenario=name, topology=topology, seed=secrets.randbits(32), **more), *NIGHTLY]
+    marks = [
+        pytest.mark.linkflap(scenario=name, topology=topology, seed=secrets.randbits(32), **more),
+        *NIGHTLY,
+    ]
     return pytest.param(
-        more["runtime"], marks=marks, id="-".join((name, topology, *(more[key] for key in more if key != "manifest")))
+        more["runtime"],
+        marks=marks,
+        id="-".join((name, topology, *(more[key] for key in more if key != "manifest"))),
     )
 
 
@@ -191,9 +236,19 @@ WORDS = (
 @pytest.mark.parametrize(
     "available",
     [
-        *(judged(name, clusters, mirror=mirror, runtime=kind) for name, clusters, mirror in WORDS for kind in EVERY),
         *(
-            judged("mirror-crash", "A{tls+scram}->B{mtls}", mirror="command", runtime=kind, manifest=str(COPIER))
+            judged(name, clusters, mirror=mirror, runtime=kind)
+            for name, clusters, mirror in WORDS
+            for kind in EVERY
+        ),
+        *(
+            judged(
+                "mirror-crash",
+                "A{tls+scram}->B{mtls}",
+                mirror="command",
+                runtime=kind,
+                manifest=str(COPIER),
+            )
             for kind in EVERY
         ),
     ],
@@ -218,6 +273,9 @@ def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run: 
     ],
     indirect=True,
 )
-def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(available: None, linkflap_run: FixtureRun) -> None:
-    """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in containers a pairwise choice."""
+def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(
+    available: None, linkflap_run: FixtureRun
+) -> None:
+    """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in
+    containers a pairwise choice."""
     assert linkflap_run.verdict == "valid", linkflap_run.why

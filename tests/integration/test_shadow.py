@@ -1,4 +1,5 @@
-"""The shadow mirror on real brokers: bytes on the destination's disks against the source's, whatever happens to the mirror."""
+"""The shadow mirror on real brokers: bytes on the destination's disks against the source's,
+whatever happens to the mirror."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import cast
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from linkflap.harness.log.batches import scan
@@ -37,7 +44,9 @@ class Writer:
     """One transactional producer; every third transaction is aborted."""
 
     def __init__(self, bootstrap: str, **settings: str) -> None:
-        self._producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0} | settings)
+        self._producer = Producer(
+            quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0} | settings
+        )
         self._producer.init_transactions(60)
         self.committed = self._turn = 0
 
@@ -80,11 +89,15 @@ def shadowed(deployment: Deployment, **options: str) -> tuple[ShadowMirror, Rows
     replicas = min(3, len(deployment.clusters["A"].brokers))
     admin.create_topics([NewTopic(TOPIC, 2, replicas)])[TOPIC].result(60)
     events = Events()
-    mirror = make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events)
+    mirror = make_mirror(
+        MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events
+    )
     return cast(ShadowMirror, mirror), events
 
 
-def headers(broker: Broker, tp: tuple[str, int], *, below: int | None = None) -> dict[str, list[int]]:
+def headers(
+    broker: Broker, tp: tuple[str, int], *, below: int | None = None
+) -> dict[str, list[int]]:
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
@@ -110,11 +123,20 @@ def assert_equal(
         assert there["base_offset"], f"nothing in {tp}"
         for broker in deployment.clusters["B"].brokers.values():
             here = headers(broker, tp, below=end)
-            assert [here[name] for name in names] == [there[name] for name in names], (tp, broker.id)
+            assert [here[name] for name in names] == [there[name] for name in names], (
+                tp,
+                broker.id,
+            )
 
 
 def drained(mirror: Mirror) -> None:
-    until(lambda: mirror.lag() == 0, within=90, every=0.1, what="the mirror to drain", state=mirror.lag)
+    until(
+        lambda: mirror.lag() == 0,
+        within=90,
+        every=0.1,
+        what="the mirror to drain",
+        state=mirror.lag,
+    )
 
 
 def count(bootstrap: str, isolation: str) -> int:
@@ -140,8 +162,15 @@ def count(bootstrap: str, isolation: str) -> int:
 def own_write(bootstrap: str, partition: int = 0, **settings: int) -> object:
     """Writes a record; its offset, or the error."""
     answers: list[object] = []
-    producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
-    producer.produce(TOPIC, b"own", partition=partition, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
+    producer = Producer(
+        quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings
+    )
+    producer.produce(
+        TOPIC,
+        b"own",
+        partition=partition,
+        on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
+    )
     producer.flush(20)
     return answers[0]
 
@@ -152,7 +181,7 @@ def ends(
     return answered(bootstrap, which, partitions)
 
 
-def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(
+def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
@@ -187,14 +216,18 @@ def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failov
     assert ends(b, "stable")[TOPIC, 0] == promoted[TOPIC, 0] + 1  # one ABORT marker
     assert own_write(b) == promoted[TOPIC, 0] + 1
     admin = AdminClient(quiet(b))
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("app")])["app"].result(20)
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("app")])["app"].result(
+        20
+    )
     assert [(p.topic, p.partition, p.offset) for p in asked.topic_partitions] == [(TOPIC, 0, 30)]
     mirror.stop()  # a failover and the end of a run may both ask for it
     kinds = [kind for kind, _, _ in events]
     assert kinds == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
 
 
-def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment: Deployment) -> None:
+def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     writer = Writer(a)
@@ -215,7 +248,11 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     assert_equal(linkflap_deployment, [(TOPIC, 1), (TOPIC, 2)])
     before = ends(b)
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
+    until(
+        lambda: TOPIC not in admin.list_topics(timeout=60).topics,
+        within=120,
+        what="the topic to be gone",
+    )
     admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(20)
     until(lambda: isinstance(own_write(a), int), within=120, what="the topic that was made again")
     until(lambda: "made again" in mirror.log.read_text(), within=120, what="the shadow to notice")
@@ -224,17 +261,22 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     assert mirror.promotion()[TOPIC, 1] == before[TOPIC, 1]
 
 
-def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment: Deployment) -> None:
+def test_a_topic_that_is_on_the_destination_already_is_refused(
+    linkflap_deployment: Deployment,
+) -> None:
     mirror, _ = shadowed(linkflap_deployment)
     admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
-    with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of A->B already; remove it there"):
+    with pytest.raises(
+        InputError,
+        match=f"topic {TOPIC} exists on the destination of A->B already; remove it there",
+    ):
         mirror.start()
 
 
 @pytest.mark.linkflap(topology="A->B:3")
 @pytest.mark.nightly
-def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and_broker_do_not_stop_a_failover(
+def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop_a_failover(
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
@@ -256,7 +298,12 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
     mirror.crash()
     mirror.stop()
     promoted = mirror.promotion()
-    until(lambda: ends(b.bootstrap) == promoted, within=120, what="B to be led", state=lambda: ends(b.bootstrap))
+    until(
+        lambda: ends(b.bootstrap) == promoted,
+        within=120,
+        what="B to be led",
+        state=lambda: ends(b.bootstrap),
+    )
     assert own_write(b.bootstrap) == promoted[TOPIC, 0]
     b.brokers[2].start()
     described = AdminClient(quiet(b.bootstrap))
@@ -270,8 +317,11 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment: Deployment, rule: str) -> None:
-    """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker of Y, and Y is open."""
+def test_truncation_goes_back_to_the_last_stable_offset(
+    linkflap_deployment: Deployment, rule: str
+) -> None:
+    """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker
+    of Y, and Y is open."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
     mirror.start()
@@ -284,15 +334,19 @@ def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment: Dep
     y.commit_transaction(60)
     drained(mirror)
     mirror.stop()
-    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open it is gone.
+    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open
+    # it is gone.
     assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
     assert ends(b, "stable")[TOPIC, 0] == 0
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
-def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment: Deployment, ids: str) -> None:
-    """Negative ids are none to a broker: an open transaction does not hold the last stable offset back."""
+def test_what_is_done_to_producer_ids_decides_what_brokers_track(
+    linkflap_deployment: Deployment, ids: str
+) -> None:
+    """Negative ids are none to a broker: an open transaction does not hold the last stable offset
+    back."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
     writer = Writer(a)
@@ -309,7 +363,8 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deploy
 
 
 def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment) -> None:
-    """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset for read_committed."""
+    """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset
+    for read_committed."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, bound="hw")
     writer = Writer(a)
@@ -320,14 +375,20 @@ def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment)
     admin = AdminClient(quiet(b))
     asked = {TopicPartition(TOPIC, 0): OffsetSpec.latest()}
     seen_by = {
-        isolation: next(iter(admin.list_offsets(asked, isolation_level=isolation).values())).result(20).offset
+        isolation: (
+            next(iter(admin.list_offsets(asked, isolation_level=isolation).values()))
+            .result(20)
+            .offset
+        )
         for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
     }
     assert seen_by == {IsolationLevel.READ_COMMITTED: 33, IsolationLevel.READ_UNCOMMITTED: 43}
 
 
 @pytest.mark.nightly
-def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment: Deployment) -> None:
+def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, clients="hidden", bound="lso", producer_ids="reset")
     writer = Writer(a)
@@ -342,19 +403,26 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
     promoted = mirror.promotion()
     assert promoted == ends(a)
     # The reset of each partition is behind what was mirrored, and readers skip it.
-    assert {tp: end - promoted[tp] for tp, end in ends(b).items()} == dict.fromkeys(TOPIC_PARTITIONS, 1)
+    assert {tp: end - promoted[tp] for tp, end in ends(b).items()} == dict.fromkeys(
+        TOPIC_PARTITIONS, 1
+    )
     assert count(b, "read_committed") == writer.committed
 
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 @pytest.mark.parametrize("epochs", ["rewrite", "keep"])
-def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment: Deployment, epochs: str) -> None:
-    """Records that only the dead leader had leave B too, and what A writes in their place has another leader epoch there."""
+def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(
+    linkflap_deployment: Deployment, epochs: str
+) -> None:
+    """Records that only the dead leader had leave B too, and what A writes in their place has
+    another leader epoch there."""
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     admin = AdminClient(quiet(a.bootstrap))
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[
+        TOPIC
+    ].result(60)
     mirror = make_mirror(
         MirrorSpec(kind="shadow", options={"leader_epochs": epochs}),
         linkflap_deployment.topology.links[0],
@@ -373,7 +441,11 @@ def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap
     until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
     reaching = AdminClient(quiet(b.bootstrap))
     # While the shadow raises leader epochs the partition has no leader for a moment.
-    until(lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6}, within=60, what="B to be truncated and to follow")
+    until(
+        lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6},
+        within=60,
+        what="B to be truncated and to follow",
+    )
     drained(mirror)
     there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
     assert [here[name] for name in SAME] == [there[name] for name in SAME]

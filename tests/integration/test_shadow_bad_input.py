@@ -1,4 +1,5 @@
-"""What a shadow cannot do: one sentence that names the thing and how to fix it, the process gone, and B as it was."""
+"""What a shadow cannot do: one sentence that names the thing and how to fix it, the process gone,
+and B as it was."""
 
 from __future__ import annotations
 
@@ -61,7 +62,11 @@ def error_of(mirror: Shadowed, kind: type[LinkflapError]) -> str:
 def topics_of(cluster: Cluster) -> dict[str, str]:
     """Per replica of the broker what names its topic: a topic that is made again has another id."""
     folders = cluster.brokers[1].log_dir.glob("*-*/partition.metadata")
-    ours = [file for file in folders if not file.parent.name.startswith("__") and not file.parent.name.endswith("-delete")]
+    ours = [
+        file
+        for file in folders
+        if not file.parent.name.startswith("__") and not file.parent.name.endswith("-delete")
+    ]
     return {file.parent.name: file.read_text() for file in ours}
 
 
@@ -83,7 +88,10 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair: Deployment, mirror: Sh
     before = [headers(b.brokers[1], tp) for tp in TOPIC_PARTITIONS]
     assert len(topics_of(b)) == 2
     with unchanged(b):
-        assert f"topic {TOPIC} exists on the destination of A->B already; remove it there" in error_of(mirror, InputError)
+        assert (
+            f"topic {TOPIC} exists on the destination of A->B already; remove it there"
+            in error_of(mirror, InputError)
+        )
     assert [headers(b.brokers[1], tp) for tp in TOPIC_PARTITIONS] == before
     producer.produce(TOPIC, b"B's own", partition=0)
     assert producer.flush(30) == 0
@@ -96,11 +104,16 @@ def test_another_cluster_than_was_meant(pair: Deployment, mirror: Shadowed) -> N
     mirror.override = lambda: dataclasses.replace(plain(), cluster_id="WrongClusterIdWrongCl0")
     with unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, InputError)
-    assert "refused the shadow of A->B (inconsistent_cluster_id); its cluster id is not WrongClusterIdWrongCl0" in sentence
+    assert (
+        "refused the shadow of A->B (inconsistent_cluster_id); its cluster id is not "
+        "WrongClusterIdWrongCl0" in sentence
+    )
 
 
 @pytest.mark.nightly
-def test_a_broker_id_that_another_process_has(pair: Deployment, mirror: Shadowed, tmp_path: Path) -> None:
+def test_a_broker_id_that_another_process_has(
+    pair: Deployment, mirror: Shadowed, tmp_path: Path
+) -> None:
     config, ready, stop = mirror.plain(), threading.Event(), threading.Event()
 
     async def other() -> None:
@@ -115,18 +128,29 @@ def test_a_broker_id_that_another_process_has(pair: Deployment, mirror: Shadowed
     try:
         assert ready.wait(30)
         with unchanged(pair.clusters["B"]):
-            assert "broker id 1000 is in use on the destination of A->B; stop the other shadow" in error_of(mirror, InputError)
+            assert (
+                "broker id 1000 is in use on the destination of A->B; stop the other shadow"
+                in error_of(mirror, InputError)
+            )
     finally:
         stop.set()
         thread.join(30)
 
 
-JOURNALS = {"torn": b'{"directory_id": "x", "incarn', "empty": b"", "zeros": b"\0" * 300, "other": b"[]"}
+JOURNALS = {
+    "torn": b'{"directory_id": "x", "incarn',
+    "empty": b"",
+    "zeros": b"\0" * 300,
+    "other": b"[]",
+}
 
 
 @pytest.mark.parametrize(
     "content",
-    [pytest.param(data, id=name, marks=() if name == "torn" else pytest.mark.nightly) for name, data in JOURNALS.items()],
+    [
+        pytest.param(data, id=name, marks=() if name == "torn" else pytest.mark.nightly)
+        for name, data in JOURNALS.items()
+    ],
 )
 def test_a_journal_that_cannot_be_read(pair: Deployment, mirror: Shadowed, content: bytes) -> None:
     mirror.folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +164,10 @@ def test_a_journal_that_cannot_be_read(pair: Deployment, mirror: Shadowed, conte
 def test_a_control_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None:
     with socket.create_server(("127.0.0.1", mirror.port)), unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, SetupError)
-    assert f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address already in use)" in sentence
+    assert (
+        f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address "
+        "already in use)" in sentence
+    )
     assert not (mirror.folder / JOURNAL).exists()
 
 
@@ -151,7 +178,10 @@ def test_a_broker_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None
     port = config.listeners[config.followers]
     with socket.create_server(("127.0.0.1", port)), unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, SetupError)
-    assert f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address already in use)" in sentence
+    assert (
+        f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address "
+        "already in use)" in sentence
+    )
 
 
 @pytest.mark.nightly
@@ -178,4 +208,7 @@ def test_a_source_that_does_not_answer(pair: Deployment, mirror: Shadowed) -> No
             sentence = error_of(mirror, SetupError)
     finally:
         link.restore()
-    assert f"the source of A->B does not answer at {link.bootstrap}; start it, or repair the link" in sentence
+    assert (
+        f"the source of A->B does not answer at {link.bootstrap}; start it, or repair the link"
+        in sentence
+    )

@@ -1,7 +1,9 @@
-"""What each generation of KIP-1279 does to stock brokers and to clients: really done, and called what it is by the checks.
+"""What each generation of KIP-1279 does to stock brokers and to clients: really done, and called
+what it is by the checks.
 
-Runs of real clusters go the whole way: recorded, then judged. Each test asserts both what is on the brokers' disks and in the
-clients' answers, and the anomaly, at its offset. In CI the two cheapest; the rest is nightly. docs/shadow.md has the table.
+Runs of real clusters go the whole way: recorded, then judged. Each test asserts both what is on the
+brokers' disks and in the clients' answers, and the anomaly, at its offset. In CI the two cheapest;
+the rest is nightly. docs/shadow.md has the table.
 """
 
 from __future__ import annotations
@@ -53,13 +55,22 @@ END = "2-end"
 PLANNED = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=5.0, duration=0.0)
 FORCED = replace(PLANNED, fault="failover-forced", when="open-transactions")
 READERS = tuple(w for w in everyday(PAIR, "A") if w.kind == "readers")
-SELDOM = WorkloadSpec(kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2})
-"""One record in each partition at a time: until the failover no more than the five batches of a producer that a broker knows."""
+SELDOM = WorkloadSpec(
+    kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2}
+)
+"""One record in each partition at a time: until the failover no more than the five batches of a
+producer that a broker knows."""
 OFTEN = WorkloadSpec(kind="idempotent", home="A", clients=2, options={"rate": 10.0})
-TRANSACTIONS = WorkloadSpec(kind="transactional", home="A", clients=2, options={"rate": 10.0, "open_share": 0.1, "hold": 1.0})
+TRANSACTIONS = WorkloadSpec(
+    kind="transactional",
+    home="A",
+    clients=2,
+    options={"rate": 10.0, "open_share": 0.1, "hold": 1.0},
+)
 FEW = Minimums(committed=0, aborted=0, reads=1, afterwards=20)
 BEYOND = replace(FEW, afterwards=60)
-"""So many that a client of `SELDOM` has more batches on B than it had on A, although the first are not written."""
+"""So many that a client of `SELDOM` has more batches on B than it had on A, although the first are
+not written."""
 
 
 def run_of(
@@ -86,29 +97,69 @@ def run_of(
 
 CHEAP = (
     run_of("negate", *everyday(PAIR, "A"), duration=4.0, producer_ids="negate"),
-    run_of("keep-seldom", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND, producer_ids="keep"),
+    run_of(
+        "keep-seldom",
+        SELDOM,
+        *READERS,
+        schedule=(PLANNED,),
+        duration=10.0,
+        minimums=BEYOND,
+        producer_ids="keep",
+    ),
 )
 NIGHTLY = (
     run_of("region", *everyday(PAIR, "A"), duration=4.0, producer_ids="region"),
     run_of("keep-often", OFTEN, *READERS, schedule=(PLANNED,), producer_ids="keep"),
     run_of("keep-transactions", TRANSACTIONS, *READERS, schedule=(FORCED,), producer_ids="keep"),
-    run_of("reset", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND, producer_ids="reset"),
-    run_of("chain-complement", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="complement"),
-    run_of("chain-negate", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="negate"),
+    run_of(
+        "reset",
+        SELDOM,
+        *READERS,
+        schedule=(PLANNED,),
+        duration=10.0,
+        minimums=BEYOND,
+        producer_ids="reset",
+    ),
+    run_of(
+        "chain-complement",
+        *everyday(CHAIN, "A"),
+        topology=CHAIN,
+        duration=4.0,
+        producer_ids="complement",
+    ),
+    run_of(
+        "chain-negate", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="negate"
+    ),
     replace(
-        scenario("failover-open-transactions", Wish(seed=7, mirror_options={"open_transactions": "truncate-once"})),
+        scenario(
+            "failover-open-transactions",
+            Wish(seed=7, mirror_options={"open_transactions": "truncate-once"}),
+        ),
         name="truncate-once",
     ),
-    replace(scenario("failover-open-transactions", Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}))),
+    replace(
+        scenario(
+            "failover-open-transactions",
+            Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}),
+        )
+    ),
 )
 OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND)
 STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
 
 
-def judged(scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession) -> dict[str, Judgement]:
+def judged(
+    scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession
+) -> dict[str, Judgement]:
     with Progress() as progress:
         folders = [
-            recording.record(one, runtime="process", folder=folder / one.name, command="pytest", progress=progress)
+            recording.record(
+                one,
+                runtime="process",
+                folder=folder / one.name,
+                command="pytest",
+                progress=progress,
+            )
             for one in scenarios
         ]
     return {judgement.folder.name: judgement for judgement in verify(folders, spark=spark)}
@@ -126,22 +177,29 @@ def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judgement:
-    """A run whose clients have had their producers to B since before the mirror, as applications that live on both sides do."""
+    """A run whose clients have had their producers to B since before the mirror, as applications
+    that live on both sides do."""
     waiting: list[Standby] = []
 
-    def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:
+    def make(
+        spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+    ) -> Mirror:
         mirror = cast(Any, make_mirror(spec, link, deployment, recorder))
         start = mirror.start
 
         def start_later() -> None:
-            waiting.extend(Standby(deployment.clusters["B"].bootstrap) for _ in range(SELDOM.clients))
+            waiting.extend(
+                Standby(deployment.clusters["B"].bootstrap) for _ in range(SELDOM.clients)
+            )
             start()
 
         mirror.start = start_later
         return cast(Mirror, mirror)
 
     def taken_over(config: dict[str, Any]) -> Producer:
-        chosen = next((one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None)
+        chosen = next(
+            (one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None
+        )
         if chosen is None:
             return Producer(config)
         waiting.remove(chosen)
@@ -160,7 +218,9 @@ class InThread:
 
     def __init__(self, end: socket.socket) -> None:
         self.pid = 0
-        self._thread = threading.Thread(target=process.serve, args=(Channel(end, Command),), daemon=True)
+        self._thread = threading.Thread(
+            target=process.serve, args=(Channel(end, Command),), daemon=True
+        )
         self._thread.start()
 
     @property
@@ -184,12 +244,17 @@ class Standby:
         self.bootstrap, answers = bootstrap, cast(list[str], [])
         self.hears = answers.append
         config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
-        own = {"statistics.interval.ms": cast(Any, library).STATISTICS_MS, "logger": cast(Any, library).QUIET}
+        own = {
+            "statistics.interval.ms": cast(Any, library).STATISTICS_MS,
+            "logger": cast(Any, library).QUIET,
+        }
         self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
 
         def known() -> bool:
             self.producer.poll(0.1)
-            return bool(answers) and json.loads(answers[-1]).get("eos", {}).get("producer_id", -1) >= 0
+            return (
+                bool(answers) and json.loads(answers[-1]).get("eos", {}).get("producer_id", -1) >= 0
+            )
 
         until(known, within=60, what="a producer to have its id")
 
@@ -213,18 +278,26 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tu
     with pytest.MonkeyPatch.context() as patch, Progress() as progress:
         patch.setattr(recording, "make_mirror", make)
         with pytest.raises(EnvironmentFailure) as raised:
-            recording.record(STALLED, runtime="process", folder=folder, command="pytest", progress=progress)
+            recording.record(
+                STALLED, runtime="process", folder=folder, command="pytest", progress=progress
+            )
     return verify([folder], spark=spark)[0], str(raised.value)
 
 
-def stall(mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
-    """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its partitions do not have yet."""
+def stall(
+    mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6
+) -> None:
+    """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its
+    partitions do not have yet."""
     drained(mirror)
     mirror.crash()
     journal = Journal(mirror.log.parent)
     for number in range(partitions):
         note = journal.partition(topic, number)
-        note.epochs = [*note.epochs, (max((epoch for epoch, _ in note.epochs), default=0) + ahead, at)]
+        note.epochs = [
+            *note.epochs,
+            (max((epoch for epoch, _ in note.epochs), default=0) + ahead, at),
+        ]
     journal.save()
     mirror.restart()
 
@@ -251,18 +324,28 @@ class Seen:
         return {name: getattr(log, name)[row].item() for name in log.__slots__}
 
     def promoted(self) -> dict[int, int]:
-        return {e.partition: e.offset for e in cast(list[Any], self._reader.events()[0]) if e.kind == "promotion"}
+        return {
+            e.partition: e.offset
+            for e in cast(list[Any], self._reader.events()[0])
+            if e.kind == "promotion"
+        }
 
     def journal(self) -> list[dict[str, Any]]:
         """What the shadow said of each partition when it had failed over."""
-        (rows,) = [e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
+        (rows,) = [
+            e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"
+        ]
         return [row for row in cast(list[dict[str, Any]], rows) if row["topic"] == TOPIC]
 
     def returned(self, cluster: str) -> dict[int, list[Any]]:
         """Operations that returned there, other than init, by process."""
         found = defaultdict(list)
         for operation in sorted(self._reader.operations()[0], key=lambda o: o.time):
-            if operation.cluster == cluster and operation.phase == "return" and operation.kind != "init":
+            if (
+                operation.cluster == cluster
+                and operation.phase == "return"
+                and operation.kind != "init"
+            ):
                 found[operation.process].append(operation)
         return found
 
@@ -279,11 +362,19 @@ class Seen:
         }
 
     def last_sample(self, cluster: str, partition: int) -> Watermark:
-        rows = [w for w in self._reader.watermarks()[0] if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)]
+        rows = [
+            w
+            for w in self._reader.watermarks()[0]
+            if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)
+        ]
         return max((w for w in rows if w.last_stable >= 0), key=lambda w: w.time)
 
     def of_kind(self, kind: str, cluster: str | None = None) -> list[Any]:
-        return [a for a in self.judgement.anomalies if a.kind == kind and not a.allowed and cluster in (None, a.cluster)]
+        return [
+            a
+            for a in self.judgement.anomalies
+            if a.kind == kind and not a.allowed and cluster in (None, a.cluster)
+        ]
 
     def kinds(self) -> set[str]:
         return {a.kind for a in self.judgement.anomalies if not a.allowed}
@@ -313,7 +404,11 @@ def assert_blind(seen: Seen) -> None:
     for anomaly in beyond:
         assert seen.batch("B", anomaly.partition, anomaly.evidence["recomputed"])["transactional"]
     # A reader of B may also have been faster than a producer that had not asked for its commit yet.
-    assert seen.kinds() - {"uncommitted-read"} == {"aborted-read", "lso-mismatch", "mirrored-aborted"}
+    assert seen.kinds() - {"uncommitted-read"} == {
+        "aborted-read",
+        "lso-mismatch",
+        "mirrored-aborted",
+    }
     assert seen.check("byte-equality").verdict is Verdict.VALID
 
 
@@ -321,19 +416,25 @@ def test_negated_ids_make_brokers_blind_to_transactions(cheap: dict[str, Judgeme
     assert_blind(Seen(cheap["negate"]))
 
 
-def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(cheap: dict[str, Judgement]) -> None:
-    """The broker takes them for repeats of the mirrored ones: Redpanda PR 31659, on a stock Apache broker."""
+def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(
+    cheap: dict[str, Judgement],
+) -> None:
+    """The broker takes them for repeats of the mirrored ones: Redpanda PR 31659, on a stock Apache
+    broker."""
     seen = Seen(cheap["keep-seldom"])
     assert_lost_in_silence(seen)
     promoted = seen.promoted()
-    written = [a for a in seen.of_kind("producer-id-collision") if a.offset >= promoted[a.partition]]
+    written = [
+        a for a in seen.of_kind("producer-id-collision") if a.offset >= promoted[a.partition]
+    ]
     assert written, "at least one client got beyond what was mirrored"
     for anomaly in written:
         batch = seen.batch("B", anomaly.partition, anomaly.offset)
         assert batch["producer_id"] == anomaly.evidence["producer_id"]
         assert batch["base_sequence"] > 0, "it goes on where the mirrored producer had ended"
     assert seen.kinds() == {
-        "ghost-ack", "inconsistent-offset", "lost-write", "producer-id-collision", "sequence-start", "unseen-write",
+        "ghost-ack", "inconsistent-offset", "lost-write", "producer-id-collision", "sequence-start",
+        "unseen-write",
     }  # fmt: skip
 
 
@@ -344,14 +445,21 @@ def assert_lost_in_silence(seen: Seen) -> None:
     for operations in seen.returned("B").values():
         for operation in operations:
             for send in operation.sends:
-                ghosts[send.partition] |= {at for _, count, first in send.acks for at in range(first, first + count)}
-    ghosts = {number: {at for at in offsets if at < promoted[number]} for number, offsets in ghosts.items()}
+                ghosts[send.partition] |= {
+                    at for _, count, first in send.acks for at in range(first, first + count)
+                }
+    ghosts = {
+        number: {at for at in offsets if at < promoted[number]}
+        for number, offsets in ghosts.items()
+    }
     assert all(ghosts.values()), "B acknowledged in both partitions with offsets of A's records"
     for kind in ("ghost-ack", "lost-write"):
         found: dict[int, set[int]] = defaultdict(set)
         for anomaly in seen.of_kind(kind):
             assert anomaly.cluster == "B"
-            found[anomaly.partition] |= set(range(anomaly.offset, anomaly.offset + anomaly.evidence["records"]))
+            found[anomaly.partition] |= set(
+                range(anomaly.offset, anomaly.offset + anomaly.evidence["records"])
+            )
         assert found == ghosts, kind
     for number, offsets in ghosts.items():
         for offset in offsets:
@@ -359,8 +467,11 @@ def assert_lost_in_silence(seen: Seen) -> None:
 
 
 @pytest.mark.nightly
-def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(older: Judgement) -> None:
-    """Their ids were handed out before anything could be jumped over: what they write first is acknowledged and lost."""
+def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(
+    older: Judgement,
+) -> None:
+    """Their ids were handed out before anything could be jumped over: what they write first is
+    acknowledged and lost."""
     seen = Seen(older)
     assert_lost_in_silence(seen)
     assert {"ghost-ack", "lost-write", "producer-id-collision"} <= seen.kinds()
@@ -374,17 +485,26 @@ def test_ids_of_a_region_are_negative_too(long: dict[str, Judgement]) -> None:
 
 
 @pytest.mark.nightly
-def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long: dict[str, Judgement]) -> None:
+def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(
+    long: dict[str, Judgement],
+) -> None:
     seen = Seen(long["keep-often"])
     assert seen.judgement.verdict is Verdict.INVALID
     refused = {a.evidence["producer_id"]: a for a in seen.of_kind("producer-id-collision")}
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
     turned_away = {o.producer_id: o for o in first.values() if o.error}
     server_log = (seen.judgement.folder / "logs" / "B" / "1" / "server.log").read_text()
-    assert turned_away.keys() == refused.keys() == {0, 1} == set(map(int, OUT_OF_ORDER.findall(server_log)))
+    assert (
+        turned_away.keys()
+        == refused.keys()
+        == {0, 1}
+        == set(map(int, OUT_OF_ORDER.findall(server_log)))
+    )
     for producer, operation in turned_away.items():
         # A client may give up before its library has heard often enough that it is refused.
-        assert operation.error.startswith(("OUT_OF_ORDER_SEQUENCE_NUMBER", "not acknowledged in time"))
+        assert operation.error.startswith(
+            ("OUT_OF_ORDER_SEQUENCE_NUMBER", "not acknowledged in time")
+        )
         assert not any(send.acks for send in operation.sends)
         assert refused[producer].offset == -1, "nothing of it is in a log"
         at = refused[producer].evidence["mirrored_offset"]
@@ -393,8 +513,11 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long:
 
 
 @pytest.mark.nightly
-def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(long: dict[str, Judgement]) -> None:
-    """The first transaction is out of order; its abort raises the epoch, and in that the id goes on as if it were B's own."""
+def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(
+    long: dict[str, Judgement],
+) -> None:
+    """The first transaction is out of order; its abort raises the epoch, and in that the id goes on
+    as if it were B's own."""
     seen = Seen(long["keep-transactions"])
     assert seen.judgement.verdict is Verdict.INVALID
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
@@ -414,33 +537,47 @@ def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_ow
 
 @pytest.mark.nightly
 def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgement]) -> None:
-    """It is on every partition where the KIP puts it, and what it should have prevented happens behind it all the same."""
+    """It is on every partition where the KIP puts it, and what it should have prevented happens
+    behind it all the same."""
     seen = Seen(long["reset"])
     promoted = seen.promoted()
     for number, offset in promoted.items():
         batch = seen.batch("B", number, offset)
         assert (batch["control"], batch["producer_id"], batch["transactional"]) == (2, -1, False)
-    assert {row["partition"]: row["appended"] for row in seen.journal()} == {n: [[at, "reset"]] for n, at in promoted.items()}
+    assert {row["partition"]: row["appended"] for row in seen.journal()} == {
+        n: [[at, "reset"]] for n, at in promoted.items()
+    }
     assert_lost_in_silence(seen)
-    # By the KIP's rule an id may come again behind a reset, from sequence 0. The broker that did not obey goes on.
-    gone_on = {(number, at) for number, offset in promoted.items() for at in went_on_behind(seen.log("B", number), offset)}
+    # By the KIP's rule an id may come again behind a reset, from sequence 0. The broker that did
+    # not obey goes on.
+    gone_on = {
+        (number, at)
+        for number, offset in promoted.items()
+        for at in went_on_behind(seen.log("B", number), offset)
+    }
     for kind in ("sequence-start", "producer-id-collision"):
         assert {(a.partition, a.offset) for a in seen.of_kind(kind, "B")} == gone_on, kind
 
 
 def went_on_behind(log: Headers, promoted: int) -> set[int]:
-    """Where ids that were mirrored go on above sequence 0, behind a promotion, with their first batch there."""
+    """Where ids that were mirrored go on above sequence 0, behind a promotion, with their first
+    batch there."""
     mirrored = set(log.producer_id[(log.base_offset < promoted) & (log.producer_id >= 0)].tolist())
     found: dict[Any, Any] = {}
-    for row in np.flatnonzero((log.base_offset > promoted) & (log.producer_id >= 0) & (log.base_sequence >= 0)).tolist():
-        found.setdefault(int(log.producer_id[row]), (int(log.base_sequence[row]), int(log.base_offset[row])))
+    for row in np.flatnonzero(
+        (log.base_offset > promoted) & (log.producer_id >= 0) & (log.base_sequence >= 0)
+    ).tolist():
+        found.setdefault(
+            int(log.producer_id[row]), (int(log.base_sequence[row]), int(log.base_offset[row]))
+        )
     return {offset for pid, (first, offset) in found.items() if pid in mirrored and first > 0}
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["complement", "negate"])
 def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: str) -> None:
-    """RS12: both mappings undo themselves. Every hop is equal up to its transform, and the ends are equal as they are."""
+    """RS12: both mappings undo themselves. Every hop is equal up to its transform, and the ends are
+    equal as they are."""
     seen = Seen(long[f"chain-{ids}"])
     for number in range(2):
         a, b, c = (seen.log(cluster, number) for cluster in "ABC")
@@ -464,7 +601,9 @@ def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: 
 
 
 @pytest.mark.nightly
-def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long: dict[str, Judgement]) -> None:
+def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(
+    long: dict[str, Judgement],
+) -> None:
     seen = Seen(long["truncate-once"])
     assert seen.judgement.verdict is Verdict.INVALID
     truncations = {row["partition"]: row["truncated"] for row in seen.journal()}
@@ -476,8 +615,12 @@ def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_
         there, here = seen.log("A", number), seen.log("B", number)
         producer = seen.batch("B", number, at)["producer_id"]
         ended = (there.producer_id == producer) & (there.control >= 0) & (there.base_offset > at)
-        assert there.base_offset[ended][0] >= seen.promoted()[number], "A has its marker, behind the truncation"
-        assert not ((here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)).any()
+        assert there.base_offset[ended][0] >= seen.promoted()[number], (
+            "A has its marker, behind the truncation"
+        )
+        assert not (
+            (here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)
+        ).any()
         last = seen.last_sample("B", number)
         assert last.last_stable <= at < last.high_watermark, "the LSO stands still for ever"
     assert {"high-watermark-regression"} <= seen.kinds()
@@ -498,7 +641,8 @@ def test_markers_of_the_new_leaders_are_accounted_for(long: dict[str, Judgement]
 
 @pytest.mark.nightly
 def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
-    """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing to anybody."""
+    """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing
+    to anybody."""
     judgement, message = stalled
     assert "the failover stands still at settling" in message
     assert judgement.verdict is Verdict.UNKNOWN

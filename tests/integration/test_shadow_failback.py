@@ -1,4 +1,5 @@
-"""Failback on real brokers: the reverse mirror takes over, truncates what was never mirrored, and the logs are one."""
+"""Failback on real brokers: the reverse mirror takes over, truncates what was never mirrored, and
+the logs are one."""
 
 from __future__ import annotations
 
@@ -47,9 +48,12 @@ def same_everywhere(deployment: Deployment) -> None:
             for broker in cluster.brokers.values()
             if broker.state == "running"
         }
-        (first, *others) = logs.values()
+        first, *others = logs.values()
         assert first[0], f"nothing in {tp}"
-        assert all(log == first for log in others), (tp, {where: log[0][-3:] for where, log in logs.items()})
+        assert all(log == first for log in others), (
+            tp,
+            {where: log[0][-3:] for where, log in logs.items()},
+        )
 
 
 def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
@@ -58,7 +62,10 @@ def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
 
     def whole() -> bool:
         partitions = admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
-        return all(p.leader >= 0 and len(p.isrs) == replicas == len(p.replicas) and max(p.replicas) < 1000 for p in partitions)
+        return all(
+            p.leader >= 0 and len(p.isrs) == replicas == len(p.replicas) and max(p.replicas) < 1000
+            for p in partitions
+        )
 
     until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
 
@@ -67,16 +74,24 @@ def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, i
     """What the takeovers over a link cut, the last one's: place -> (where, from where)."""
     return cast(
         dict[tuple[str, int], tuple[int, int]],
-        {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)},
+        {
+            (d["topic"], d["partition"]): (d["offset"], d["end"])
+            for kind, at, d in events
+            if (kind, at) == ("truncation", link)
+        },
     )
 
 
 def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0) -> Any:
     """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
 
-    Clients have gone on at the destination when this returns. Broker `first` dies before the others.
+    Clients have gone on at the destination when this returns. Broker `first` dies before the
+    others.
     """
-    here, there = deployment.clusters[mirror.link.source], deployment.clusters[mirror.link.destination]
+    here, there = (
+        deployment.clusters[mirror.link.source],
+        deployment.clusters[mirror.link.destination],
+    )
     drained(mirror)
     deployment.links[mirror.link.name].cut()
     writer = Writer(here.bootstrap)
@@ -84,7 +99,12 @@ def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: in
     tail = ends(here.bootstrap)
     if first:
         here.brokers[first].kill()
-        until(lambda: not _in_sync(here, first), within=120, every=0.2, what=f"broker {first} to be out of every ISR")
+        until(
+            lambda: not _in_sync(here, first),
+            within=120,
+            every=0.2,
+            what=f"broker {first} to be out of every ISR",
+        )
     if dead:
         side_by_side(broker.kill for broker in here.brokers.values())
     mirror.stop()
@@ -94,12 +114,19 @@ def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: in
 
 
 def _in_sync(cluster: Cluster, broker: int) -> bool:
-    partitions = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
+    partitions = (
+        AdminClient(quiet(cluster.bootstrap))
+        .list_topics(TOPIC, timeout=60)
+        .topics[TOPIC]
+        .partitions.values()
+    )
     return any(broker in p.isrs for p in partitions)
 
 
 def revived(cluster: Cluster, *, without: tuple[int, ...] = ()) -> None:
-    side_by_side(b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without)
+    side_by_side(
+        b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without
+    )
     ends(cluster.bootstrap)
 
 
@@ -108,7 +135,10 @@ def test_a_round_trip(linkflap_deployment: Deployment) -> None:
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
     Writer(a.bootstrap).write(6)
-    with pytest.raises(InputError, match="the mirror of A->B cannot be reversed before it has failed over; stop it first"):
+    with pytest.raises(
+        InputError,
+        match="the mirror of A->B cannot be reversed before it has failed over; stop it first",
+    ):
         mirror.reversed()
     tail = away(linkflap_deployment, mirror)
     promoted = mirror.promotion()
@@ -134,10 +164,16 @@ def test_a_round_trip(linkflap_deployment: Deployment) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rounds", "options"),
-    [(3, {}), (3, {"failback_point": "epoch"}), (1, {"leader_epochs": "keep", "producer_ids": "keep"})],
+    [
+        (3, {}),
+        (3, {"failback_point": "epoch"}),
+        (1, {"leader_epochs": "keep", "producer_ids": "keep"}),
+    ],
     ids=["offset", "epoch", "keep"],
 )
-def test_rounds_of_ping_pong(linkflap_deployment: Deployment, rounds: int, options: dict[str, str]) -> None:
+def test_rounds_of_ping_pong(
+    linkflap_deployment: Deployment, rounds: int, options: dict[str, str]
+) -> None:
     mirror, events = shadowed(linkflap_deployment, **options)
     mirror.start()
     for _ in range(2 * rounds):
@@ -177,7 +213,12 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
         monkeypatch.setenv(PAUSE_AT, step)
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(back.restart if back.log.exists() else back.start)
-            until(cast(Any, lambda s=step: back.step() == s), within=60, every=0.05, what=f"the takeover to stand at {step}")
+            until(
+                cast(Any, lambda s=step: back.step() == s),
+                within=60,
+                every=0.05,
+                what=f"the takeover to stand at {step}",
+            )
             back.crash()
             with pytest.raises(SetupError, match="ended"):
                 started.result(60)
@@ -201,9 +242,14 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
 @pytest.mark.parametrize("how", ["stall", "disconnect"])
 @pytest.mark.parametrize("step", TAKING_OVER)
 def test_a_takeover_that_is_stopped_at_a_step_goes_on(
-    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, how: str
+    linkflap_deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    step: str,
+    how: str,
 ) -> None:
-    """Past the end of its session: when it comes back, A has taken back what the shadow did not lead alone."""
+    """Past the end of its session: when it comes back, A has taken back what the shadow did not
+    lead alone."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -219,7 +265,12 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
     monkeypatch.setenv(PAUSE_AT, step)
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(back.start)
-        until(lambda: back.step() == step, within=60, every=0.05, what=f"the takeover to stand at {step}")
+        until(
+            lambda: back.step() == step,
+            within=60,
+            every=0.05,
+            what=f"the takeover to stand at {step}",
+        )
         if how == "stall":
             back.pause()
         else:
@@ -249,7 +300,9 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment: Deployment) -> None:
+def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -265,7 +318,10 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
     Writer(b.bootstrap).write(2)
 
     def caught_up() -> bool:
-        return all(headers(a.brokers[3], tp)["crc"] == headers(b.brokers[1], tp)["crc"] for tp in TOPIC_PARTITIONS)
+        return all(
+            headers(a.brokers[3], tp)["crc"] == headers(b.brokers[1], tp)["crc"]
+            for tp in TOPIC_PARTITIONS
+        )
 
     until(caught_up, within=60, every=0.2, what="broker 3 to have what the others have")
     drained(back)
@@ -296,12 +352,17 @@ def test_releases_of_different_years(linkflap_deployment: Deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment: Deployment) -> None:
-    """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers lead, and clients with it."""
+def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(
+    linkflap_deployment: Deployment,
+) -> None:
+    """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers
+    lead, and clients with it."""
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
-    left = Producer(quiet(a.bootstrap) | {"transactional.id": "left", "transaction.timeout.ms": 600_000})
+    left = Producer(
+        quiet(a.bootstrap) | {"transactional.id": "left", "transaction.timeout.ms": 600_000}
+    )
     left.init_transactions(60)
     Writer(a.bootstrap).write(2)
     left.begin_transaction()
@@ -321,7 +382,12 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkf
     same_everywhere(linkflap_deployment)
     back.stop()
     led_by_its_own(a)
-    until(lambda: _initialised(late), within=60, every=0.5, what="the coordinator to end what was left open")
+    until(
+        lambda: _initialised(late),
+        within=60,
+        every=0.5,
+        what="the coordinator to end what was left open",
+    )
     late.begin_transaction()
     late.produce(TOPIC, b"after", partition=0)
     late.commit_transaction(60)
@@ -337,7 +403,9 @@ def _initialised(producer: Producer) -> bool:
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment: Deployment) -> None:
+def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(
+    linkflap_deployment: Deployment,
+) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -346,17 +414,30 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     revived(a)
     admin = AdminClient(quiet(a.bootstrap))
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
+    until(
+        lambda: TOPIC not in admin.list_topics(timeout=60).topics,
+        within=120,
+        what="the topic to be gone",
+    )
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
     until(lambda: own_write(a.bootstrap) == 0, within=120, what="the topic that was made again")
     back = mirror.reversed()
-    with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of B->A but is not the one that was mirrored"):
+    with pytest.raises(
+        InputError,
+        match=(
+            f"topic {TOPIC} exists on the destination of B->A but is not the one that was mirrored"
+        ),
+    ):
         back.start()
     assert not truncations(events, "B->A")
     led_by_its_own(a)
     assert own_write(a.bootstrap) == 1
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=120, what="the topic to be gone")
+    until(
+        lambda: TOPIC not in admin.list_topics(timeout=60).topics,
+        within=120,
+        what="the topic to be gone",
+    )
     back.restart()  # as the sentence says: it is copied whole
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -373,19 +454,28 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
     mirror.start()
     Writer(a.bootstrap).write(4)
     tail = away(linkflap_deployment, mirror, dead=False)
-    admins, new = {cluster.name: AdminClient(quiet(cluster.bootstrap)) for cluster in (a, b)}, "A.new"
+    admins, new = (
+        {cluster.name: AdminClient(quiet(cluster.bootstrap)) for cluster in (a, b)},
+        "A.new",
+    )
     for cluster in (a, b):
         admins[cluster.name].create_topics([NewTopic(new, 1, 1)])[new].result(30)
         assert shadows.own_write(cluster.bootstrap, new) == 0
     back = mirror.reversed()
-    with pytest.raises(InputError, match=f"topic {new} exists on the destination of B->A already; remove it there"):
+    with pytest.raises(
+        InputError, match=f"topic {new} exists on the destination of B->A already; remove it there"
+    ):
         back.start()
     assert not truncations(events, "B->A")
     led_by_its_own(a)
     assert ends(a.bootstrap) == tail
     assert shadows.own_write(a.bootstrap, new) == 1
     admins["A"].delete_topics([new])[new].result(20)
-    until(lambda: new not in admins["A"].list_topics(timeout=60).topics, within=120, what="the topic to be gone")
+    until(
+        lambda: new not in admins["A"].list_topics(timeout=60).topics,
+        within=120,
+        what="the topic to be gone",
+    )
     back.restart()
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -406,7 +496,9 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
     shutil.rmtree(a.brokers[1].log_dir / f"{TOPIC}-0")
     revived(a)
     assert ends(a.bootstrap)[TOPIC, 0] == 0
-    with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 0 of what was mirrored up to"):
+    with pytest.raises(
+        InputError, match=f"{TOPIC}-0 has only what is below offset 0 of what was mirrored up to"
+    ):
         mirror.reversed().start()
     assert not truncations(events, "B->A")
     assert own_write(a.bootstrap) == 0
@@ -423,14 +515,24 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment: Deployment) -> None:
-    """A's brokers come back without the one that had all of what was mirrored, and elect one that had not; it writes on."""
+def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
+    linkflap_deployment: Deployment,
+) -> None:
+    """A's brokers come back without the one that had all of what was mirrored, and elect one that
+    had not; it writes on."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     admin, tp = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[
+        TOPIC
+    ].result(60)
     events = Events()
-    mirror = make_mirror(MirrorSpec(kind="shadow"), linkflap_deployment.topology.links[0], linkflap_deployment, events)
+    mirror = make_mirror(
+        MirrorSpec(kind="shadow"),
+        linkflap_deployment.topology.links[0],
+        linkflap_deployment,
+        events,
+    )
     mirror.start()
     assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
     a.brokers[2].stop()
@@ -441,10 +543,14 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_depl
     assert mirror.promotion() == {tp: 10}
     assert [own_write(b.bootstrap) for _ in range(3)] == [10, 11, 12]
     side_by_side(a.brokers[broker].start for broker in (2, 3))
-    until(lambda: isinstance(own_write(a.bootstrap), int), within=90, what="an unclean election on A")
+    until(
+        lambda: isinstance(own_write(a.bootstrap), int), within=90, what="an unclean election on A"
+    )
     assert headers(a.brokers[2], tp)["base_offset"][:6] == list(range(6))
     refused = mirror.reversed()
-    with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 5 of what was mirrored up to 10"):
+    with pytest.raises(
+        InputError, match=f"{TOPIC}-0 has only what is below offset 5 of what was mirrored up to 10"
+    ):
         refused.start()
     assert not truncations(events, "B->A")
     tail = ends(a.bootstrap, partitions=[tp])[tp]
@@ -457,7 +563,10 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_depl
     a.brokers[1].start()  # with what was lost, in the epoch in which it was written
 
     def same() -> bool:
-        return all([headers(a.brokers[broker], tp)[key] for key in SAME] == [wanted[key] for key in SAME] for broker in (1, 2))
+        return all(
+            [headers(a.brokers[broker], tp)[key] for key in SAME] == [wanted[key] for key in SAME]
+            for broker in (1, 2)
+        )
 
     until(same, within=60, every=0.2, what="both replicas of A to have what B has")
     back.stop()

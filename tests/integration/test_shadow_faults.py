@@ -1,4 +1,5 @@
-"""The shadow mirror killed, stalled and cut off at each of its steps, on real brokers: it goes on, and nobody wrote too early."""
+"""The shadow mirror killed, stalled and cut off at each of its steps, on real brokers: it goes on,
+and nobody wrote too early."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ MATRIX = [
     pytest.param(step, how, marks=() if (step, how) in CONTINUOUS else pytest.mark.nightly)
     for how in BREAKS
     for step in ("registered", "noted", "created", "narrowed", *FAILING_OVER)
-    if (step, how) != ("handed-over", "stall")  # who waits for the failover wakes a process that is done
+    # who waits for the failover wakes a process that is done
+    if (step, how) != ("handed-over", "stall")
 ]
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Sides]]:
-    """A and three brokers of B, for one cell after the other, with a proxy in each of a shadow's paths."""
+    """A and three brokers of B, for one cell after the other, with a proxy in each of a shadow's
+    paths."""
     folder = tmp_path_factory.mktemp("wide")
     events = EventLog(folder / "events.jsonl")
     try:

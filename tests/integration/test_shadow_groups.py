@@ -27,16 +27,30 @@ class Groups:
         self._bootstrap, self._admin = bootstrap, AdminClient(quiet(bootstrap))
 
     def names(self) -> set[str]:
-        # A client that has known the shadow waits for it for a while after it has left: a new one asks who is there now.
+        # A client that has known the shadow waits for it for a while after it has left: a new one
+        # asks who is there now.
         admin = AdminClient(quiet(self._bootstrap))
-        return {group.group_id for group in admin.list_consumer_groups(request_timeout=60).result(90).valid}
+        return {
+            group.group_id
+            for group in admin.list_consumer_groups(request_timeout=60).result(90).valid
+        }
 
     def offset(self, group: str, partition: int = 0) -> int | None:
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=60)[group]
-        return next((p.offset for p in asked.result(20).topic_partitions if p.partition == partition), None)
+        asked = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=60
+        )[group]
+        return next(
+            (p.offset for p in asked.result(20).topic_partitions if p.partition == partition), None
+        )
 
     def come_to(self, group: str, offset: int) -> None:
-        until(lambda: self.offset(group) == offset, within=60, every=0.1, what=group, state=lambda: self.offset(group))
+        until(
+            lambda: self.offset(group) == offset,
+            within=60,
+            every=0.1,
+            what=group,
+            state=lambda: self.offset(group),
+        )
 
 
 def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(
@@ -52,7 +66,10 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     drained(mirror)
     here, end = Groups(b), ends(up, "B")[TOPIC, 0]
 
-    live = Consumer(quiet(b) | {"group.id": "app-live", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    live = Consumer(
+        quiet(b)
+        | {"group.id": "app-live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
     live.subscribe([TOPIC])
     until(lambda: live.consume(1, 0.5), within=60, what="a member of app-live to read the mirror")
     live.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
@@ -66,7 +83,11 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     here.come_to("app-plain", 25)
     assert here.offset("app-live") == 3
     assert "other" not in here.names()
-    until(lambda: "group app-live is not synced: it is " in mirror.log.read_text(), within=60, what="it to be reported")
+    until(
+        lambda: "group app-live is not synced: it is " in mirror.log.read_text(),
+        within=60,
+        what="it to be reported",
+    )
     live.close()
     here.come_to("app-live", 20)
 
@@ -86,7 +107,8 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
 def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(
     linkflap_deployment: Deployment,
 ) -> None:
-    """A, alive again, takes its dead reader for a member until the session ends; a failback before that would have it replay."""
+    """A, alive again, takes its dead reader for a member until the session ends; a failback before
+    that would have it replay."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
     make_topic(up, "A")
@@ -94,7 +116,12 @@ def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_t
     mirror = shadow(up, "A->B")
     mirror.start()
     writer.write(3)
-    settings = {"group.id": "app", "auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 20_000}
+    settings = {
+        "group.id": "app",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 20_000,
+    }
     reader = Consumer(quiet(a.bootstrap) | settings)
     reader.subscribe([TOPIC])
     until(lambda: reader.consume(1, 0.5), within=60, what="a member of app to read A")

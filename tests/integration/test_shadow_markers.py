@@ -1,4 +1,5 @@
-"""Open transactions of a mirrored log, ended by WriteTxnMarkers at the brokers that lead after the hand-over."""
+"""Open transactions of a mirrored log, ended by WriteTxnMarkers at the brokers that lead after the
+hand-over."""
 
 from __future__ import annotations
 
@@ -9,7 +10,18 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
+from tests.shadows import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Writer,
+    assert_equal,
+    drained,
+    ends,
+    headers,
+    make_topic,
+    own_write,
+    shadow,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -27,10 +39,14 @@ def begun(bootstrap: str, name: str, partitions: range) -> Producer:
 
 def aborts(broker: Broker, tp: tuple[str, int], above: int) -> list[int]:
     found = headers(broker, tp, above=above)
-    return [offset for offset, control in zip(found["base_offset"], found["control"], strict=True) if control == 0]
+    return [
+        offset
+        for offset, control in zip(found["base_offset"], found["control"], strict=True)
+        if control == 0
+    ]
 
 
-def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_did_not_live_to_write_it_down(
+def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted_that(
     linkflap_deployment: Deployment,
 ) -> None:
     up = linkflap_deployment
@@ -65,11 +81,19 @@ def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_di
         journal.partition(TOPIC, number).appended = []
     journal.save()
     mirror.stop()
-    assert {tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS} == noted
+    assert {
+        tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS
+    } == noted
     assert ends(up, "B") == end
     own.commit_transaction(60)  # nobody took it for one of the source's
-    after = {tp: offset + 1 for tp, offset in end.items()}  # markers are written after the commit was acknowledged
-    until(lambda: ends(up, "B", "stable") == after, within=120, every=0.1, what="own to have its markers")
+    # markers are written after the commit was acknowledged
+    after = {tp: offset + 1 for tp, offset in end.items()}
+    until(
+        lambda: ends(up, "B", "stable") == after,
+        within=120,
+        every=0.1,
+        what="own to have its markers",
+    )
     assert own_write(b) == end[TOPIC_PARTITIONS[0]] + 1
     assert mirror.notes().phase == "handed-over"
     del left

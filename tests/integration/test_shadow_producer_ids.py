@@ -1,4 +1,5 @@
-"""What `producer_ids=jump` keeps apart when a broker of B stands still, and what it cannot: real brokers, asked for ids."""
+"""What `producer_ids=jump` keeps apart when a broker of B stands still, and what it cannot: real
+brokers, asked for ids."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def drawn(broker: Broker) -> int:
         destination = Destination([broker.client_address])
         try:
             async with asyncio.timeout(60):
-                while (producer_id := await destination.draw_producer_id(broker.client_address)) < 0:
+                while (
+                    producer_id := await destination.draw_producer_id(broker.client_address)
+                ) < 0:
                     await asyncio.sleep(0.05)
             return producer_id
         finally:
@@ -48,7 +51,12 @@ def producer(deployment: Deployment, cluster: str, **settings: str) -> Producer:
 def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
     """Where one record was acknowledged, or the name of the error."""
     answers: list[object] = []
-    by.produce(topic, value, partition=0, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
+    by.produce(
+        topic,
+        value,
+        partition=0,
+        on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
+    )
     until(lambda: by.flush(0.5) == 0, within=90, what="a record to be acknowledged")
     return answers[0]
 
@@ -61,12 +69,20 @@ def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
 
 
 def all_drained(mirror: Shadowed, brokers: Iterable[int]) -> None:
-    until(lambda: mirror.notes().drained.keys() >= set(brokers), within=60, what="ids to be past", state=mirror._state)
+    until(
+        lambda: mirror.notes().drained.keys() >= set(brokers),
+        within=60,
+        what="ids to be past",
+        state=mirror._state,
+    )
 
 
 @pytest.mark.linkflap(topology="A->B:3")
-def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment: Deployment) -> None:
-    """Its block was of ids that the source handed out as well; brokers wait for their channel to it for half a minute."""
+def test_the_active_controller_stands_still_in_the_failover(
+    linkflap_deployment: Deployment,
+) -> None:
+    """Its block was of ids that the source handed out as well; brokers wait for their channel to it
+    for half a minute."""
     b = linkflap_deployment.clusters["B"]
     still = b.brokers[active_controller(b)]
     first = drawn(still)
@@ -86,14 +102,17 @@ def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment:
     promoted = mirror.promotion()[TOPIC, 0]
     assert promoted == 8
     assert min(map(drawn, b.brokers.values())) >= max(taken) + MARGIN
-    assert [write(producer(linkflap_deployment, "B")) for _ in range(6)] == list(range(promoted, promoted + 6))
+    assert [write(producer(linkflap_deployment, "B")) for _ in range(6)] == list(
+        range(promoted, promoted + 6)
+    )
 
 
 @pytest.mark.linkflap(topology="A->B:3")
 def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it_is_started_anew(
     linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Going on as it was, it hands out what was mirrored: that is left of the danger, and docs/shadow.md says so."""
+    """Going on as it was, it hands out what was mirrored: that is left of the danger, and
+    docs/shadow.md says so."""
     b = linkflap_deployment.clusters["B"]
     active = active_controller(b)
     number = next(one for one in b.brokers if one != active)
@@ -103,7 +122,12 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
     monkeypatch.setenv(PAUSE_AT, "registered")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(mirror.start)
-        until(lambda: mirror.step() == "registered", within=60, what="the shadow to be registered", state=mirror._state)
+        until(
+            lambda: mirror.step() == "registered",
+            within=60,
+            what="the shadow to be registered",
+            state=mirror._state,
+        )
         monkeypatch.delenv(PAUSE_AT)
         still.pause()
         try:
@@ -122,8 +146,11 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(linkflap_deployment: Deployment) -> None:
-    """B takes their first records for repeats of A's, and says yes: also to a transaction, whose record does not exist."""
+def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(
+    linkflap_deployment: Deployment,
+) -> None:
+    """B takes their first records for repeats of A's, and says yes: also to a transaction, whose
+    record does not exist."""
     make_topic(linkflap_deployment, "B", OWN)
     older = [producer(linkflap_deployment, "B") for _ in range(3)]
     for one in older:
@@ -146,12 +173,18 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     younger = producer(linkflap_deployment, "B")
     at = write(younger, value=b"kept")
     assert at == ends(linkflap_deployment, "B", partitions=[(TOPIC, 0)])[TOPIC, 0] - 1 >= 8
-    assert [value for value in read(linkflap_deployment, at + 1) if not value.startswith(b"own")] == [b"kept"]
+    assert [
+        value for value in read(linkflap_deployment, at + 1) if not value.startswith(b"own")
+    ] == [b"kept"]
 
 
 def read(deployment: Deployment, end: int) -> list[bytes]:
     """Values that a read_committed reader of B gets up to there."""
-    settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True}
+    settings = {
+        "group.id": "reader",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
     consumer = Consumer(quiet(deployment.clusters["B"].bootstrap) | settings)
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[bytes] = []

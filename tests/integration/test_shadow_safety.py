@@ -1,4 +1,5 @@
-"""Failovers of the shadow when something else is broken as well: A, the link, B's brokers or controller, another failover."""
+"""Failovers of the shadow when something else is broken as well: A, the link, B's brokers or
+controller, another failover."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from tests.shadows import TOPIC, TOPIC_PARTITIONS
 
 OTHER = "A.other"
 SESSION_SECONDS = 2.0
-"""After so long without heartbeats the session of a shadow may end (broker.session.timeout.ms, less what passes between two)."""
+"""After so long without heartbeats the session of a shadow may end (broker.session.timeout.ms, less
+what passes between two)."""
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
@@ -68,14 +70,23 @@ def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, 
     if not mirror.alive:
         mirror.start()
     markers = traffic.leave_open()
-    until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+    until(
+        lambda: mirror.lag() == 0,
+        within=60,
+        every=0.1,
+        what="the mirror to drain",
+        state=mirror._state,
+    )
     mirror.kept_open = traffic  # its transactions stay open as long as their producers
     return markers, ends(wide.clusters["A"])
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["black-hole", "dead"])
-def test_a_failover_does_not_wait_for_its_source(wide: Deployment, mirror: Shadowed, dead: bool) -> None:
-    """Two seconds for the last group offsets (`failover.GROUPS_SECONDS`) are all that a source can cost."""
+def test_a_failover_does_not_wait_for_its_source(
+    wide: Deployment, mirror: Shadowed, dead: bool
+) -> None:
+    """Two seconds for the last group offsets (`failover.GROUPS_SECONDS`) are all that a source can
+    cost."""
     markers, mirrored = mirroring(wide, mirror)
     link = wide.links["A->B"]
     for direction in ("requests", "responses"):
@@ -92,21 +103,32 @@ def test_a_failover_does_not_wait_for_its_source(wide: Deployment, mirror: Shado
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-@pytest.mark.parametrize("step", ["", "settling", "settled", "before-epoch", "appended", "handing-over", "reassigned"])
+@pytest.mark.parametrize(
+    "step", ["", "settling", "settled", "before-epoch", "appended", "handing-over", "reassigned"]
+)
 def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
     wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before (no step) and at each step of the failover; afterwards it truncates, catches up and is in every ISR."""
+    """Before (no step) and at each step of the failover; afterwards it truncates, catches up and is
+    in every ISR."""
     if step:
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
     broken = wide.clusters["B"].brokers[2]
-    with ThreadPoolExecutor(1) as pool, Watch(mirror, wide.clusters["B"].bootstrap).watching() as watch:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Watch(mirror, wide.clusters["B"].bootstrap).watching() as watch,
+    ):
         if not step:
             broken.kill()
         stopping = pool.submit(mirror.stop)
         if step:
-            until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+            until(
+                lambda: mirror.step() == step,
+                within=60,
+                what=f"the shadow at {step}",
+                state=mirror._state,
+            )
             broken.kill()
             mirror.go_on()
         stopping.result(160)
@@ -116,15 +138,22 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_a_broker_that_was_away_and_has_more_is_truncated(wide: Deployment, mirror: Shadowed) -> None:
-    """It was dead when the others settled: what it alone had is not in the log that was promoted."""
+def test_a_broker_that_was_away_and_has_more_is_truncated(
+    wide: Deployment, mirror: Shadowed
+) -> None:
+    """It was dead when the others settled: what it alone had is not in the log that was
+    promoted."""
     mirroring(wide, mirror)
     a, b = wide.clusters["A"], wide.clusters["B"]
     for broker in (1, 3):
         b.brokers[broker].pause()
     shadows.own_write(a.bootstrap)
     tp = TOPIC_PARTITIONS[0]
-    until(lambda: shadows.headers(b.brokers[2], tp)["last_offset"][-1] + 1 == ends(a)[tp], within=120, what="2 to have more")
+    until(
+        lambda: shadows.headers(b.brokers[2], tp)["last_offset"][-1] + 1 == ends(a)[tp],
+        within=120,
+        what="2 to have more",
+    )
     b.brokers[2].kill()
     for broker in (1, 3):
         b.brokers[broker].resume()
@@ -138,7 +167,8 @@ def test_a_broker_that_was_away_and_has_more_is_truncated(wide: Deployment, mirr
 def test_a_broker_that_comes_back_with_less_is_not_elected(
     wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was dead when the others settled, and comes back for the hand-over of a shadow that was killed there."""
+    """It was dead when the others settled, and comes back for the hand-over of a shadow that was
+    killed there."""
     b = wide.clusters["B"]
     mirror.start()
     b.brokers[2].kill()
@@ -146,10 +176,21 @@ def test_a_broker_that_comes_back_with_less_is_not_elected(
     monkeypatch.setenv(PAUSE_AT, "handing-over")
     mirror.crash()
     mirror.restart()
-    until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+    until(
+        lambda: mirror.lag() == 0,
+        within=60,
+        every=0.1,
+        what="the mirror to drain",
+        state=mirror._state,
+    )
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(mirror.stop)
-        until(lambda: mirror.step() == "handing-over", within=60, what="the hand-over", state=mirror._state)
+        until(
+            lambda: mirror.step() == "handing-over",
+            within=60,
+            what="the hand-over",
+            state=mirror._state,
+        )
         monkeypatch.delenv(PAUSE_AT)
         b.brokers[2].start()
         mirror.crash()
@@ -158,7 +199,9 @@ def test_a_broker_that_comes_back_with_less_is_not_elected(
 
 
 @pytest.mark.parametrize("step", ["mirroring", "before-epoch", "handing-over", "reassigned"])
-def test_the_controller_of_b_moves(wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_controller_of_b_moves(
+    wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if step != "mirroring":
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
@@ -168,12 +211,23 @@ def test_the_controller_of_b_moves(wide: Deployment, mirror: Shadowed, step: str
         if step == "mirroring":
             active.kill()
             shadows.own_write(wide.clusters["A"].bootstrap)
-            until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to go on", state=mirror._state)
+            until(
+                lambda: mirror.lag() == 0,
+                within=60,
+                every=0.1,
+                what="the mirror to go on",
+                state=mirror._state,
+            )
             mirrored = ends(wide.clusters["A"])
             mirror.stop()
         else:
             stopping = pool.submit(mirror.stop)
-            until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+            until(
+                lambda: mirror.step() == step,
+                within=60,
+                what=f"the shadow at {step}",
+                state=mirror._state,
+            )
             active.kill()
             mirror.go_on()
             stopping.result(160)
@@ -183,7 +237,9 @@ def test_the_controller_of_b_moves(wide: Deployment, mirror: Shadowed, step: str
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_it_is_reported_twice_and_stood_still_when_it_was(wide: Deployment, mirror: Shadowed) -> None:
+def test_it_is_reported_twice_and_stood_still_when_it_was(
+    wide: Deployment, mirror: Shadowed
+) -> None:
     """SIGSTOP, then two who ask for the failover at once: there is one."""
     markers, mirrored = mirroring(wide, mirror)
     mirror.pause()
@@ -197,7 +253,10 @@ def test_it_is_reported_twice_and_stood_still_when_it_was(wide: Deployment, mirr
 
 
 @pytest.mark.parametrize(
-    "mirror", [{"open_transactions": rule} for rule in ("truncate-once", "truncate-stable")], ids=str, indirect=True
+    "mirror",
+    [{"open_transactions": rule} for rule in ("truncate-once", "truncate-stable")],
+    ids=str,
+    indirect=True,
 )
 def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowed) -> None:
     rule = str(mirror.spec.options["open_transactions"])
@@ -211,33 +270,59 @@ def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowe
     admin = AdminClient(quiet(b))
 
     def committed() -> dict[tuple[str, int], int]:
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[rule].result(20)
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[
+            rule
+        ].result(20)
         return {(p.topic, p.partition): p.offset for p in asked.topic_partitions}
 
-    until(lambda: committed() == mirrored, within=120, every=0.2, what="commits to be synced", state=committed)
+    until(
+        lambda: committed() == mirrored,
+        within=120,
+        every=0.2,
+        what="commits to be synced",
+        state=committed,
+    )
     mirror.stop()
     promoted = mirror.promotion()
     assert all(promoted[tp] < mirrored[tp] for tp in TOPIC_PARTITIONS)
     assert committed() == promoted
 
 
-def test_growth_is_narrowed_by_the_next_process(wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Added partitions have real brokers in their ISR until the shadow takes them out: it died in between, and came back."""
+def test_growth_is_narrowed_by_the_next_process(
+    wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Added partitions have real brokers in their ISR until the shadow takes them out: it died in
+    between, and came back."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     mirroring(wide, mirror)
     grow(wide)
-    until(lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state)
+    until(
+        lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state
+    )
     monkeypatch.delenv(PAUSE_AT)
     with Watch(mirror, wide.clusters["B"].bootstrap, window=True).watching() as watch:
         began = time.monotonic()
         mirror.crash()
         mirror._spawn()
-        until(lambda: (now := mirror._ask()) and not now.fenced, within=60, what="the shadow to be back", state=mirror._state)
+        until(
+            lambda: (now := mirror._ask()) and not now.fenced,
+            within=60,
+            what="the shadow to be back",
+            state=mirror._state,
+        )
         away = time.monotonic() - began
         lost = f"{TOPIC}-2 is led by broker"
-        until(lambda: lost in mirror.log.read_text() or mirror.lag() == 0, within=120, what="its end", state=mirror._state)
+        until(
+            lambda: lost in mirror.log.read_text() or mirror.lag() == 0,
+            within=120,
+            what="its end",
+            state=mirror._state,
+        )
     if lost in mirror.log.read_text() and away > SESSION_SECONDS:
-        pytest.skip(f"this machine took {away:.1f} s to start a process: its session had ended, as in the next test")
+        pytest.skip(
+            f"this machine took {away:.1f} s to start a process: its session had ended, as in the "
+            "next test"
+        )
     assert not watch.written
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 1
@@ -246,17 +331,25 @@ def test_growth_is_narrowed_by_the_next_process(wide: Deployment, mirror: Shadow
 def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
     wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still in the window for longer than its session: a real broker leads an empty partition, not mirrored then."""
+    """It stood still in the window for longer than its session: a real broker leads an empty
+    partition, not mirrored then."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     markers, mirrored = mirroring(wide, mirror)
     grow(wide)
-    until(lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state)
+    until(
+        lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state
+    )
     mirror.pause()
     until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")
     mirror.resume()
     mirror.go_on()
     message = f"{TOPIC}-2 is led by broker"
-    until(lambda: message in mirror.log.read_text(), within=120, what="the shadow to tell", state=mirror._state)
+    until(
+        lambda: message in mirror.log.read_text(),
+        within=120,
+        what="the shadow to tell",
+        state=mirror._state,
+    )
     assert mirror.lag()
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 0
@@ -267,7 +360,10 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
 @pytest.mark.parametrize(
     ("step", "then"),
     [
-        *((step, "") for step in ("settled", "before-epoch", "appended", "handing-over", "reassigned")),
+        *(
+            (step, "")
+            for step in ("settled", "before-epoch", "appended", "handing-over", "reassigned")
+        ),
         *((step, "made again") for step in ("before-epoch", "handing-over", "reassigned")),
         *((step, "killed") for step in ("before-epoch", "reassigned")),
     ],
@@ -275,7 +371,8 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
 def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     wide: Deployment, mirror: Shadowed, step: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reported once; what somebody else makes of that name is not the mirror's, nor does it hold the next process up."""
+    """It is reported once; what somebody else makes of that name is not the mirror's, nor does it
+    hold the next process up."""
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     shadows.make_topic(wide, "A", OTHER)
     writer = shadows.Writer(a, OTHER)
@@ -285,10 +382,19 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     admin = AdminClient(quiet(b))
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(mirror.stop)
-        until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+        until(
+            lambda: mirror.step() == step,
+            within=60,
+            what=f"the shadow at {step}",
+            state=mirror._state,
+        )
         admin.delete_topics([OTHER])[OTHER].result(20)
         if then == "made again":
-            until(lambda: OTHER not in admin.list_topics(timeout=60).topics, within=60, what="the topic to be gone")
+            until(
+                lambda: OTHER not in admin.list_topics(timeout=60).topics,
+                within=60,
+                what="the topic to be gone",
+            )
             new = NewTopic(OTHER, 2, replica_assignment=[[1, 2], [2, 3]])
             admin.create_topics([new])[OTHER].result(20)
         monkeypatch.delenv(PAUSE_AT)
@@ -303,7 +409,9 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     assert [kind for kind, _, _ in cast(Rows, mirror._recorder)].count("mirror-stopped") == 1
     promoted = mirror.promotion()
     assert {tp: promoted[tp] for tp in TOPIC_PARTITIONS} == mirrored
-    until(lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end")
+    until(
+        lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end"
+    )
     if then == "made again":
         there = admin.list_topics(timeout=60).topics[OTHER].partitions
         assert [sorted(there[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
@@ -319,10 +427,15 @@ def pending(cluster: Cluster) -> list[str]:
     m = messages.request("list_partition_reassignments", 0)
 
     async def ask() -> list[str]:
-        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
+        connection = Connection(
+            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+        )
         try:
             body = m.ListPartitionReassignmentsRequest(topics=None)
-            return [str(topic.name) for topic in (await connection.call("list_partition_reassignments", 0, body)).topics]
+            return [
+                str(topic.name)
+                for topic in (await connection.call("list_partition_reassignments", 0, body)).topics
+            ]
         finally:
             connection.close()
 
@@ -334,7 +447,11 @@ def grow(wide: Deployment) -> None:
     a = wide.clusters["A"].bootstrap
     admin = AdminClient(quiet(a))
     admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
-    until(lambda: isinstance(shadows.own_write(a, partition=2), int), within=120, what="the new partition of A")
+    until(
+        lambda: isinstance(shadows.own_write(a, partition=2), int),
+        within=120,
+        what="the new partition of A",
+    )
 
 
 def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
@@ -367,7 +484,11 @@ def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
             assert promoted == shadows.ends(up, topic[0], partitions=partitions)
             shadows.assert_equal(up, topic[0], "C", partitions, below=promoted)
             stable = shadows.ends(up, "C", "stable", partitions)
-            assert stable == shadows.ends(up, "C", partitions=partitions) == {tp: end + 1 for tp, end in promoted.items()}
+            assert (
+                stable
+                == shadows.ends(up, "C", partitions=partitions)
+                == {tp: end + 1 for tp, end in promoted.items()}
+            )
         producer = Producer(quiet(up.clusters["C"].bootstrap) | {"transactional.id": "own"})
         producer.init_transactions(60)
     events.close()

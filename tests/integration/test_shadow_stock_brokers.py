@@ -1,4 +1,5 @@
-"""What stock brokers do, and do not do, with what a shadow gives them: resets, leader epochs, ids that come back."""
+"""What stock brokers do, and do not do, with what a shadow gives them: resets, leader epochs, ids
+that come back."""
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ import asyncio
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.journal import Journal
@@ -14,7 +21,18 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
+from tests.shadows import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Writer,
+    assert_equal,
+    drained,
+    ends,
+    headers,
+    make_topic,
+    own_write,
+    shadow,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -22,14 +40,20 @@ HERE = (TOPIC, 0)
 
 
 class Idempotent:
-    """A producer that draws an id when it first writes; `write` returns the offset that was acknowledged."""
+    """A producer that draws an id when it first writes; `write` returns the offset that was
+    acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(quiet(bootstrap) | {"enable.idempotence": True, "linger.ms": 0})
 
     def write(self) -> object:
         answers: list[object] = []
-        self._producer.produce(TOPIC, b"own", partition=0, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
+        self._producer.produce(
+            TOPIC,
+            b"own",
+            partition=0,
+            on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
+        )
         until(lambda: self._producer.flush(0.5) == 0, within=60, what="an acknowledgement")
         return answers[0]
 
@@ -41,7 +65,10 @@ def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
         broker = deployment.clusters[cluster].brokers[1].client_address
         asked = Destination([broker])
         try:
-            return {int(s.producer_id): int(s.last_sequence) for s in await asked.producers(broker, HERE)}
+            return {
+                int(s.producer_id): int(s.last_sequence)
+                for s in await asked.producers(broker, HERE)
+            }
         finally:
             asked.close()
 
@@ -49,20 +76,27 @@ def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
 
 
 def expire_producers(bootstrap: str) -> None:
-    """What a reset would do, by other means: brokers forget producers that have not written for a millisecond."""
-    entry = ConfigEntry("producer.id.expiration.ms", "1", incremental_operation=AlterConfigOpType.SET)
+    """What a reset would do, by other means: brokers forget producers that have not written for a
+    millisecond."""
+    entry = ConfigEntry(
+        "producer.id.expiration.ms", "1", incremental_operation=AlterConfigOpType.SET
+    )
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin = AdminClient(quiet(bootstrap))
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def leader(deployment: Deployment, cluster: str) -> int:
-    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(TOPIC, timeout=60)
+    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(
+        TOPIC, timeout=60
+    )
     return found.topics[TOPIC].partitions[0].leader
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(linkflap_deployment: Deployment) -> None:
+def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     make_topic(up, "A")
@@ -81,7 +115,10 @@ def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
     assert ends(up, "B")[HERE] == 4, "and nothing was appended"
     expire_producers(b)
     until(
-        lambda: not producer_states(up, "B"), within=60, what="B to forget A's producers", state=lambda: producer_states(up, "B")
+        lambda: not producer_states(up, "B"),
+        within=60,
+        what="B to forget A's producers",
+        state=lambda: producer_states(up, "B"),
     )
     assert Idempotent(b).write() == 4, "id 1, which A's second producer had: appended"
     assert headers(up.clusters["B"].brokers[1], HERE, above=4)["producer_id"] == [1]
@@ -122,7 +159,9 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(linkflap_deployment: Deployment) -> None:
+def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destination_first(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B", leader_epochs="keep")

@@ -1,4 +1,5 @@
-"""Topics that are not what they were, or cannot be made: deleted, made again, with other configs at home, under a taken name."""
+"""Topics that are not what they were, or cannot be made: deleted, made again, with other configs at
+home, under a taken name."""
 
 from __future__ import annotations
 
@@ -68,10 +69,20 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
     admin = admin_of(up, "B")
     admin.delete_topics([TOPIC])[TOPIC].result(20)
     if again:
-        until(lambda: TOPIC not in admin.list_topics(timeout=60).topics, within=60, what="the topic to be gone")
-        admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})])[TOPIC].result(20)
+        until(
+            lambda: TOPIC not in admin.list_topics(timeout=60).topics,
+            within=60,
+            what="the topic to be gone",
+        )
+        admin.create_topics(
+            [NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})]
+        )[TOPIC].result(20)
     # It may see the deletion before the topic is made again, or only then.
-    until(lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(), within=60, what="the shadow to notice")
+    until(
+        lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(),
+        within=60,
+        what="the shadow to notice",
+    )
     for topic in (TOPIC, OTHER):
         write_to(up, topic, 2)
     all_end(up, "B", {(OTHER, 0): 5})
@@ -87,7 +98,10 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
     assert mirror.promotion() == {(TOPIC, 0): 0, (OTHER, 0): 6}
     (event,) = [data for kind, _, data in cast(Rows, mirror._recorder) if kind == "topic-given-up"]
     assert event["topic"] == TOPIC
-    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in str(event["reason"])
+    assert (
+        "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored"
+        in str(event["reason"])
+    )
     assert_equal(up, "A", "B", [(OTHER, 0)])
     assert own_write(b, OTHER) == 6
     if again:
@@ -102,7 +116,11 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
 def given_up(mirror: ShadowMirror) -> dict[str, str]:
     """What the run's events say of topics that were given up; asking for the lag reports them."""
     mirror.lag()
-    return {str(data["topic"]): str(data["reason"]) for kind, _, data in cast(Rows, mirror._recorder) if kind == "topic-given-up"}
+    return {
+        str(data["topic"]): str(data["reason"])
+        for kind, _, data in cast(Rows, mirror._recorder)
+        if kind == "topic-given-up"
+    }
 
 
 def grow(deployment: Deployment, wanted: int) -> None:
@@ -111,8 +129,11 @@ def grow(deployment: Deployment, wanted: int) -> None:
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment: Deployment) -> None:
-    """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and A.o.ther for one name."""
+def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(
+    linkflap_deployment: Deployment,
+) -> None:
+    """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and
+    A.o.ther for one name."""
     up = linkflap_deployment
     refused, near = "A.o.ther", "A.o_ther"
     b = up.clusters["B"].bootstrap
@@ -126,13 +147,26 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deploymen
     assert own_write(b, OTHER) == 0
     for topic in (OTHER, refused):
         make_topic(up, "A", topic, partitions=1)
-    until(lambda: given_up(mirror).keys() == {OTHER, refused}, within=60, every=0.2, what="both to be given up")
-    assert (
-        f"topic {OTHER} exists on the destination of A->B already; remove it there, and it is copied" == given_up(mirror)[OTHER]
+    until(
+        lambda: given_up(mirror).keys() == {OTHER, refused},
+        within=60,
+        every=0.2,
+        what="both to be given up",
     )
-    assert f"topic {refused} could not be made: Topic '{refused}' collides with " in given_up(mirror)[refused]
+    assert (
+        f"topic {OTHER} exists on the destination of A->B already; remove it there, and it is "
+        "copied" == given_up(mirror)[OTHER]
+    )
+    assert (
+        f"topic {refused} could not be made: Topic '{refused}' collides with "
+        in given_up(mirror)[refused]
+    )
     grow(up, 2)
-    until(lambda: own_write(up.clusters["A"].bootstrap, partition=1) == 0, within=60, what="a record in the new partition")
+    until(
+        lambda: own_write(up.clusters["A"].bootstrap, partition=1) == 0,
+        within=60,
+        what="a record in the new partition",
+    )
     all_end(up, "B", {(TOPIC, 0): 3, (TOPIC, 1): 1})
     mirror.crash()
     mirror.restart()
@@ -166,13 +200,19 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
     monkeypatch.setenv(PAUSE_AT, "noted")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(mirror.restart)
-        until(lambda: mirror.step() == "noted", within=60, what="the shadow at noted", state=mirror._state)
+        until(
+            lambda: mirror.step() == "noted",
+            within=60,
+            what="the shadow at noted",
+            state=mirror._state,
+        )
         mirror.crash()
         with pytest.raises(SetupError, match="ended"):
             starting.result(60)
     monkeypatch.delenv(PAUSE_AT)
     assert not mirror.notes().topics[OTHER].destination_id
-    up.clusters["A"].brokers[1].kill()  # else the shadow that fails over may make the topic before it is asked to
+    # else the shadow that fails over may make the topic before it is asked to
+    up.clusters["A"].brokers[1].kill()
     mirror.stop()
     assert mirror.promotion() == {(TOPIC, 0): 3}
     assert OTHER not in admin_of(up, "B").list_topics(timeout=60).topics
@@ -183,9 +223,15 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A@3.9.2->B")
-def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment: Deployment) -> None:
-    """Before the start and afterwards: releases from 4.0 on have no message.timestamp.difference.max.ms."""
-    up, legacy = linkflap_deployment, {"message_timestamp_difference_max_ms": 1_000_000, "segment_ms": 7_200_000}
+def test_configs_that_the_destinations_release_does_not_have_are_left_out(
+    linkflap_deployment: Deployment,
+) -> None:
+    """Before the start and afterwards: releases from 4.0 on have no
+    message.timestamp.difference.max.ms."""
+    up, legacy = (
+        linkflap_deployment,
+        {"message_timestamp_difference_max_ms": 1_000_000, "segment_ms": 7_200_000},
+    )
     for topic in (TOPIC, OTHER):
         make_topic(up, "A", topic, partitions=1, **(legacy if topic == OTHER else {}))
         write_to(up, topic, 2)
@@ -204,15 +250,22 @@ def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkfl
         for name, topic in cast(dict[str, Any], event["topics"]).items()
         if topic["unknown_configs"]
     }
-    assert unknown == {topic: ["message.timestamp.difference.max.ms"] for topic in (OTHER, "A.later")}
+    assert unknown == {
+        topic: ["message.timestamp.difference.max.ms"] for topic in (OTHER, "A.later")
+    }
     assert configs_of(up, "B", OTHER) == configs_of(up, "B", "A.later") == {"segment.ms": "7200000"}
 
 
 @pytest.mark.linkflap(topology="A->B->C")
-def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment: Deployment) -> None:
-    """B is a mirror still when C is promoted, and has the configs that a mirrored topic must have."""
+def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(
+    linkflap_deployment: Deployment,
+) -> None:
+    """B is a mirror still when C is promoted, and has the configs that a mirrored topic must
+    have."""
     up = linkflap_deployment
-    make_topic(up, "A", partitions=1, **{name.replace(".", "_"): value for name, value in AT_HOME.items()})
+    make_topic(
+        up, "A", partitions=1, **{name.replace(".", "_"): value for name, value in AT_HOME.items()}
+    )
     first, second = (shadow(up, link) for link in ("A->B", "B->C"))
     first.start()
     second.start()
@@ -222,7 +275,9 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
         incremental_configs=[
             ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET),
             ConfigEntry("max.message.bytes", None, incremental_operation=AlterConfigOpType.DELETE),
-            ConfigEntry("max.compaction.lag.ms", "99000", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry(
+                "max.compaction.lag.ms", "99000", incremental_operation=AlterConfigOpType.SET
+            ),
         ],
     )
     admin = admin_of(up, "A")
@@ -238,7 +293,11 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
         until(taken_in, within=60, every=0.2, what="configs to be taken in")
     for cluster in "BC":
         there = configs_of(up, cluster)
-        assert (there["retention.ms"], there["cleanup.policy"], there["max.compaction.lag.ms"]) == ("-1", "delete", "99000")
+        assert (there["retention.ms"], there["cleanup.policy"], there["max.compaction.lag.ms"]) == (
+            "-1",
+            "delete",
+            "99000",
+        )
         assert "max.message.bytes" not in there
     second.stop()
     assert configs_of(up, "C") == wanted
@@ -267,4 +326,8 @@ def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_
     drained(back)
     back.stop()
     assert configs_of(up, "A") == {"min.insync.replicas": "2"}
-    until(lambda: own_write(up.clusters["A"].bootstrap, acks="all") == 3, within=60, what="A to take writes")
+    until(
+        lambda: own_write(up.clusters["A"].bootstrap, acks="all") == 3,
+        within=60,
+        what="A to take writes",
+    )

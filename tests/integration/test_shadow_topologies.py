@@ -1,4 +1,5 @@
-"""The shadow mirror in every topology: a chain reads what the brokers in its middle really have, whatever happens to a hop."""
+"""The shadow mirror in every topology: a chain reads what the brokers in its middle really have,
+whatever happens to a hop."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def chain(deployment: Deployment, **options: str) -> tuple[Writer, ShadowMirror,
 
 
 @pytest.mark.linkflap(topology="A->B:3->C")
-def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(linkflap_deployment: Deployment) -> None:
+def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
+    linkflap_deployment: Deployment,
+) -> None:
     up = linkflap_deployment
     writer, first, second = chain(up)
     with writer.writing():
@@ -70,12 +73,18 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
         assert not stray(up, cluster)
     admin, begin = AdminClient(quiet(up.clusters["A"].bootstrap)), TopicPartition(TOPIC, 1, 22)
     admin.delete_records([begin])[begin].result(20)
-    until(lambda: ends(up, "C", "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22}, within=60, every=0.1, what="C to begin where A does")
+    until(
+        lambda: ends(up, "C", "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22},
+        within=60,
+        every=0.1,
+        what="C to begin where A does",
+    )
     writer.begin()
     drained(first)
     first.stop()
     promoted = first.promotion()
-    assert own_write(up.clusters["B"].bootstrap) == promoted["A.records", 0] + 1  # after the marker of what was open
+    # after the marker of what was open
+    assert own_write(up.clusters["B"].bootstrap) == promoted["A.records", 0] + 1
     all_end(up, "C", ends(up, "B"))
     assert_equal(up, "A", "C", below=promoted)
     assert_equal(up, "B", "C")
@@ -87,7 +96,8 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
 def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Deployment) -> None:
-    """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at Y's."""
+    """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at
+    Y's."""
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
     writer, first, second = chain(up, open_transactions="truncate-stable")
@@ -156,8 +166,11 @@ def _ends(broker: Broker) -> dict[tuple[str, int], int]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("bound", ["hw", "lso"])
 @pytest.mark.linkflap(topology="A->B->C")
-def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment: Deployment, bound: str) -> None:
-    """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read all the same."""
+def test_a_hidden_chain_and_a_failover_of_its_last_hop(
+    linkflap_deployment: Deployment, bound: str
+) -> None:
+    """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read
+    all the same."""
     up = linkflap_deployment
     writer, first, second = chain(up, clients="hidden", bound=bound)
     with writer.writing():
@@ -173,12 +186,22 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment: Depl
         assert _ends(up.clusters[cluster].brokers[1]) == there
         assert_equal(up, "A", cluster)
     second.stop()
-    assert [data["drained"] for kind, _, data in cast(Rows, second._recorder) if kind == "mirror-stopped"] == [True]
+    assert [
+        data["drained"]
+        for kind, _, data in cast(Rows, second._recorder)
+        if kind == "mirror-stopped"
+    ] == [True]
     assert second.promotion() == there == ends(up, "C")
     assert own_write(up.clusters["C"].bootstrap) == there[TOPIC, 0]
     writer.write(3)
-    # A commit returns before its markers are written; until then the LSO of A, which is all that is due, is behind its end.
-    until(lambda: ends(up, "A", "stable") == ends(up, "A"), within=60, every=0.1, what="A's last transaction to have its markers")
+    # A commit returns before its markers are written; until then the LSO of A, which is all that is
+    # due, is behind its end.
+    until(
+        lambda: ends(up, "A", "stable") == ends(up, "A"),
+        within=60,
+        every=0.1,
+        what="A's last transaction to have its markers",
+    )
     drained(first)
     assert_equal(up, "A", "B")
     first.stop()
@@ -188,11 +211,15 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment: Depl
 @pytest.mark.linkflap(topology="A->B->C->A")
 @pytest.mark.nightly
 def test_a_ring_under_one_topic_is_refused(linkflap_deployment: Deployment) -> None:
-    """Topics have a home and never come back to it; a topic of that name on every cluster would be mirrored into itself."""
+    """Topics have a home and never come back to it; a topic of that name on every cluster would be
+    mirrored into itself."""
     up = linkflap_deployment
     for cluster in "ABC":
         make_topic(up, cluster)
-    with pytest.raises(InputError, match=r"^[^.]*topic A\.records exists on the destination of A->B already; remove it there"):
+    with pytest.raises(
+        InputError,
+        match=r"^[^.]*topic A\.records exists on the destination of A->B already; remove it there",
+    ):
         shadow(up, "A->B").start()
 
 
@@ -202,10 +229,19 @@ def test_a_ring_under_one_topic_is_refused(linkflap_deployment: Deployment) -> N
 @pytest.mark.parametrize(
     "topology",
     [
-        pytest.param(topology, marks=pytest.mark.linkflap(topology=topology, scenario="chain-flap", seed=secrets.randbits(32)))
+        pytest.param(
+            topology,
+            marks=pytest.mark.linkflap(
+                topology=topology, scenario="chain-flap", seed=secrets.randbits(32)
+            ),
+        )
         for topology in ("A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A->B:3->C")
     ],
 )
-def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run: FixtureRun, topology: str) -> None:
+def test_every_hop_of_every_topology_breaks_in_turn(
+    linkflap_run: FixtureRun, topology: str
+) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
-    assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")["examined"]
+    assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")[
+        "examined"
+    ]

@@ -7,13 +7,24 @@ from itertools import pairwise
 import pytest
 
 from linkflap.harness.model.protocols import Deployment
-from tests.shadows import Writer, all_end, assert_equal, drained, ends, make_topic, own_write, shadow, stray
+from tests.shadows import (
+    Writer,
+    all_end,
+    assert_equal,
+    drained,
+    ends,
+    make_topic,
+    own_write,
+    shadow,
+    stray,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 def mirrored(deployment: Deployment) -> None:
-    """Mirrors through a kill and a failover along the first link; what was open is aborted on B, and B is written to."""
+    """Mirrors through a kill and a failover along the first link; what was open is aborted on B,
+    and B is written to."""
     make_topic(deployment, "A")
     writer = Writer(deployment.clusters["A"].bootstrap)
     mirrors = [shadow(deployment, link.name) for link in deployment.topology.links]
@@ -28,7 +39,11 @@ def mirrored(deployment: Deployment) -> None:
     clusters = [link.destination for link in deployment.topology.links]
     for cluster in clusters:
         assert ends(deployment, cluster) == ends(deployment, "A")
-        assert ends(deployment, cluster, "stable") == ends(deployment, "A", "stable") != ends(deployment, "A")
+        assert (
+            ends(deployment, cluster, "stable")
+            == ends(deployment, "A", "stable")
+            != ends(deployment, "A")
+        )
         assert_equal(deployment, "A", cluster)
     mirrors[0].stop()
     promoted = mirrors[0].promotion()

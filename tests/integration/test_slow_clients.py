@@ -1,4 +1,5 @@
-"""Every scenario with clients that run a tenth of the time: it waits for what it needs, and slowness alone is never unknown."""
+"""Every scenario with clients that run a tenth of the time: it waits for what it needs, and
+slowness alone is never unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ import pytest
 from linkflap.chaos.scenarios import SCENARIOS
 from tests.command_line import environment, start
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.nightly,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+]
 
 CLIENTS = "linkflap.harness.workloads.process"
 RUNS, STANDS = 0.1, 0.9
@@ -28,14 +34,17 @@ def clients_of(pid: int) -> Iterator[psutil.Process]:
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):
             if (
-                CLIENTS in process.cmdline() and (parent := process.parent()) is not None and CLIENTS in parent.cmdline()
+                CLIENTS in process.cmdline()
+                and (parent := process.parent()) is not None
+                and CLIENTS in parent.cmdline()
             ):  # not the one that they are forked from
                 yield process
 
 
 @contextmanager
 def slowed_tenfold(pid: int) -> Iterator[list[psutil.Process]]:
-    """Meanwhile all clients of the run `pid` stand still most of the time. Yields how often they were stopped."""
+    """Meanwhile all clients of the run `pid` stand still most of the time. Yields how often they
+    were stopped."""
     over, stops = threading.Event(), []
 
     def slow() -> None:
@@ -61,7 +70,9 @@ def slowed_tenfold(pid: int) -> Iterator[list[psutil.Process]]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_is_valid_with_clients_that_are_ten_times_slower(scenario: str, tmp_path: Path) -> None:
+def test_a_scenario_is_valid_with_clients_that_are_ten_times_slower(
+    scenario: str, tmp_path: Path
+) -> None:
     arguments = ["run", scenario, "--runtime", "process", "--out", "run"]
     running = start(arguments, env=environment(tmp_path / "ledger"), cwd=tmp_path)
     try:

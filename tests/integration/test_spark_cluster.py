@@ -1,7 +1,9 @@
-"""`linkflap verify --master spark://…`: a standalone master and two workers that run elsewhere, on loopback.
+"""`linkflap verify --master spark://…`: a standalone master and two workers that run elsewhere, on
+loopback.
 
-Elsewhere: another directory, an environment with nothing of ours in it, and a Python of their own in which linkflap is installed
-from its wheel. One driver process does all of it, one command after the other, as one session.
+Elsewhere: another directory, an environment with nothing of ours in it, and a Python of their own
+in which linkflap is installed from its wheel. One driver process does all of it, one command after
+the other, as one session.
 """
 
 from __future__ import annotations
@@ -44,15 +46,18 @@ killed = pathlib.Path.cwd() / "killed"
 def kernel(view):
     if not killed.exists():
         killed.touch()
-        os.kill(next(p.pid for p in psutil.Process().parents() if p.name() == "java"), signal.SIGKILL)
+        java = next(p.pid for p in psutil.Process().parents() if p.name() == "java")
+        os.kill(java, signal.SIGKILL)
     return check.kernel(view)
 
 for arguments in commands:
     if arguments is commands[-1]:
-        verify.REGISTRY = {**verify.REGISTRY, "leader-epochs": dataclasses.replace(check, kernel=kernel)}
+        broken = dataclasses.replace(check, kernel=kernel)
+        verify.REGISTRY = {**verify.REGISTRY, "leader-epochs": broken}
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
     error = result.exception
-    answers.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
+    answer = {"code": result.return_value, "error": str(error or "")}
+    answers.append({**answer, "exit": getattr(error, "exit_code", None)})
 spark = session.session()
 where = lambda _: __import__("linkflap.spark_verify").spark_verify.__file__
 found = spark.sparkContext.parallelize(range(4), 4).map(where).collect()
@@ -62,7 +67,12 @@ print(json.dumps({"answers": answers, "found": found}))
 
 
 def says(said: Path, text: str) -> None:
-    until(lambda: text in said.read_text(), within=300, what=f"{said.parent.name} to say {text!r}", state=said.read_text)
+    until(
+        lambda: text in said.read_text(),
+        within=300,
+        what=f"{said.parent.name} to say {text!r}",
+        state=said.read_text,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +82,12 @@ def master(elsewhere: Path) -> Iterator[str]:
     (port,) = lease.ports(1)
     url = f"spark://127.0.0.1:{port}"
     spark, java = Path(pyspark.__file__).parent, java_for("4").path
-    kept = {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(java.parent.parent), "SPARK_HOME": str(spark), "HOME": str(elsewhere)}
+    kept = {
+        "PATH": "/usr/bin:/bin",
+        "JAVA_HOME": str(java.parent.parent),
+        "SPARK_HOME": str(spark),
+        "HOME": str(elsewhere),
+    }
     # What Spark's own scripts set, and that its interface for browsers listens on loopback too.
     kept |= {"SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
     started: list[subprocess.Popen[bytes]] = []
@@ -83,7 +98,11 @@ def master(elsewhere: Path) -> Iterator[str]:
         said = folder / "said"
         command = [str(java), "-Xmx256m", "-cp", f"{spark}/jars/*", *arguments]
         with said.open("wb") as out:
-            started.append(subprocess.Popen(command, cwd=folder, env=kept, stdout=out, stderr=subprocess.STDOUT))
+            started.append(
+                subprocess.Popen(
+                    command, cwd=folder, env=kept, stdout=out, stderr=subprocess.STDOUT
+                )
+            )
         return said
 
     try:
@@ -91,8 +110,17 @@ def master(elsewhere: Path) -> Iterator[str]:
         said = start("master", "org.apache.spark.deploy.master.Master", *web, "--port", str(port))
         says(said, "I have been elected leader")
         for number in (1, 2):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(elsewhere / f"worker-{number}" / "apps")]
-            said = start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *web, *size, url)
+            size = [
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(elsewhere / f"worker-{number}" / "apps"),
+            ]
+            said = start(
+                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *web, *size, url
+            )
             says(said, "Successfully registered with master")
         yield url
     finally:
@@ -104,9 +132,11 @@ def master(elsewhere: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """What the driver answered: of equal logs, of logs that differ, of a path that means another thing to each process, and of
-    the equal logs again, when an executor is killed in a check."""
+def judged(
+    elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """What the driver answered: of equal logs, of logs that differ, of a path that means another
+    thing to each process, and of the equal logs again, when an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
     for cluster in "ABC":
         for number in range(3):
@@ -137,14 +167,17 @@ def judged(elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactor
         ["verify", "equal", "--json", *where],
     ]
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER], input=json.dumps(commands), env=environment(root / "ledger") | {"PYTHONPATH": str(HERE)},
+        [sys.executable, "-c", DRIVER], input=json.dumps(commands),
+        env=environment(root / "ledger") | {"PYTHONPATH": str(HERE)},
         cwd=root, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return root, json.loads(done.stdout.splitlines()[-1])
 
 
-def test_executors_elsewhere_read_and_judge(judged: tuple[Path, dict[str, Any]], elsewhere: Path) -> None:
+def test_executors_elsewhere_read_and_judge(
+    judged: tuple[Path, dict[str, Any]], elsewhere: Path
+) -> None:
     root, answers = judged
     equal = answers["answers"][0]
     assert (equal["error"], equal["code"]) == ("", errors.VALID), equal
@@ -164,13 +197,17 @@ def test_what_was_found_is_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -
     assert {(r["check"], r["kind"], r["partition"], r["offset"]) for r in found} == {
         (a["check"], a["kind"], a["partition"], a["offset"]) for a in document["anomalies"]
     }
-    assert ("byte-equality", "byte-divergence", 1, 2) in {(r["check"], r["kind"], r["partition"], r["offset"]) for r in found}
+    assert ("byte-equality", "byte-divergence", 1, 2) in {
+        (r["check"], r["kind"], r["partition"], r["offset"]) for r in found
+    }
     examined = pq.read_table(root / "other" / "examined.parquet").to_pylist()
     counted = sum(r["count"] for r in examined if r["check"] == "byte-equality")
     assert counted == 18
 
 
-def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged: tuple[Path, dict[str, Any]], elsewhere: Path) -> None:
+def test_an_executor_that_cannot_see_a_path_is_named_with_it(
+    judged: tuple[Path, dict[str, Any]], elsewhere: Path
+) -> None:
     _, answers = judged
     unseen = answers["answers"][2]
     assert unseen["exit"] == errors.FAILED, unseen
@@ -179,7 +216,9 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged: tuple[Path,
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
 
 
-def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged: tuple[Path, dict[str, Any]]) -> None:
+def test_an_executor_that_is_killed_in_a_check_changes_nothing(
+    judged: tuple[Path, dict[str, Any]],
+) -> None:
     root, answers = judged
     assert (root / "killed").exists()
     again = answers["answers"][3]

@@ -1,4 +1,5 @@
-"""Spark that never starts, and Spark that runs out of memory in the middle: 255 before there was a verdict, then unknown."""
+"""Spark that never starts, and Spark that runs out of memory in the middle: 255 before there was a
+verdict, then unknown."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks.base import Check, Found
 
 def kernel(view):
-    return [Found(kind="heavy", cluster="A", offset=n, evidence={"weight": "x" * 300_000_000}) for n in range(3)]
+    weight = {"weight": "x" * 300_000_000}
+    return [Found(kind="heavy", cluster="A", offset=n, evidence=weight) for n in range(3)]
 
-heavy = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+nothing = {"guarantee": "", "source": "", "inputs": frozenset(), "anomalies": ()}
+heavy = Check(name="duplicate", kernel=kernel, **nothing)
 verify.REGISTRY = {**verify.REGISTRY, "duplicate": heavy}
 commands.main()
 """
@@ -46,7 +49,9 @@ def closed() -> Iterator[int]:
 
 def error_of(tmp_path: Path, master: str) -> str:
     run = write_run(tmp_path / "run")
-    done = linkflap("verify", str(run), "--master", master, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    done = linkflap(
+        "verify", str(run), "--master", master, env=environment(tmp_path / "ledger"), cwd=tmp_path
+    )
     assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
     assert not (run / VERDICT_FILE).exists()
     assert "Traceback" not in done.stderr
@@ -54,7 +59,9 @@ def error_of(tmp_path: Path, master: str) -> str:
 
 
 @pytest.mark.integration
-def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path: Path, closed: int) -> None:
+def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(
+    tmp_path: Path, closed: int
+) -> None:
     said = error_of(tmp_path, f"spark://127.0.0.1:{closed}")
     assert said.startswith(f"linkflap: no Spark master answers at spark://127.0.0.1:{closed} (")
     assert said.endswith("omit --master to use local[2]")
@@ -62,7 +69,9 @@ def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp
 
 @pytest.mark.integration
 def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
-    assert error_of(tmp_path, "7077").startswith("linkflap: '7077' is no Spark master; give spark://HOST:7077")
+    assert error_of(tmp_path, "7077").startswith(
+        "linkflap: '7077' is no Spark master; give spark://HOST:7077"
+    )
 
 
 def greedy(view: PartitionView) -> list[Finding]:
@@ -76,7 +85,9 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "run")
-    check = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=greedy)
+    check = Check(
+        name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=greedy
+    )
     monkeypatch.setattr(verify, "REGISTRY", {**REGISTRY, "duplicate": check})
     seen = []
     (judgement,) = verify.verify([run], spark=spark, tell=lambda *done: seen.append(done))
@@ -92,10 +103,13 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(tmp_path: Path) -> None:
+def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run")
     done = subprocess.run(
-        [sys.executable, "-c", HEAVY, "verify", run, "--json", "--spark", "spark.driver.memory=600m"],
+        [sys.executable, "-c", HEAVY, "verify", run, "--json", "--spark",
+            "spark.driver.memory=600m"],
         capture_output=True, text=True, timeout=900, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == errors.UNKNOWN, done.stderr

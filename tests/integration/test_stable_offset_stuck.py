@@ -1,8 +1,10 @@
-"""A last stable offset that stands still on a real broker: its producer state forgot a marker that is in its log.
+"""A last stable offset that stands still on a real broker: its producer state forgot a marker that
+is in its log.
 
-A broker that is shut down in good order keeps what it knows of producers in a snapshot, and reads none of its log when it starts
-again (KIP-98, ProducerStateManager). A snapshot of an earlier moment in its place, as from a backup, says that a transaction is
-open that has ended since: the last stable offset stays at its first record, and readers of committed records get no further.
+A broker that is shut down in good order keeps what it knows of producers in a snapshot, and reads
+none of its log when it starts again (KIP-98, ProducerStateManager). A snapshot of an earlier moment
+in its place, as from a backup, says that a transaction is open that has ended since: the last
+stable offset stays at its first record, and readers of committed records get no further.
 """
 
 from __future__ import annotations
@@ -24,21 +26,38 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.shadows import TOPIC, make_topic
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.nightly,
+    pytest.mark.xdist_group("spark"),
+]
 
 
 def judged(bootstrap: str, out: Path) -> tuple[int, dict[str, Any]]:
     """Exit code and document of the command."""
-    arguments = ["verify", "--bootstrap", f"A={bootstrap}", "--topics", r"A\.records", "--out", str(out), "--json"]
+    arguments = [
+        "verify",
+        "--bootstrap",
+        f"A={bootstrap}",
+        "--topics",
+        r"A\.records",
+        "--out",
+        str(out),
+        "--json",
+    ]
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
     assert result.exception is None, result.output
     return result.return_value, json.loads(result.stdout)
 
 
 def bounds(bootstrap: str) -> tuple[int, int]:
-    """Last stable offset and high watermark of the partition; -1 while its leader does not answer."""
+    """Last stable offset and high watermark of the partition; -1 while its leader does not
+    answer."""
     admin = AdminClient(quiet(bootstrap))
-    stable, high = (answered_bounds(admin, [(TOPIC, 0)], kind, within=5.0) for kind in ("stable", "high"))
+    stable, high = (
+        answered_bounds(admin, [(TOPIC, 0)], kind, within=5.0) for kind in ("stable", "high")
+    )
     return stable.get((TOPIC, 0), -1), high.get((TOPIC, 0), -1)
 
 
@@ -74,10 +93,17 @@ def test_a_broker_whose_producer_state_forgot_a_marker(
         (folder / f"{2:020}.snapshot").write_bytes(while_open)
 
     restarted(broker, meanwhile=put_back)
-    until(lambda: bounds(cluster.bootstrap) == (0, 2), within=120, what="the last stable offset to stand at the record")
+    until(
+        lambda: bounds(cluster.bootstrap) == (0, 2),
+        within=120,
+        what="the last stable offset to stand at the record",
+    )
 
     code, document = judged(cluster.bootstrap, tmp_path / "stuck")
     assert (code, document["verdict"]) == (1, "invalid"), document["reason"]
-    found = [(a["check"], a["kind"], a["cluster"], a["offset"], a["evidence"]) for a in document["anomalies"]]
+    found = [
+        (a["check"], a["kind"], a["cluster"], a["offset"], a["evidence"])
+        for a in document["anomalies"]
+    ]
     said = {"last_stable": 0, "high_watermark": 2, "recomputed": 2}
     assert found == [("marker-pairing", "stable-offset-stuck", "A", 0, said)]

@@ -1,4 +1,5 @@
-"""`linkflap suite` on real clusters: a planted bug is found where its state was reached, run again, and reported."""
+"""`linkflap suite` on real clusters: a planted bug is found where its state was reached, run again,
+and reported."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 
 def struck(log: Path) -> set[int]:
-    """The runs of the suite, by number, in which the bug did something; it says so itself, with its process's folder."""
-    folders = [line.partition(": ")[0].partition("/suite/runs/")[2] for line in log.read_text().splitlines()]
+    """The runs of the suite, by number, in which the bug did something; it says so itself, with its
+    process's folder."""
+    folders = [
+        line.partition(": ")[0].partition("/suite/runs/")[2]
+        for line in log.read_text().splitlines()
+    ]
     return {int(folder.partition("/")[0]) for folder in folders if folder}
 
 
@@ -25,7 +30,20 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
     log = tmp_path / "struck"
     env = environment(tmp_path / "ledger", **planted("reconnect-drops-batch", log))
     done = linkflap(
-        *("suite", "smoke", "--seed", "7", "--jobs", "2", "--runs", "2", "--faults", "link-cut", "--shrink", "1s"),
+        *(
+            "suite",
+            "smoke",
+            "--seed",
+            "7",
+            "--jobs",
+            "2",
+            "--runs",
+            "2",
+            "--faults",
+            "link-cut",
+            "--shrink",
+            "1s",
+        ),
         *("--replays", "2", "--out", "suite"),
         env=env,
         cwd=tmp_path,
@@ -35,8 +53,12 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
     # Only a machine that stands still makes a mirror reconnect where nothing is broken.
     reached = struck(log)
     assert 1 in reached, log.read_text()
-    assert {number for number, result in results.items() if result.verdict == "invalid"} == reached, results
-    reports = [json.loads(path.read_text()) for path in (tmp_path / "suite/failures").glob("*/report.json")]
+    assert {
+        number for number, result in results.items() if result.verdict == "invalid"
+    } == reached, results
+    reports = [
+        json.loads(path.read_text()) for path in (tmp_path / "suite/failures").glob("*/report.json")
+    ]
     (report,) = [each for each in reports if each["kind"] == results[1].kinds[0]]
     # Both do, unless the machine stands still.
     assert report["replayed"].startswith(("1 of 2", "2 of 2")), done.stderr

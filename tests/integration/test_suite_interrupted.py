@@ -1,6 +1,8 @@
-"""A suite that Ctrl-C ends in each of its phases, or whose disk is full: nothing is left, and it goes on with what it had.
+"""A suite that Ctrl-C ends in each of its phases, or whose disk is full: nothing is left, and it
+goes on with what it had.
 
-The suite has clients with a planted bug that every run shows, so that there is always something to be shrunk.
+The suite has clients with a planted bug that every run shows, so that there is always something to
+be shrunk.
 """
 
 from __future__ import annotations
@@ -19,9 +21,17 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 from tests.planted import environment as planted
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.nightly,
+]
 RUNS = 2
-SUITE = f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --replays 1 --faults link-cut --for 2h --shrink 1s --out suite".split()
+SUITE = (
+    f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --replays 1 --faults link-cut --for 2h --shrink "
+    "1s --out suite".split()
+)
 GO_ON = ["suite", "--resume", "suite"]
 INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
@@ -39,13 +49,17 @@ def recording(root: Path, running: Running) -> bool:
 
 def judging(root: Path, running: Running) -> bool:
     """A recording has ended, and has no verdict yet."""
-    lines = (root / "results.jsonl").read_text().count("\n") if (root / "results.jsonl").exists() else 0
+    lines = (
+        (root / "results.jsonl").read_text().count("\n") if (root / "results.jsonl").exists() else 0
+    )
     ended = len(list((root / "runs").glob("*/manifest.json")))
     return ended == RUNS and lines < RUNS
 
 
 def shrinking(root: Path, running: Running) -> bool:
-    return any("replaying run" in line for line in list(running.said)) and any((root / "failures").glob("*/*/*/operations"))
+    return any("replaying run" in line for line in list(running.said)) and any(
+        (root / "failures").glob("*/*/*/operations")
+    )
 
 
 def writing(root: Path, running: Running) -> bool:
@@ -54,13 +68,27 @@ def writing(root: Path, running: Running) -> bool:
 
 def known(root: Path) -> tuple[dict[int, Result], dict[int, str]]:
     folder = SuiteFolder.open(root)
-    assert len({result.number for result in folder.results}) == len(folder.results), "a run has two verdicts"
-    return {r.number: r for r in folder.results}, {n: folder.scenario_path(n).read_text() for n in folder.numbers()}
+    assert len({result.number for result in folder.results}) == len(folder.results), (
+        "a run has two verdicts"
+    )
+    return {r.number: r for r in folder.results}, {
+        n: folder.scenario_path(n).read_text() for n in folder.numbers()
+    }
 
 
 def assert_nothing_left(running: Running) -> None:
-    until(lambda: not running.alive(), within=120, what="every process below the suite to be gone", state=running.alive)
-    until(lambda: not ledger.entries(), within=120, what="its ports and children to be given back", state=ledger.entries)
+    until(
+        lambda: not running.alive(),
+        within=120,
+        what="every process below the suite to be gone",
+        state=running.alive,
+    )
+    until(
+        lambda: not ledger.entries(),
+        within=120,
+        what="its ports and children to be given back",
+        state=ledger.entries,
+    )
 
 
 def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], bool]) -> int:
@@ -78,7 +106,9 @@ def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], boo
     return running.ends()
 
 
-def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
+def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
     root = tmp_path / "suite"
     before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
     for phase in (recording, judging, shrinking, writing):
@@ -89,13 +119,19 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(tmp_path: Path, env: dic
         assert status == 130 or (phase is writing and status == 1), running.said
         assert not [line for line in running.said if "Traceback" in line], running.said
         if status == 130:
-            assert [line.strip() for line in running.said if line.startswith("linkflap:")] == [INTERRUPTED]
+            assert [line.strip() for line in running.said if line.startswith("linkflap:")] == [
+                INTERRUPTED
+            ]
         after = known(root)
-        pairs = cast("list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True)))
+        pairs = cast(
+            "list[tuple[dict[int, object], dict[int, object]]]",
+            list(zip(before, after, strict=True)),
+        )
         for earlier, later in pairs:
             assert {number: later.get(number) for number in earlier} == earlier, phase.__name__
         before = after
-        print(f"{phase.__name__}: status {status}, {len(after[0])} verdicts, {len(after[1])} scenarios")  # noqa: T201
+        said = f"{len(after[0])} verdicts, {len(after[1])} scenarios"
+        print(f"{phase.__name__}: status {status}, {said}")  # noqa: T201
     ended = linkflap(*GO_ON, env=env, cwd=tmp_path, within=1800)
     assert ended.returncode == 1, ended.stderr
     results, scenarios = known(root)

@@ -1,4 +1,5 @@
-"""A suite that is killed at any moment: nothing is left, and it goes on with what it had. One that has no room does not start.
+"""A suite that is killed at any moment: nothing is left, and it goes on with what it had. One that
+has no room does not start.
 
 `pytest -m nightly -s tests/integration/test_suite_killed.py` also prints what each moment hit.
 """
@@ -20,12 +21,19 @@ from linkflap.harness.model.wait import pause, until
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.nightly,
+]
 KILLS = 10
 RUNS = 6
 LONGEST = 60.0
 """Seconds until a kill: some runs and verdicts."""
-SUITE = f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --faults link-cut --for 2h --shrink 1s".split()
+SUITE = (
+    f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --faults link-cut --for 2h --shrink 1s".split()
+)
 
 
 @pytest.fixture
@@ -38,37 +46,63 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def begin(tmp_path: Path, env: Mapping[str, str]) -> Running:
     """The suite from its start, or from where it is."""
     there = (tmp_path / "suite" / "suite.json").exists()
-    return start(["suite", "--resume", "suite"] if there else [*SUITE, "--out", "suite"], env=env, cwd=tmp_path)
+    return start(
+        ["suite", "--resume", "suite"] if there else [*SUITE, "--out", "suite"],
+        env=env,
+        cwd=tmp_path,
+    )
 
 
 def assert_nothing_left(running: Running) -> None:
-    until(lambda: not running.alive(), within=120, what="every process below the suite to be gone", state=running.alive)
-    until(lambda: not ledger.entries(), within=120, what="its ports and children to be given back", state=ledger.entries)
+    until(
+        lambda: not running.alive(),
+        within=120,
+        what="every process below the suite to be gone",
+        state=running.alive,
+    )
+    until(
+        lambda: not ledger.entries(),
+        within=120,
+        what="its ports and children to be given back",
+        state=ledger.entries,
+    )
 
 
 def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
     """The verdicts, and the scenarios that were decided on, as they are on the disk."""
     folder = SuiteFolder.open(tmp_path / "suite")
-    assert len({result.number for result in folder.results}) == len(folder.results), "a run has two verdicts"
+    assert len({result.number for result in folder.results}) == len(folder.results), (
+        "a run has two verdicts"
+    )
     scenarios = {number: folder.scenario_path(number).read_text() for number in folder.numbers()}
     return {result.number: result for result in folder.results}, scenarios
 
 
-def assert_kept(before: tuple[dict[int, Result], dict[int, str]], after: tuple[dict[int, Result], dict[int, str]]) -> None:
+def assert_kept(
+    before: tuple[dict[int, Result], dict[int, str]],
+    after: tuple[dict[int, Result], dict[int, str]],
+) -> None:
     """No verdict lost or changed, and every run that was decided on is what it was."""
-    pairs = cast("list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True)))
+    pairs = cast(
+        "list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True))
+    )
     for earlier, later in pairs:
         assert {number: later.get(number) for number in earlier} == earlier
 
 
 def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
-    """Kills it at a random moment, or within seconds of its next verdict; how many processes ran below it."""
+    """Kills it at a random moment, or within seconds of its next verdict; how many processes ran
+    below it."""
 
     def over() -> bool:
         return running.process.poll() is not None
 
     if at_verdict:
-        until(lambda: over() or any("  valid  " in line for line in list(running.said)), within=600, what="a verdict")
+        until(
+            lambda: over() or any("  valid  " in line for line in list(running.said)),
+            within=600,
+            what="a verdict",
+        )
     pause(dice.uniform(0.0, 5.0) if at_verdict else dice.uniform(2.0, LONGEST), over)
     if not over():
         running.look()
@@ -77,7 +111,9 @@ def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
     return len(running.seen)
 
 
-def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path: Path, env: dict[str, str]) -> None:
+def test_kill_9_at_random_moments_loses_and_invents_nothing(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
     dice = random.Random(14)
     before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
     for number in range(KILLS):
@@ -90,12 +126,15 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path: Path, env:
             assert_kept(before, after)
             before = after
         said = f"{len(before[0])} verdicts, {len(before[1])} scenarios"
-        print(f"kill {number + 1} after {time.monotonic() - began:.0f} s with {seen} processes below: {said}")  # noqa: T201
+        at = f"after {time.monotonic() - began:.0f} s with {seen} processes below"
+        print(f"kill {number + 1} {at}: {said}")  # noqa: T201
     ended = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path, within=1800)
     after = known(tmp_path)
     assert_kept(before, after)
     assert sorted(after[0]) == list(range(RUNS)), ended.stderr
-    assert ended.returncode == (0 if all(result.verdict == "valid" for result in after[0].values()) else 2), ended.stderr
+    assert ended.returncode == (
+        0 if all(result.verdict == "valid" for result in after[0].values()) else 2
+    ), ended.stderr
     assert not (tmp_path / "suite" / "runs" / "0000").exists()
 
 
@@ -112,7 +151,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
     mounts.unmount(folder)
 
 
-def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path: Path, env: dict[str, str], small: Path) -> None:
+def test_a_disk_that_is_too_small_is_named_before_anything_starts(
+    tmp_path: Path, env: dict[str, str], small: Path
+) -> None:
     ended = linkflap(*SUITE, "--out", str(small / "suite"), env=env, cwd=tmp_path)
     assert ended.returncode == 254, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]

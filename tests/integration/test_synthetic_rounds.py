@@ -1,4 +1,5 @@
-"""Made-up runs with several eras, through Spark to the verdict: faithful ones are valid, each change is called what it is."""
+"""Made-up runs with several eras, through Spark to the verdict: faithful ones are valid, each
+change is called what it is."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 def tail_not_truncated() -> Made:
     made = round_trip()
-    kept = [entry for entry in made.logs[END, "A"] if entry.offset < PARTED or entry.offset > TAIL[-1].offset]
+    kept = [
+        entry
+        for entry in made.logs[END, "A"]
+        if entry.offset < PARTED or entry.offset > TAIL[-1].offset
+    ]
     made.logs[END, "A"] = sorted([*kept, *TAIL], key=lambda entry: entry.offset)
     return made
 
@@ -99,17 +104,22 @@ FAITHFUL = {"round-trip": round_trip, "chain": chain}
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, dict[str, Any]]:
+def judged(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> dict[str, dict[str, Any]]:
     """All runs in one Spark job: name -> document."""
     folder = tmp_path_factory.mktemp("rounds")
     runs = [make().write(folder / name) for name, make in FAITHFUL.items()]
     runs += [change().write(folder / change.__name__) for change in NAMED]
-    return {judgement.folder.name: dict(judgement.document) for judgement in verify(runs, spark=spark)}
+    return {
+        judgement.folder.name: dict(judgement.document) for judgement in verify(runs, spark=spark)
+    }
 
 
 @pytest.mark.parametrize("name", FAITHFUL)
 def test_what_is_faithful_is_valid(judged: dict[str, dict[str, Any]], name: str) -> None:
-    """A had committed what B's mirror had to abort: the price of a forced failover, which is counted and allowed."""
+    """A had committed what B's mirror had to abort: the price of a forced failover, which is
+    counted and allowed."""
     document = judged[name]
     assert document["verdict"] == Verdict.VALID, document["reason"]
     found = [(a["kind"], a["cluster"], a["offset"], a["allowed"]) for a in document["anomalies"]]
@@ -117,19 +127,28 @@ def test_what_is_faithful_is_valid(judged: dict[str, dict[str, Any]], name: str)
 
 
 @pytest.mark.parametrize("change", NAMED, ids=lambda change: change.__name__)
-def test_every_change_is_called_what_it_is(judged: dict[str, dict[str, Any]], change: Callable[[], Made]) -> None:
+def test_every_change_is_called_what_it_is(
+    judged: dict[str, dict[str, Any]], change: Callable[[], Made]
+) -> None:
     document = judged[change.__name__]
     assert document["verdict"] == Verdict.INVALID, document["reason"]
-    assert NAMED[change] in [(a["kind"], a["cluster"], a["offset"]) for a in document["anomalies"]], document["reason"]
+    assert NAMED[change] in [
+        (a["kind"], a["cluster"], a["offset"]) for a in document["anomalies"]
+    ], document["reason"]
 
 
 def test_the_tail_is_the_recovery_point_exactly(judged: dict[str, dict[str, Any]]) -> None:
-    costs = [(f["link"], f["kind"], f["rpo_records"], f["rto_seconds"]) for f in judged["round-trip"]["failovers"]]
+    costs = [
+        (f["link"], f["kind"], f["rpo_records"], f["rto_seconds"])
+        for f in judged["round-trip"]["failovers"]
+    ]
     assert costs == [("A->B", "forced", LOST, 3.5), ("B->A", "planned", 0, 3.5)]
     assert judged["chain"]["failovers"][0]["rpo_records"] == LOST
 
 
-def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged: dict[str, dict[str, Any]]) -> None:
+def test_the_document_tells_every_era_and_the_tail_that_was_truncated(
+    judged: dict[str, dict[str, Any]],
+) -> None:
     shown = [
         (e["cluster"], e["origin"], e["source"], e["start"], e["end"], e["truncated"], e["verdict"])
         for e in judged["round-trip"]["eras"]
@@ -148,7 +167,9 @@ def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged: di
     assert mirrored["compared"]["records"] == rounds.SIZE * 2
 
 
-def test_what_is_not_due_where_nobody_reads_in_a_group_to_the_end_or_in_a_transaction(judged: dict[str, dict[str, Any]]) -> None:
+def test_what_is_not_due_where_nobody_reads_in_a_group_to_the_end_or_in_a_transaction(
+    judged: dict[str, dict[str, Any]],
+) -> None:
     verdicts = {c["name"]: c["verdict"] for c in judged["round-trip"]["checks"]}
     idle = {name for name, verdict in verdicts.items() if verdict == Verdict.NOT_DUE}
     assert idle >= {"group-offsets", "unseen", "write-cycles"}

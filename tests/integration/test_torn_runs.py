@@ -1,7 +1,7 @@
 """Torn run directories: copies of a real, valid run with something missing or cut short.
 
-None may be called valid, the reason names what is wrong, and nothing may be called a violation that the missing part made up.
-Only bytes prove a violation: a batch whose CRC is wrong.
+None may be called valid, the reason names what is wrong, and nothing may be called a violation that
+the missing part made up. Only bytes prove a violation: a batch whose CRC is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torn:
-    """What is wrong with a copy: what the reason must name, and the worst that may be said of it."""
+    """What is wrong with a copy: what the reason must name, and the worst that may be said of
+    it."""
 
     named: str
     verdict: Verdict = Verdict.UNKNOWN
@@ -67,8 +68,13 @@ def half_a_line(run: Copy) -> Torn:
 
 
 def polls_with_a_gap(run: Copy) -> Torn:
-    """A line in the middle of a reader's file is unreadable: it must not look as if records had been hidden from the reader."""
-    path = next(path for path in sorted(run.root.glob("polls/*.jsonl")) if len(path.read_bytes().splitlines()) > 20)
+    """A line in the middle of a reader's file is unreadable: it must not look as if records had
+    been hidden from the reader."""
+    path = next(
+        path
+        for path in sorted(run.root.glob("polls/*.jsonl"))
+        if len(path.read_bytes().splitlines()) > 20
+    )
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:10], b'{"time":\n', *lines[11:]]))
     return Torn(named=f"polls/{path.name}")
@@ -151,7 +157,9 @@ def no_capture_at_all(run: Copy) -> Torn:
 def one_partition_not_captured(run: Copy) -> Torn:
     for path in run.root.glob("captures/*/bounds.json"):
         rows = [
-            row for row in json.loads(path.read_bytes()) if (row["cluster"], row["topic"], row["partition"]) != ("B", TOPIC, 1)
+            row
+            for row in json.loads(path.read_bytes())
+            if (row["cluster"], row["topic"], row["partition"]) != ("B", TOPIC, 1)
         ]
         path.write_text(json.dumps(rows))
     run.seal()
@@ -209,7 +217,9 @@ TEARS = {
 
 
 @pytest.fixture(scope="module")
-def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, tuple[Judgement, Torn]]:
+def torn(
+    recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> dict[str, tuple[Judgement, Torn]]:
     """name -> (judgement, what is wrong), of all copies in one job."""
     folder = tmp_path_factory.mktemp("torn")
     expected = {name: how(mutations.copy(recorded, folder / name)) for name, how in TEARS.items()}
@@ -218,31 +228,43 @@ def torn(recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkS
 
 
 @pytest.mark.parametrize("name", TEARS)
-def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn: dict[str, tuple[Judgement, Torn]], name: str) -> None:
+def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(
+    torn: dict[str, tuple[Judgement, Torn]], name: str
+) -> None:
     judgement, expected = torn[name]
     found = [(a.check, a.kind, a.offset) for a in judgement.anomalies if not a.allowed]
     assert judgement.verdict is expected.verdict, (found, judgement.document["reason"])
-    assert any(expected.named in check.reason for check in judgement.checks), judgement.document["reason"]
+    assert any(expected.named in check.reason for check in judgement.checks), judgement.document[
+        "reason"
+    ]
     written = json.loads((judgement.folder / VERDICT_FILE).read_bytes())
     assert written["verdict"] == expected.verdict
 
 
-def test_what_is_damaged_is_said_in_the_runs_own_check(torn: dict[str, tuple[Judgement, Torn]]) -> None:
+def test_what_is_damaged_is_said_in_the_runs_own_check(
+    torn: dict[str, tuple[Judgement, Torn]],
+) -> None:
     for judgement, _ in torn.values():
         recording = next(check for check in judgement.checks if check.name == "recording")
         assert recording.verdict is Verdict.UNKNOWN, judgement.folder
 
 
-def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn: dict[str, tuple[Judgement, Torn]]) -> None:
+def test_no_check_is_valid_that_had_something_due_and_examined_nothing(
+    torn: dict[str, tuple[Judgement, Torn]],
+) -> None:
     for judgement, _ in torn.values():
         for check in judgement.checks:
             if check.verdict is Verdict.VALID and not sum(check.examined.values()):
                 assert check.reason, (judgement.folder, check)
 
 
-def test_the_command_prints_one_document_and_exits_with_unknown(torn: dict[str, tuple[Judgement, Torn]]) -> None:
+def test_the_command_prints_one_document_and_exits_with_unknown(
+    torn: dict[str, tuple[Judgement, Torn]],
+) -> None:
     judgement, expected = torn["half_a_line"]
-    done = CliRunner().invoke(linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False)
+    done = CliRunner().invoke(
+        linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False
+    )
     assert done.return_value == errors.UNKNOWN, done.output
     document = json.loads(done.stdout)
     assert document["verdict"] == "unknown"
@@ -251,11 +273,17 @@ def test_the_command_prints_one_document_and_exits_with_unknown(torn: dict[str, 
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("linkflap")
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        [program, *words], capture_output=True, text=True, timeout=600, check=False
+    )
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"])
-def test_without_a_readable_run_json_it_is_wrong_input(recorded: Path, tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"]
+)
+def test_without_a_readable_run_json_it_is_wrong_input(
+    recorded: Path, tmp_path: Path, content: bytes | None
+) -> None:
     run = mutations.copy(recorded, tmp_path / "run")
     (run.root / "run.json").unlink()
     if content is not None:

@@ -33,7 +33,14 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
             add_toxic(link, *given, owner=owner, **named)
 
     monkeypatch.setattr(ToxiproxyLink, "add_toxic", only_probes)
-    slow = FaultSpec(id="slow", fault="link-latency", target="A->B", at=1.0, duration=1.0, options={"latency": 150})
+    slow = FaultSpec(
+        id="slow",
+        fault="link-latency",
+        target="A->B",
+        at=1.0,
+        duration=1.0,
+        options={"latency": 150},
+    )
     scenario = Scenario(
         name="no-toxics",
         about="a latency that nobody adds",
@@ -45,9 +52,19 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
         duration=4.0,
     )
     with Progress() as progress:
-        folder = record(scenario, runtime="process", folder=tmp_path / "run", command="pytest", progress=progress)
+        folder = record(
+            scenario,
+            runtime="process",
+            folder=tmp_path / "run",
+            command="pytest",
+            progress=progress,
+        )
     (judgement,) = verify([folder], spark=spark)
     assert judgement.verdict is Verdict.UNKNOWN, judgement.document["reason"]
     bite = next(check for check in judgement.checks if check.name == "fault-bite")
     assert "fault slow (link-latency on A->B) did not bite" in bite.reason
-    assert {check.name for check in judgement.checks if check.verdict not in (Verdict.VALID, Verdict.NOT_DUE)} == {"fault-bite"}
+    assert {
+        check.name
+        for check in judgement.checks
+        if check.verdict not in (Verdict.VALID, Verdict.NOT_DUE)
+    } == {"fault-bite"}

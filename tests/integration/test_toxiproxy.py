@@ -1,4 +1,5 @@
-"""A link on a real toxiproxy-server, with plain TCP peers behind it: what a link survives, and how faults share it."""
+"""A link on a real toxiproxy-server, with plain TCP peers behind it: what a link survives, and how
+faults share it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Events:
 
 
 class Peer:
-    """A TCP server: floods whoever connects (and so blocks on a reader that does not read), or echoes."""
+    """A TCP server: floods whoever connects (and so blocks on a reader that does not read), or
+    echoes."""
 
     def __init__(self, *, floods: bool) -> None:
         self._floods = floods
@@ -91,9 +93,14 @@ def echoing() -> Iterator[Peer]:
 
 
 @contextlib.contextmanager
-def started(peers: list[Peer], ports: list[int], folder: Path) -> Iterator[tuple[ToxiproxyLink, Events]]:
+def started(
+    peers: list[Peer], ports: list[int], folder: Path
+) -> Iterator[tuple[ToxiproxyLink, Events]]:
     events = Events()
-    proxies = {number: (port, peer.address) for number, (peer, port) in enumerate(zip(peers, ports[1:], strict=False), start=1)}
+    proxies = {
+        number: (port, peer.address)
+        for number, (peer, port) in enumerate(zip(peers, ports[1:], strict=False), start=1)
+    }
     link = ToxiproxyLink("A->B", "A", proxies, ports[0], folder, events, peers[0].address)
     link.start()
     try:
@@ -123,25 +130,38 @@ def stalled(port: int) -> Iterator[socket.socket]:
 
 def echoes(port: int) -> bool:
     """Whether a new connection through the proxy carries bytes there and back."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), timeout=1) as connection,
+    ):
         connection.sendall(b"?")
         return connection.recv(1) == b"?"
     return False
 
 
 def latency(name: str) -> Toxic:
-    return Toxic(name=name, kind="latency", direction="responses", attributes={"latency": 50}, toxicity=1.0, owner="f")
+    return Toxic(
+        name=name,
+        kind="latency",
+        direction="responses",
+        attributes={"latency": 50},
+        toxicity=1.0,
+        owner="f",
+    )
 
 
 def test_the_control_api_hangs_for_good_when_a_toxic_is_added_to_a_stalled_connection(
     flooding: Peer, ports: list[int], tmp_path: Path
 ) -> None:
-    """The reason for every deadline here: without this, the tests of the rebuild below would prove nothing."""
+    """The reason for every deadline here: without this, the tests of the rebuild below would prove
+    nothing."""
     process = ToxiproxyProcess(toxiproxy_server(), port=ports[0], folder=tmp_path)
     process.start()
     api = ToxiproxyApi(ports[0], deadline=1.0)
     try:
-        api.create("broker-1", listen=f"127.0.0.1:{ports[1]}", upstream=flooding.address, enabled=True)
+        api.create(
+            "broker-1", listen=f"127.0.0.1:{ports[1]}", upstream=flooding.address, enabled=True
+        )
         with stalled(ports[1]), pytest.raises(Unreachable):
             api.add("broker-1", latency("one"))
         with pytest.raises(Unreachable):
@@ -158,9 +178,10 @@ def test_a_toxic_on_a_stalled_connection_is_in_force_all_the_same(
         link.add_toxic("latency", "responses", {"latency": 5}, owner="earlier")
         with stalled(ports[1]):
             link.add_toxic("timeout", "responses", {"timeout": 0}, owner="half-open")
-        assert [(event.link, "did not return" in event.reason) for event in of_kind(events.seen, ProxyRebuilt)] == [
-            ("A->B", True)
-        ]
+        assert [
+            (event.link, "did not return" in event.reason)
+            for event in of_kind(events.seen, ProxyRebuilt)
+        ] == [("A->B", True)]
         assert link.enabled
         assert len(link.toxics(owner="half-open")) == len(link.toxics(owner="earlier")) == 1
         assert not echoes(ports[2])
@@ -169,7 +190,9 @@ def test_a_toxic_on_a_stalled_connection_is_in_force_all_the_same(
         assert len(link.toxics()) == 1
 
 
-def test_toxics_leave_a_stalled_connection_without_a_rebuild(flooding: Peer, ports: list[int], tmp_path: Path) -> None:
+def test_toxics_leave_a_stalled_connection_without_a_rebuild(
+    flooding: Peer, ports: list[int], tmp_path: Path
+) -> None:
     with started([flooding], ports, tmp_path) as (link, events):
         link.add_toxic("latency", "responses", {"latency": 5}, owner="f")
         with stalled(ports[1]):
@@ -182,7 +205,9 @@ def test_toxics_leave_a_stalled_connection_without_a_rebuild(flooding: Peer, por
         assert not of_kind(events.seen, ProxyRebuilt)
 
 
-def test_a_server_that_was_killed_is_rebuilt_with_what_was_in_force(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
+def test_a_server_that_was_killed_is_rebuilt_with_what_was_in_force(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
     with started([echoing], ports, tmp_path) as (link, events):
         link.add_toxic("latency", "responses", {"latency": 5}, owner="f")
         link.cut(owner="g")
@@ -197,7 +222,9 @@ def test_a_server_that_was_killed_is_rebuilt_with_what_was_in_force(echoing: Pee
         assert not link.toxics()
 
 
-def test_a_cut_lasts_until_its_last_owner_restores(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
+def test_a_cut_lasts_until_its_last_owner_restores(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
     with started([echoing], ports, tmp_path) as (link, _):
         link.cut(owner="one")
         link.cut(owner="two")
@@ -209,7 +236,9 @@ def test_a_cut_lasts_until_its_last_owner_restores(echoing: Peer, ports: list[in
         assert echoes(ports[1])
 
 
-def test_a_faults_heal_leaves_another_faults_toxics_alone(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
+def test_a_faults_heal_leaves_another_faults_toxics_alone(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
     with started([echoing], ports, tmp_path) as (link, _):
         link.add_toxic("latency", "responses", {"latency": 5}, owner="A->B/slow")
         link.add_toxic("latency", "responses", {"latency": 6}, owner="A->B")
@@ -221,7 +250,9 @@ def test_a_faults_heal_leaves_another_faults_toxics_alone(echoing: Peer, ports: 
         assert echoes(ports[1])
 
 
-def test_a_toxic_that_does_not_exist_is_refused_and_not_kept(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
+def test_a_toxic_that_does_not_exist_is_refused_and_not_kept(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
     with started([echoing], ports, tmp_path) as (link, _):
         with pytest.raises(FaultError, match="sorcery"):
             link.add_toxic("sorcery", "responses", {}, owner="f")
@@ -238,7 +269,9 @@ def test_a_toxic_that_does_not_exist_is_refused_and_not_kept(echoing: Peer, port
 
 def test_a_taken_port_is_named(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
     taken = int(echoing.address.rpartition(":")[2])
-    link = ToxiproxyLink("A->B", "A", {1: (taken, echoing.address)}, ports[0], tmp_path, Events(), echoing.address)
+    link = ToxiproxyLink(
+        "A->B", "A", {1: (taken, echoing.address)}, ports[0], tmp_path, Events(), echoing.address
+    )
     with pytest.raises(SetupError, match=str(taken)):
         link.start()
     link.close()

@@ -1,4 +1,5 @@
-"""The verifier service with a real Spark: it ends with whoever needed it, and when it is killed nobody loses a verdict."""
+"""The verifier service with a real Spark: it ends with whoever needed it, and when it is killed
+nobody loses a verdict."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def user(tmp_path: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]
     run = write_run(tmp_path / "run")
     program = subprocess.Popen(
         [sys.executable, "-c", USER, str(run)],
-        env=env, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=env, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     assert program.stdout
     assert program.stdout.readline() == "connected\n"
@@ -59,16 +61,24 @@ def serving() -> ledger.Entry:
 
 def gone(entry: ledger.Entry) -> bool:
     folders = [Path(folder) for folder in entry.folders]
-    return not any(map(process_identity.alive, (entry.owner, *entry.children))) and not any(f.exists() for f in folders)
+    return not any(map(process_identity.alive, (entry.owner, *entry.children))) and not any(
+        f.exists() for f in folders
+    )
 
 
-def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(user: subprocess.Popen[str]) -> None:
+def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(
+    user: subprocess.Popen[str],
+) -> None:
     until(lambda: serving().children, within=120, what="Spark's JVM to be started")
     entry = serving()
     (path,) = entry.serves.values()
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     os.kill(user.pid, signal.SIGKILL)
-    until(lambda: gone(entry) and not ledger.entries(), within=120, what="the service, its JVM and its folders to be gone")
+    until(
+        lambda: gone(entry) and not ledger.entries(),
+        within=120,
+        what="the service, its JVM and its folders to be gone",
+    )
     assert cleanup.clean().removed == []
 
 
@@ -84,13 +94,16 @@ def test_when_it_is_killed_its_users_judge_by_themselves(user: subprocess.Popen[
 
 
 @pytest.mark.nightly
-def test_what_one_says_is_what_a_spark_of_ones_own_says(user: subprocess.Popen[str], tmp_path: Path, env: dict[str, str]) -> None:
+def test_what_one_says_is_what_a_spark_of_ones_own_says(
+    user: subprocess.Popen[str], tmp_path: Path, env: dict[str, str]
+) -> None:
     out, _ = user.communicate("\n", timeout=600)
     said = (tmp_path / "run" / "verdict.json").read_bytes()
     (tmp_path / "run" / "verdict.json").unlink()
     own = subprocess.run(
         [sys.executable, "-c", USER, str(tmp_path / "run")],
-        env={**env, "LINKFLAP_VERIFIER": "own"}, cwd=Path(__file__).parents[2], input="\n", capture_output=True, text=True,
+        env={**env, "LINKFLAP_VERIFIER": "own"}, cwd=Path(__file__).parents[2], input="\n",
+        capture_output=True, text=True,
         timeout=600, check=True,
     )  # fmt: skip
     assert own.stdout == f"connected\n{out}"

@@ -1,4 +1,5 @@
-"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load; by TLS and SASL, one that diverged."""
+"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load; by TLS and
+SASL, one that diverged."""
 
 from __future__ import annotations
 
@@ -24,15 +25,46 @@ from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.copied_logs import judged_again
-from tests.secured import PASSWORD, Certificates, add_reader, certificates, properties, secure, state_of
-from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow
+from tests.secured import (
+    PASSWORD,
+    Certificates,
+    add_reader,
+    certificates,
+    properties,
+    secure,
+    state_of,
+)
+from tests.shadows import (
+    SAME,
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Writer,
+    all_end,
+    drained,
+    ends,
+    headers,
+    make_topic,
+    own_write,
+    shadow,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def invoked(bootstrap: dict[str, str], out: Path, *more: str) -> Result:
     where = [t for name, address in bootstrap.items() for t in ("--bootstrap", f"{name}={address}")]
-    arguments = ["verify", *where, "--link", "A->B", "--topics", r"A\.records", "--out", str(out), "--json", *more]
+    arguments = [
+        "verify",
+        *where,
+        "--link",
+        "A->B",
+        "--topics",
+        r"A\.records",
+        "--out",
+        str(out),
+        "--json",
+        *more,
+    ]
     return CliRunner().invoke(linkflap, arguments, standalone_mode=False)
 
 
@@ -52,7 +84,9 @@ def plain(deployment: Deployment) -> dict[str, str]:
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_mirror_that_follows_under_load_is_valid(
+    linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession
+) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     mirror = shadow(deployment, "A->B")
@@ -69,7 +103,9 @@ def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment: Deployme
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession) -> None:
+def test_by_tls_and_sasl_with_no_right_but_to_read(
+    linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession
+) -> None:
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     make_topic(deployment, "A", "secret", 1)
@@ -91,18 +127,26 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment: Deployme
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
     assert checks(document)["byte-equality"]["examined"]["B/mirrored"] >= 10
     assert [state_of(address) for address in plain(deployment).values()] == before
-    assert all(PASSWORD not in path.read_text(errors="replace") for path in (tmp_path / "same").glob("*.json*"))
+    assert all(
+        PASSWORD not in path.read_text(errors="replace")
+        for path in (tmp_path / "same").glob("*.json*")
+    )
 
     refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path)
     gone_half_way(deployment, bootstrap, credentials, tmp_path)
     diverged(deployment, bootstrap, entered, tmp_path)
 
 
-def refused_for_what_is_wrong(deployment: Deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path) -> None:
-    """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not there."""
+def refused_for_what_is_wrong(
+    deployment: Deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path
+) -> None:
+    """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not
+    there."""
 
     def said(
-        *more: str, where: dict[str, str] = bootstrap, kind: type[EnvironmentFailure] | type[InputError] = InputError
+        *more: str,
+        where: dict[str, str] = bootstrap,
+        kind: type[EnvironmentFailure] | type[InputError] = InputError,
     ) -> str:
         error = invoked(where, tmp_path / "refused", *more).exception
         assert isinstance(error, kind), error
@@ -121,7 +165,9 @@ def refused_for_what_is_wrong(deployment: Deployment, bootstrap: dict[str, str],
     hidden = said(*with_file(known), "--topics", "secret")
     assert "no topic of A, B fits --topics 'secret': they have A." in hidden
     nowhere = {**bootstrap, "A": f"127.0.0.1:{deployment.free_port()}"}
-    assert "cluster A does not answer at 127.0.0.1:" in said(*with_file(known), where=nowhere, kind=EnvironmentFailure)
+    assert "cluster A does not answer at 127.0.0.1:" in said(
+        *with_file(known), where=nowhere, kind=EnvironmentFailure
+    )
 
 
 class Quiet:
@@ -132,13 +178,20 @@ class Quiet:
         pass
 
 
-def gone_half_way(deployment: Deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path) -> None:
-    """A's broker dies while its second portion waits for its turn: what was read is compared, and the verdict is unknown."""
+def gone_half_way(
+    deployment: Deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path
+) -> None:
+    """A's broker dies while its second portion waits for its turn: what was read is compared, and
+    the verdict is unknown."""
     out = tmp_path / "gone"
     (broker,) = deployment.clusters["A"].brokers.values()
 
     def kill() -> None:
-        until(lambda: any(path.stat().st_size for path in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion of A")
+        until(
+            lambda: any(path.stat().st_size for path in out.glob("captures/*/A/*/*/*.log")),
+            within=120,
+            what="a portion of A",
+        )
         broker.kill()
 
     asked = LiveAsked(
@@ -170,7 +223,9 @@ def gone_half_way(deployment: Deployment, bootstrap: dict[str, str], credentials
     assert by_name["byte-equality"].examined["B/mirrored"] > 0
 
 
-def diverged(deployment: Deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path) -> None:
+def diverged(
+    deployment: Deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path
+) -> None:
     """Both write on by themselves: invalid, until somebody says that B was promoted."""
     (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
@@ -179,7 +234,9 @@ def diverged(deployment: Deployment, bootstrap: dict[str, str], entered: list[st
     assert (code, document["verdict"]) == (1, "invalid")
     found = {(a["kind"], a["cluster"], a["partition"], a["offset"]) for a in document["anomalies"]}
     assert found == {("byte-divergence", "B", 0, end)}
-    code, document = verified(bootstrap, tmp_path / "promoted", *entered, "--promotion", f"B:{TOPIC}-0={end}")
+    code, document = verified(
+        bootstrap, tmp_path / "promoted", *entered, "--promotion", f"B:{TOPIC}-0={end}"
+    )
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
 
 
@@ -195,7 +252,11 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
     lines: list[str] = []
 
     def kill() -> None:
-        until(lambda: lines or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion")
+        until(
+            lambda: lines or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")),
+            within=120,
+            what="a portion",
+        )
         (first,) = (p for p in out.glob("captures/*/A/*/*/*.log") if p.stat().st_size)
         cluster.brokers[int(first.parent.parent.name)].kill()
 
@@ -221,4 +282,6 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
         wanted = headers(left, tp)
         assert not found.damage
         assert found.headers.crc_ok.all()
-        assert {name: getattr(found.headers, name).tolist() for name in SAME} == {name: wanted[name] for name in SAME}
+        assert {name: getattr(found.headers, name).tolist() for name in SAME} == {
+            name: wanted[name] for name in SAME
+        }

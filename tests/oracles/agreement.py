@@ -21,7 +21,8 @@ def reference_of(check: str) -> ModuleType:
 
 
 def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
-    """What a check says of one run: its kernel of every partition, and its combine. Not all are made of logs alone."""
+    """What a check says of one run: its kernel of every partition, and its combine. Not all are
+    made of logs alone."""
     if not (check.from_bytes or all(view.recorded for view in views)):
         return []
     rows = [row for view in views for row in examine(check, view)]
@@ -29,8 +30,8 @@ def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
 
 
 def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[PartitionView]) -> str:
-    """In words, and empty where there is none. Of kinds in EACH an anomaly stands for `records` of the reference's places, of
-    kinds in SOME for any number of them.
+    """In words, and empty where there is none. Of kinds in EACH an anomaly stands for `records` of
+    the reference's places, of kinds in SOME for any number of them.
     """
     rows = list(rows)
     views = views if REGISTRY[check].internal else [view for view in views if not view.internal]
@@ -43,21 +44,33 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
     plains = [plain(view) for view in views]
-    wanted: list[Anomaly] = [anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)]
+    wanted: list[Anomaly] = [
+        anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)
+    ]
     kinds = {row.kind for row in found} | {anomaly[0] for anomaly in wanted}
-    parts = [_of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some) for kind in sorted(kinds)]
+    parts = [
+        _of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some)
+        for kind in sorted(kinds)
+    ]
     return "; ".join(part for part in parts if part)
 
 
 def _doubtful(module: ModuleType, anomaly: Anomaly, views: Sequence[Plain]) -> bool:
-    """Whether the rest of a torn log does not prove this; what several partitions show of the references know themselves."""
+    """Whether the rest of a torn log does not prove this; what several partitions show of the
+    references know themselves."""
     torn = any(view.torn for view in views if (view.topic, view.partition) == anomaly[2:4])
     proven: frozenset[str] = getattr(module, "DESPITE_TORN", frozenset())
     return torn and not getattr(module, "KNOWS_TORN", False) and anomaly[0] not in proven
 
 
-def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], *, each: bool, some: bool) -> str:
-    reported = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
+def _of_kind(
+    kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], *, each: bool, some: bool
+) -> str:
+    reported = Counter(
+        (row.kind, row.cluster, row.topic, row.partition, row.offset)
+        for row in found
+        if row.kind == kind
+    )
     right = Counter(anomaly for anomaly in wanted if anomaly[0] == kind)
     stranger = sorted(anomaly for anomaly in reported if anomaly not in right)
     if stranger:
@@ -66,13 +79,25 @@ def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], 
         return (
             ""
             if reported == right
-            else f"the check tells of {sorted(reported.elements())}, the reference of {sorted(right.elements())}"
+            else (
+                f"the check tells of {sorted(reported.elements())}, the reference of "
+                f"{sorted(right.elements())}"
+            )
         )
     ours: Counter[tuple[str, str, int]] = Counter()
     for row in found:
         if row.kind == kind:
             records = row.data.get("records", 1)
-            ours[row.cluster, row.topic, row.partition] += records if isinstance(records, int) else 1
+            ours[row.cluster, row.topic, row.partition] += (
+                records if isinstance(records, int) else 1
+            )
     theirs = Counter(anomaly[1:4] for anomaly in right.elements())
     same = ours == theirs if each else ours.keys() == theirs.keys()
-    return "" if same else f"{kind}: the check tells of {dict(ours)} records, the reference of {sorted(right.elements())}"
+    return (
+        ""
+        if same
+        else (
+            f"{kind}: the check tells of {dict(ours)} records, the reference of "
+            f"{sorted(right.elements())}"
+        )
+    )

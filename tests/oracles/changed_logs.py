@@ -1,4 +1,5 @@
-"""What a broker, a mirror or a disk may have done wrong: random changes of a small world's logs (`tests.oracles.changes`)."""
+"""What a broker, a mirror or a disk may have done wrong: random changes of a small world's logs
+(`tests.oracles.changes`)."""
 
 from __future__ import annotations
 
@@ -11,11 +12,17 @@ from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_o
 
 
 def _logs(made: World) -> list[list[Row]]:
-    return [log for log in (*made.logs.values(), *made.others.values(), *(r["log"] for r in made.earlier)) if log]
+    return [
+        log
+        for log in (*made.logs.values(), *made.others.values(), *(r["log"] for r in made.earlier))
+        if log
+    ]
 
 
 def _some_batch(made: World, *, data: bool = False) -> tuple[list[Row], int] | None:
-    candidates = [(log, n) for log in _logs(made) for n, b in enumerate(log) if not data or b["records"]]
+    candidates = [
+        (log, n) for log in _logs(made) for n, b in enumerate(log) if not data or b["records"]
+    ]
     return made.random.choice(candidates) if candidates else None
 
 
@@ -33,7 +40,9 @@ def change_header(made: World) -> bool:
         "epoch": batch["epoch"] + random.choice([1, -1, 10]),
         "length": batch["length"] + 1,
         "txn": not batch["txn"],
-        "coordinator": batch["coordinator"] + random.choice([1, -1]) if batch["coordinator"] >= 0 else -1,
+        "coordinator": batch["coordinator"] + random.choice([1, -1])
+        if batch["coordinator"] >= 0
+        else -1,
     }
     batch[field] = values[field]
     return True
@@ -43,7 +52,9 @@ def change_marker(made: World) -> bool:
     """COMMIT for ABORT and the other way; sometimes a reset of the producer state."""
     markers = [b for log in _logs(made) for b in log if b["control"] != DATA]
     if markers:
-        made.random.choice(markers)["control"] = made.random.choice([COMMIT, ABORT, COMMIT, ABORT, RESET])
+        made.random.choice(markers)["control"] = made.random.choice(
+            [COMMIT, ABORT, COMMIT, ABORT, RESET]
+        )
     return bool(markers)
 
 
@@ -94,7 +105,12 @@ def change_record(made: World) -> bool:
     elif what == "foreign":
         record |= {"uid": -1, "operation": -1}
     else:
-        record["uid" if what == "stranger" else what] += {"uid": 1, "digest": 1, "operation": 1, "stranger": 77 << 40}[what]
+        record["uid" if what == "stranger" else what] += {
+            "uid": 1,
+            "digest": 1,
+            "operation": 1,
+            "stranger": 77 << 40,
+        }[what]
     return True
 
 
@@ -117,10 +133,16 @@ def raise_marker(made: World) -> bool:
 
 
 def overlap(made: World) -> bool:
-    """A batch of a follower begins where the one before it has not ended; where leaders' do, no record has a place."""
+    """A batch of a follower begins where the one before it has not ended; where leaders' do, no
+    record has a place."""
     if not made.others:
         second_replica(made)
-    candidates = [(log, n) for log in made.others.values() for n, b in enumerate(log) if n and log[n - 1]["base"] > 0]
+    candidates = [
+        (log, n)
+        for log in made.others.values()
+        for n, b in enumerate(log)
+        if n and log[n - 1]["base"] > 0
+    ]
     if candidates:
         log, n = made.random.choice(candidates)
         log[n]["base"] = log[n - 1]["base"] - made.random.choice([0, 1])
@@ -130,11 +152,15 @@ def overlap(made: World) -> bool:
 def keep_tail(made: World) -> bool:
     """What was to be truncated is there again, in place of what came since."""
     row = made.random.choice(made.earlier) if made.earlier else None
-    truncations = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
+    truncations = [
+        t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]
+    ]
     if row is None or not truncations:
         return False
     log = made.logs["A", row["partition"]]
-    log[:] = [b for b in log if b["base"] < truncations[0]] + deepcopy([b for b in row["log"] if b["base"] >= truncations[0]])
+    log[:] = [b for b in log if b["base"] < truncations[0]] + deepcopy(
+        [b for b in row["log"] if b["base"] >= truncations[0]]
+    )
     return True
 
 
@@ -156,12 +182,19 @@ def lose_inside(made: World) -> bool:
 
 
 def corrupt(made: World) -> bool:
-    """A batch of a replica rotted: its CRC is wrong, its records are not read, its producer may be another. The rest is read."""
+    """A batch of a replica rotted: its CRC is wrong, its records are not read, its producer may be
+    another. The rest is read."""
     log = _damaged(made)
     whole = [b for b in log or () if b["crc_ok"]]
     if whole:
         batch, random = made.random.choice(whole), made.random
-        batch |= {"crc_ok": False, "was": batch["control"], "rotten": batch["records"], "count": count_of(batch), "records": []}
+        batch |= {
+            "crc_ok": False,
+            "was": batch["control"],
+            "rotten": batch["records"],
+            "count": count_of(batch),
+            "records": [],
+        }
         # What kind of marker it is stands below the header.
         batch["control"] = DATA if batch["was"] == DATA else RESET
         batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
@@ -188,7 +221,8 @@ def _damaged(made: World) -> list[Row] | None:
 
 
 def compact(made: World) -> bool:
-    """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of each producer id."""
+    """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of
+    each producer id."""
     random = made.random
     (cluster, partition), log = random.choice(list(made.logs.items()))
     stable = made.open_first(cluster, partition)
@@ -211,7 +245,11 @@ def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
             if not left and last[batch["pid"]] != batch["base"]:
                 continue
             if len(left) < len(placed):
-                batch |= {"records": left, "crc": batch["crc"] + 1000, "length": batch["length"] - 1}
+                batch |= {
+                    "records": left,
+                    "crc": batch["crc"] + 1000,
+                    "length": batch["length"] - 1,
+                }
         kept.append(batch)
     return kept
 
@@ -224,7 +262,21 @@ def change_own(made: World) -> bool:
     chosen = random.choice(sorted(made.own))
     log = made.own[chosen]
     n = random.randrange(len(log))
-    what = random.choice(["lose", "crc", "epoch", "twice", "truncate", "other", "other", "other", "start", "second", "second"])
+    what = random.choice(
+        [
+            "lose",
+            "crc",
+            "epoch",
+            "twice",
+            "truncate",
+            "other",
+            "other",
+            "other",
+            "start",
+            "second",
+            "second",
+        ]
+    )
     if what in ("lose", "truncate"):
         made.highs.setdefault(chosen, log[-1]["base"] + 1)
         del log[n : len(log) if what == "truncate" else n + 1]
@@ -252,13 +304,24 @@ def change_own(made: World) -> bool:
 def change_synced(made: World) -> bool:
     """A mirror commits another offset for a group, or once more."""
     random = made.random
-    logs = [log for (cluster, topic), log in sorted(made.own.items()) if topic == GROUPS and cluster != "A"]
-    rows = [(log, n) for log in logs for n, row in enumerate(log) if isinstance(row["entry"], GroupCommit)]
+    logs = [
+        log
+        for (cluster, topic), log in sorted(made.own.items())
+        if topic == GROUPS and cluster != "A"
+    ]
+    rows = [
+        (log, n)
+        for log in logs
+        for n, row in enumerate(log)
+        if isinstance(row["entry"], GroupCommit)
+    ]
     if not rows:
         return False
     log, n = random.choice(rows)
     entry = log[n]["entry"]
-    log[n]["entry"] = replace(entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40])))
+    log[n]["entry"] = replace(
+        entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40]))
+    )
     return True
 
 
@@ -268,7 +331,9 @@ def _otherwise(made: World, entry: Any) -> Any:
     if isinstance(entry, GroupMembers):
         return replace(entry, present=not entry.present)
     state = made.random.choice([0, 1, 2, 3, 4, 5])
-    return replace(entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1]))
+    return replace(
+        entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1])
+    )
 
 
 def copied(made: World) -> bool:
@@ -277,7 +342,14 @@ def copied(made: World) -> bool:
         return False
     made.recorded, made.mirror = False, "exact"
     made.options = {name: value for name, value in made.options.items() if name == "producer_ids"}
-    made.sends, made.reads, made.groups, made.windows, made.stops, made.truncations = [], [], [], [], [], []
+    made.sends, made.reads, made.groups, made.windows, made.stops, made.truncations = (
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+    )
     made.marks = {}
     for cluster, partition in made.logs:
         if made.random.random() < 0.5:
@@ -295,10 +367,16 @@ def second_replica(made: World) -> bool:
 
 
 def end_early(made: World) -> bool:
-    """A leader or a follower has lost the end of its log, and its broker notes the high watermark that it had."""
+    """A leader or a follower has lost the end of its log, and its broker notes the high watermark
+    that it had."""
     if made.random.random() < 0.5:
         second_replica(made)
-    logs = [((*chosen, n), log) for n, mine in ((1, made.logs), (2, made.others)) for chosen, log in mine.items() if log]
+    logs = [
+        ((*chosen, n), log)
+        for n, mine in ((1, made.logs), (2, made.others))
+        for chosen, log in mine.items()
+        if log
+    ]
     if logs:
         chosen, log = made.random.choice(logs)
         made.noted[chosen] = log[-1]["base"] + log[-1]["size"]
@@ -318,7 +396,11 @@ def map_ids(made: World) -> bool:
     made.options["producer_ids"] = made.random.choice(["negate", "complement", "region"])
     for batch in (b for (cluster, _), log in made.logs.items() if cluster == "B" for b in log):
         pid = batch["pid"]
-        changed = {"negate": -(pid + 2), "complement": 2**63 - 2 - pid, "region": (-(2**63) + (5 << 31)) | pid}
+        changed = {
+            "negate": -(pid + 2),
+            "complement": 2**63 - 2 - pid,
+            "region": (-(2**63) + (5 << 31)) | pid,
+        }
         batch["pid"] = -1 if pid == -1 else _long(changed[str(made.options["producer_ids"])])
         batch["crc"] += 1
     records = [r for b in made.logs["B", made.random.choice(made.partitions)] for r in b["records"]]

@@ -1,4 +1,5 @@
-"""Random changes of a small world that leave it readable: what a broker, a mirror, a client or a disk may have done wrong."""
+"""Random changes of a small world that leave it readable: what a broker, a mirror, a client or a
+disk may have done wrong."""
 
 from __future__ import annotations
 
@@ -27,11 +28,16 @@ def _change_send(made: World) -> bool:
     if not made.sends:
         return False
     send, random = random_row(made, made.sends), made.random
-    what = random.choice(["offset", "offset", "refused", "ending", "process", "lose", "other", "other", "other"])
+    what = random.choice(
+        ["offset", "offset", "refused", "ending", "process", "lose", "other", "other", "other"]
+    )
     i = random.randrange(len(send["offsets"]))
     if what == "offset":
         send["offsets"][i] = max(
-            -1, random.choice([send["offsets"][i] + 1, send["offsets"][i] - 1, 0, -1, send["offsets"][i] + 40])
+            -1,
+            random.choice(
+                [send["offsets"][i] + 1, send["offsets"][i] - 1, 0, -1, send["offsets"][i] + 40]
+            ),
         )
     elif what == "refused":
         send["refused"][i], send["offsets"][i] = True, -1
@@ -63,7 +69,12 @@ def _change_said(made: World, send: Row) -> None:
     if send.get("inputs"):
         i = random.randrange(len(send["inputs"]))
         other = random_row(made, made.sends)
-        inputs = random.choice([(send["inputs"][i] + 1, send["input_uids"][i]), (send["inputs"][i], other["first_uid"])])
+        inputs = random.choice(
+            [
+                (send["inputs"][i] + 1, send["input_uids"][i]),
+                (send["inputs"][i], other["first_uid"]),
+            ]
+        )
         send["inputs"][i], send["input_uids"][i] = inputs
 
 
@@ -76,7 +87,9 @@ def _change_read(made: World) -> bool:
     if not reads:
         return False
     read, random = random_row(made, reads), made.random
-    what = random.choice(["uid", "offset", "drop", "swap", "kind", "isolation", "early", "lose", "late"])
+    what = random.choice(
+        ["uid", "offset", "drop", "swap", "kind", "isolation", "early", "lose", "late"]
+    )
     i = random.randrange(len(read["offsets"]))
     if what == "uid":
         read["uids"][i] = random.choice([read["uids"][i] + 1, -1, 88 << 40])
@@ -89,13 +102,21 @@ def _change_read(made: World) -> bool:
         read["uids"].reverse()
     elif what == "kind":
         made.reads.append(
-            read | {"kind": random.choice(["assign", "revoke", "error"]), "uids": [], "offsets": [], "position": -1}
+            read
+            | {
+                "kind": random.choice(["assign", "revoke", "error"]),
+                "uids": [],
+                "offsets": [],
+                "position": -1,
+            }
         )
     elif what == "isolation":
         read["isolation"] = random.choice(["read_committed", "read_uncommitted"])
     elif what in ("early", "late"):
         # No two rows of a reader return at once.
-        read["returned"] += random.choice([5, 20]) * (SECOND if what == "late" else -SECOND) + random.randint(2, 10**6)
+        read["returned"] += random.choice([5, 20]) * (
+            SECOND if what == "late" else -SECOND
+        ) + random.randint(2, 10**6)
         read["time"] = read["returned"] - SECOND // 2
     else:
         made.reads.remove(read)
@@ -104,7 +125,11 @@ def _change_read(made: World) -> bool:
 
 def _change_position(made: World) -> bool:
     """What a reader says of where it is."""
-    rows = [r for r in made.reads if r["kind"] != "commit" and (r["position"] >= 0 or r["kind"] == "assign")]
+    rows = [
+        r
+        for r in made.reads
+        if r["kind"] != "commit" and (r["position"] >= 0 or r["kind"] == "assign")
+    ]
     if not rows:
         return False
     row = random_row(made, rows)
@@ -118,7 +143,12 @@ def _lose_edge(made: World) -> bool:
     if not rows:
         return False
     one, last = random_row(made, rows), made.random.random() < 0.5
-    mine = [r for r in rows if (r["reader"], r["cluster"], r["partition"]) == (one["reader"], one["cluster"], one["partition"])]
+    mine = [
+        r
+        for r in rows
+        if (r["reader"], r["cluster"], r["partition"])
+        == (one["reader"], one["cluster"], one["partition"])
+    ]
     edge = mine[-1] if last else mine[0]
     edge["uids"], edge["offsets"] = [], []
     return True
@@ -131,11 +161,18 @@ def _end_early(made: World) -> bool:
         return False
     row = random_row(made, rows)
     mine = [
-        r for r in made.reads if (r["reader"], r["partition"], r["cluster"]) == (row["reader"], row["partition"], row["cluster"])
+        r
+        for r in made.reads
+        if (r["reader"], r["partition"], r["cluster"])
+        == (row["reader"], row["partition"], row["cluster"])
     ]
     row["position"] = max(0, row["position"] - made.random.choice([1, 3, 9]))
     for poll in mine:
-        kept = [pair for pair in zip(poll["offsets"], poll["uids"], strict=True) if pair[0] < row["position"]]
+        kept = [
+            pair
+            for pair in zip(poll["offsets"], poll["uids"], strict=True)
+            if pair[0] < row["position"]
+        ]
         poll["offsets"], poll["uids"] = [pair[0] for pair in kept], [pair[1] for pair in kept]
         poll["position"] = min(poll["position"], row["position"])
     return True
@@ -161,7 +198,9 @@ def _change_sample(made: World) -> bool:
     if not rows:
         return False
     row, random = random_row(made, rows), made.random
-    field = random.choice(["last_stable", "last_stable", "high_watermark", "leader_epoch", "leader", "log_start"])
+    field = random.choice(
+        ["last_stable", "last_stable", "high_watermark", "leader_epoch", "leader", "log_start"]
+    )
     row[field] = max(-1, row[field] + random.choice([1, -1, 3]))
     return True
 
@@ -181,9 +220,23 @@ def _change_promotion(made: World) -> bool:
 
 
 def _refuse_failover(made: World) -> bool:
-    """A planned failover was refused for as long as it was asked for; also of a link that the run does not have."""
-    link = made.random.choice(["A->B", "B->A", *(f"{source}->{destination}" for source, destination in made.links), "A->C"])
-    refused = {"link": link, "kind": "planned", "error": "INVALID_MIRROR_STATE", "code": 145, "seconds": 60.0}
+    """A planned failover was refused for as long as it was asked for; also of a link that the run
+    does not have."""
+    link = made.random.choice(
+        [
+            "A->B",
+            "B->A",
+            *(f"{source}->{destination}" for source, destination in made.links),
+            "A->C",
+        ]
+    )
+    refused = {
+        "link": link,
+        "kind": "planned",
+        "error": "INVALID_MIRROR_STATE",
+        "code": 145,
+        "seconds": 60.0,
+    }
     made.refusals.append(refused)
     return True
 
@@ -192,7 +245,9 @@ def _change_journal(made: World) -> bool:
     if not made.stops:
         return False
     row, random = random_row(made, made.stops), made.random
-    what = random.choice(["mirrored", "promoted", "silent", "claims", "truncated", "unknown", "epochs"])
+    what = random.choice(
+        ["mirrored", "promoted", "silent", "claims", "truncated", "unknown", "epochs"]
+    )
     if what in ("mirrored", "promoted"):
         row[what] = max(0, row[what] + random.choice([1, -1]))
     elif what == "silent":
@@ -203,9 +258,15 @@ def _change_journal(made: World) -> bool:
             (row["mirrored"], random.choice(["ABORT of producer 1, epoch 0", "MIRROR_PID_RESET"])),
         ]
     elif what == "truncated":
-        row["truncated"] = [*row["truncated"], (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2])))]
+        row["truncated"] = [
+            *row["truncated"],
+            (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2]))),
+        ]
     elif what == "epochs":
-        row["epochs"] = [(epoch + random.choice([0, 1]), start + random.choice([0, 0, 1])) for epoch, start in row["epochs"]]
+        row["epochs"] = [
+            (epoch + random.choice([0, 1]), start + random.choice([0, 0, 1]))
+            for epoch, start in row["epochs"]
+        ]
     else:
         row["promoted"] = -1
     return True
@@ -235,7 +296,13 @@ def _group_behind(made: World) -> bool:
     rows = [g for g in made.groups if g["group"] == "rg"]
     if rows:
         row = random_row(made, rows)
-        made.groups.append(row | {"time": made.tick() + 60 * SECOND, "offset": made.random.choice([0, row["offset"] - 1])})
+        made.groups.append(
+            row
+            | {
+                "time": made.tick() + 60 * SECOND,
+                "offset": made.random.choice([0, row["offset"] - 1]),
+            }
+        )
     return bool(rows)
 
 
@@ -262,7 +329,8 @@ def _move_group(made: World) -> bool:
 
 
 def _skip(made: World) -> bool:
-    """After a failover the members of a group go on at the new owner, behind something that nobody gets."""
+    """After a failover the members of a group go on at the new owner, behind something that nobody
+    gets."""
     if not made.promotions:
         return False
     promotion = random_row(made, made.promotions)
@@ -279,11 +347,18 @@ def _write_late(made: World) -> bool:
     reversals = [w["start"] for w in made.windows if w["fault"] == "mirror-reverse"]
     if not made.promotions:
         return False
-    tails = [s for s in made.sends if made.earlier and s["cluster"] == "A" and s["invoked"] < made.promotions[0]["fault_time"]]
+    tails = [
+        s
+        for s in made.sends
+        if made.earlier and s["cluster"] == "A" and s["invoked"] < made.promotions[0]["fault_time"]
+    ]
     if not reversals or not tails:
         return False
     tail = max(tails, key=lambda s: max(s["offsets"]))
-    tail["ended_at"], tail["returned"] = reversals[0] - 2 if tail["ended_at"] else 0, reversals[0] - 1
+    tail["ended_at"], tail["returned"] = (
+        reversals[0] - 2 if tail["ended_at"] else 0,
+        reversals[0] - 1,
+    )
     tail["invoked"] = reversals[0] - 3
     return True
 
@@ -291,38 +366,60 @@ def _write_late(made: World) -> bool:
 def _break_broker(made: World) -> bool:
     start = made.random.randint(0, made.time // SECOND) * SECOND
     target = f"{made.random.choice(made.clusters)}/1"
-    made.windows.append({"id": f"b{start}", "fault": "broker-kill", "target": target, "start": start, "end": start + 9 * SECOND})
+    made.windows.append(
+        {
+            "id": f"b{start}",
+            "fault": "broker-kill",
+            "target": target,
+            "start": start,
+            "end": start + 9 * SECOND,
+        }
+    )
     return True
 
 
 def _lie(made: World) -> bool:
-    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it was."""
+    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it
+    was."""
     dice = Random(made.time)
     if not made.descriptions or dice.random() < 0.5:
         return False
     for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
-        row |= {"mirrors": True, "state": "MIRRORING", "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)])}
+        row |= {
+            "mirrors": True,
+            "state": "MIRRORING",
+            "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
+        }
     return True
 
 
 def _disagree(made: World) -> bool:
-    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own dice, as those of `_lie`."""
+    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own
+    dice, as those of `_lie`."""
     dice = Random(made.time + 1)
     if not made.descriptions or dice.random() < 0.7:
         return False
     links = sorted({row["link"] for row in made.descriptions})
     for link in dice.sample(links, dice.randint(1, len(links))):
-        made.disagreements.append({"link": link, "said": "pause was accepted", "time": made.time, "partition": 0})
+        made.disagreements.append(
+            {"link": link, "said": "pause was accepted", "time": made.time, "partition": 0}
+        )
     return True
 
 
 CHANGES: list[Callable[[World], bool]] = [
-    logs.change_header, logs.change_header, logs.change_marker, logs.lose_batch, logs.lose_tail, logs.repeat_batch,
-    logs.swap_batches, logs.change_record, logs.change_record, logs.lose_beginning, logs.second_replica, _change_send,
-    _change_send, _change_read, _change_read, _change_sample, _change_promotion, _change_journal, _change_truncation,
-    _change_group, _move_group, _break_broker, logs.map_ids, logs.raise_marker, logs.overlap, logs.keep_tail, logs.tear,
-    logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group, _change_truncation,
-    _change_journal, logs.change_own, logs.change_own, logs.corrupt, logs.lose_inside, _change_position,
+    logs.change_header, logs.change_header, logs.change_marker, logs.lose_batch, logs.lose_tail,
+    logs.repeat_batch,
+    logs.swap_batches, logs.change_record, logs.change_record, logs.lose_beginning,
+    logs.second_replica, _change_send,
+    _change_send, _change_read, _change_read, _change_sample, _change_promotion, _change_journal,
+    _change_truncation,
+    _change_group, _move_group, _break_broker, logs.map_ids, logs.raise_marker, logs.overlap,
+    logs.keep_tail, logs.tear,
+    logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group,
+    _change_truncation,
+    _change_journal, logs.change_own, logs.change_own, logs.corrupt, logs.lose_inside,
+    _change_position,
     _change_position, _lose_edge, _end_early, _go_ahead, logs.end_early,
     logs.change_synced, logs.change_synced, _refuse_failover,
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""What Kafka's own dump-log tool (DumpLogSegments of the release) says of files that a broker wrote, as plain values.
+"""What Kafka's own dump-log tool (DumpLogSegments of the release) says of files that a broker
+wrote, as plain values.
 
-Its words are taken over as they are (`baseOffset`, `isvalid`, …): one dictionary of strings per line, so that a field that a
-release adds or drops is seen.
+Its words are taken over as they are (`baseOffset`, `isvalid`, …): one dictionary of strings per
+line, so that a field that a release adds or drops is seen.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Fields = dict[str, str]
 
 @dataclass(slots=True)
 class Dumped:
-    """What the tool says of one file: of a segment its batches, and the records below each; of another file its entries."""
+    """What the tool says of one file: of a segment its batches, and the records below each; of
+    another file its entries."""
 
     batches: list[Fields] = field(default_factory=list)
     records: list[list[Fields]] = field(default_factory=list)
@@ -43,11 +45,14 @@ def dump(files: Sequence[Path], *options: str, kafka: str, folder: Path) -> dict
     folder.mkdir(parents=True, exist_ok=True)
     installation = install(kafka)
     command = jvm.command(
-        installation.kafka, installation.java, main=MAIN, memory=_MEMORY, log=folder / "tool.log", archive=[],
+        installation.kafka, installation.java, main=MAIN, memory=_MEMORY, log=folder / "tool.log",
+        archive=[],
         arguments=["--deep-iteration", *options, "--files", ",".join(map(str, files))],
     )  # fmt: skip
     output = folder / f"dump{''.join(options)}.txt"
-    status = children.run(command, name="the dump-log tool", folder=folder, output=output, within=300)
+    status = children.run(
+        command, name="the dump-log tool", folder=folder, output=output, within=300
+    )
     said = output.read_text()
     assert status == 0, said[-2000:]
     return _parsed(said)
@@ -76,7 +81,8 @@ def _fields(line: str) -> Fields:
 
 
 def _record(line: str) -> Fields:
-    """`rest` is what is behind the header keys: ` key: … payload: …`, or what a control record says."""
+    """`rest` is what is behind the header keys: ` key: … payload: …`, or what a control record
+    says."""
     found = _RECORD.fullmatch(line)
     assert found is not None, line
     return found.groupdict()

@@ -1,4 +1,5 @@
-"""What came over one link, record by record: the source's committed records, and where each of them is on the destination."""
+"""What came over one link, record by record: the source's committed records, and where each of them
+is on the destination."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
 
 @dataclass(slots=True, eq=False)
 class Compared:
-    """`sent` are the source's records in the order they should arrive, `came` what the destination has of the mirrored range.
+    """`sent` are the source's records in the order they should arrive, `came` what the destination
+    has of the mirrored range.
 
-    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was;
-    `gone` is missing, and the destination may have had it in what it has deleted, or compacted; below `gaps` the source was
-    compacted. `doubted` are payloads of which the source may
-    have had copies in what it has deleted.
+    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the
+    end, or its COMMIT was; `gone` is missing, and the destination may have had it in what it has
+    deleted, or compacted; below `gaps` the source was compacted. `doubted` are payloads of which
+    the source may have had copies in what it has deleted.
     """
 
     mirrored_range: PlainMirroredRange
@@ -39,23 +41,42 @@ class Compared:
 
 
 def mirrored_ranges(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
-    """Every mirrored range of which both logs were captured; `far`: also what came over several links, as if over one."""
+    """Every mirrored range of which both logs were captured; `far`: also what came over several
+    links, as if over one."""
     for mirrored_range in [*story.mirrored_ranges, *(story.far() if far else ())]:
-        destination, source = plain.final(mirrored_range.destination), story.source_log(mirrored_range)
+        destination, source = (
+            plain.final(mirrored_range.destination),
+            story.source_log(mirrored_range),
+        )
         if destination is not None and source is not None:
-            if not plain.keeps and not mirrored_range.far:  # emptied before it follows: what it had until then
-                generation = story.generations[mirrored_range.destination][mirrored_range.generation]
+            # emptied before it follows: what it had until then
+            if not plain.keeps and not mirrored_range.far:
+                generation = story.generations[mirrored_range.destination][
+                    mirrored_range.generation
+                ]
                 destination = story.log(generation) or destination
             yield compare(plain, story, mirrored_range, source, destination)
 
 
-def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, source: PlainLog, destination: PlainLog) -> Compared:
+def compare(
+    plain: Plain,
+    story: Story,
+    mirrored_range: PlainMirroredRange,
+    source: PlainLog,
+    destination: PlainLog,
+) -> Compared:
     sent: list[Any] = []
     for record in source.records:
-        inside = record.offset >= mirrored_range.start and (not mirrored_range.far or record.offset < mirrored_range.end)
+        inside = record.offset >= mirrored_range.start and (
+            not mirrored_range.far or record.offset < mirrored_range.end
+        )
         if record.visible and record.uid >= 0 and inside and all(record.uid != s.uid for s in sent):
             sent.append(record)
-    came = [r for r in destination.records if r.visible and r.uid >= 0 and mirrored_range.start <= r.offset < mirrored_range.end]
+    came = [
+        r
+        for r in destination.records
+        if r.visible and r.uid >= 0 and mirrored_range.start <= r.offset < mirrored_range.end
+    ]
     since = _since(plain, mirrored_range, destination, sent, came)
     doubted: set[int] = set()
     for record in came if may_repeat(plain, mirrored_range.source) else ():
@@ -71,13 +92,20 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
         arrived.setdefault(record.uid, record)
     missing = [(n, r) for n, r in enumerate(sent) if r.uid not in arrived]
     front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
-    sure = max((n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1)
-    may_be = everything[: destination.log_start] if may_repeat(plain, mirrored_range.destination) else []
+    sure = max(
+        (n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1
+    )
+    may_be = (
+        everything[: destination.log_start] if may_repeat(plain, mirrored_range.destination) else []
+    )
     gone = [r for n, r in missing if n > front and r.uid in may_be]
     cleaned = plain.compacted.get(destination.cluster, 0)
     gone += [r for n, r in missing if n < front and _position(n, sent, arrived) < cleaned]
     gone += _cleaned_tail(
-        plain, [r for n, r in missing if n > front], _position(len(sent), sent, arrived), min(cleaned, mirrored_range.end)
+        plain,
+        [r for n, r in missing if n > front],
+        _position(len(sent), sent, arrived),
+        min(cleaned, mirrored_range.end),
     )
     crossed = min(mirrored_range.end, destination.end, appended(plain, mirrored_range, destination))
     late = [r for _, r in missing if plain.keeps and r.offset < crossed <= marker_at(r) < NEVER]
@@ -101,7 +129,8 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
 
 
 def _cleaned_tail(plain: Plain, tail: list[Any], index: int, end: int) -> list[Any]:
-    """What may have been behind the last that is there, and have been compacted: up to `end`, at an offset each."""
+    """What may have been behind the last that is there, and have been compacted: up to `end`, at an
+    offset each."""
     if plain.keeps:
         return [r for r in tail if r.offset < end]
     return tail[: max(0, end - index)]
@@ -114,7 +143,8 @@ def _position(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
 
 
 def may_repeat(plain: Plain, cluster: str) -> bool:
-    """Whether a mirror on the way to a cluster may have written records again: it moves offsets, and something happened to it."""
+    """Whether a mirror on the way to a cluster may have written records again: it moves offsets,
+    and something happened to it."""
     if plain.keeps or plain.options.get("delivery") == "exactly-once":
         return False
     for source, destination in plain.hops:
@@ -125,7 +155,13 @@ def may_repeat(plain: Plain, cluster: str) -> bool:
     return False
 
 
-def _since(plain: Plain, mirrored_range: PlainMirroredRange, destination: PlainLog, sent: list[Any], came: list[Any]) -> int:
+def _since(
+    plain: Plain,
+    mirrored_range: PlainMirroredRange,
+    destination: PlainLog,
+    sent: list[Any],
+    came: list[Any],
+) -> int:
     """Before which of the source's offsets the destination has deleted its own log's beginning."""
     start = destination.log_start
     if start <= (mirrored_range.start if plain.keeps else 0):
@@ -142,18 +178,28 @@ def _tail(plain: Plain, mirrored_range: PlainMirroredRange) -> str:
     if mirrored_range.promotion is not None:
         return "lost" if mirrored_range.promotion.kind == "forced" else "drained"
     promotions = plain.view.promotions
-    lost = any(p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began for p in promotions)
+    lost = any(
+        p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began
+        for p in promotions
+    )
     return "lost" if lost else "unknown"
 
 
 def appended(plain: Plain, mirrored_range: PlainMirroredRange, destination: PlainLog) -> int:
-    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what they appended elsewhere."""
+    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what
+    they appended elsewhere."""
     if mirrored_range.promotion is not None:
         return NEVER
     first = NEVER
     for stop in plain.view.stops:
-        failed_over = any(p.link == stop.link and p.time >= stop.time for p in plain.view.promotions)
-        its = stop.cluster != mirrored_range.source if mirrored_range.far else stop.cluster == mirrored_range.destination
+        failed_over = any(
+            p.link == stop.link and p.time >= stop.time for p in plain.view.promotions
+        )
+        its = (
+            stop.cluster != mirrored_range.source
+            if mirrored_range.far
+            else stop.cluster == mirrored_range.destination
+        )
         begins = min((offset for offset, _ in stop.appended), default=NEVER)
         behind = any(b.data for b in destination.batches if b.base_offset >= begins)
         if its and stop.time >= mirrored_range.began and not failed_over and not behind:

@@ -1,7 +1,8 @@
 """A partition's view turned into lists of plain values: what the references of the checks look at.
 
-One value per batch, record, send, poll and sample, with the same field names as the columns of `spark_verify.facts.view`. What
-becomes of a record is said once, here, in the obvious way: look for the next marker of its producer id.
+One value per batch, record, send, poll and sample, with the same field names as the columns of
+`spark_verify.facts.view`. What becomes of a record is said once, here, in the obvious way: look for
+the next marker of its producer id.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Anomaly = tuple[str, str, str, int, int]
 
 @dataclass(slots=True, eq=False)
 class PlainLog:
-    """One replica. Records know their batch, batches the marker that ends them (`marker`, None while there is none)."""
+    """One replica. Records know their batch, batches the marker that ends them (`marker`, None
+    while there is none)."""
 
     cluster: str
     broker: int
@@ -84,7 +86,9 @@ class Plain:
 
     def final(self, cluster: str) -> PlainLog | None:
         """The log that speaks for a cluster in the end."""
-        return next((r for r in reversed(self.replicas) if r.cluster == cluster and r.canonical), None)
+        return next(
+            (r for r in reversed(self.replicas) if r.cluster == cluster and r.canonical), None
+        )
 
     @property
     def torn(self) -> bool:
@@ -92,8 +96,13 @@ class Plain:
         return any(log.torn for log in (*self.replicas, *self.earlier) if log.canonical)
 
     def cleaned(self, log: PlainLog) -> int:
-        """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as thin batches tell."""
-        thin = [b for b in log.batches if b.data and b.crc_ok and b.count < b.last_offset - b.base_offset + 1]
+        """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as
+        thin batches tell."""
+        thin = [
+            b
+            for b in log.batches
+            if b.data and b.crc_ok and b.count < b.last_offset - b.base_offset + 1
+        ]
         above = [b.last_offset + 1 for b in thin if not self.view.recorded]
         return int(max([self.compacted.get(log.cluster, 0), *above]))
 
@@ -131,18 +140,31 @@ def _rows(columns: object) -> Iterator[Any]:
 def _listed(one: object) -> Any:
     """A row whose arrays are lists."""
     pairs = ((f.name, getattr(one, f.name)) for f in fields(one))  # type: ignore[arg-type]
-    return SimpleNamespace(**{name: value.tolist() if hasattr(value, "tolist") else value for name, value in pairs})
+    return SimpleNamespace(
+        **{name: value.tolist() if hasattr(value, "tolist") else value for name, value in pairs}
+    )
 
 
 def _log(replica: Replica) -> PlainLog:
     batches, records = list(_rows(replica.batches)), list(_rows(replica.records))
     for record in records:
         record.batch = batches[record.batch]
-    names = ["cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured", "torn_from"]
+    names = [
+        "cluster",
+        "broker",
+        "leader",
+        "canonical",
+        "log_start",
+        "high_watermark",
+        "moment",
+        "captured",
+        "torn_from",
+    ]
     names += ["last_stable", "stable_above"]
     log = PlainLog(
         **{name: getattr(replica, name) for name in names},
-        torn=bool(replica.damage), batches=batches, records=records, parts=list(_rows(replica.parts)),
+        torn=bool(replica.damage), batches=batches, records=records,
+        parts=list(_rows(replica.parts)),
     )  # fmt: skip
     for index, batch in enumerate(batches):
         batch.row = index
@@ -154,14 +176,17 @@ def _log(replica: Replica) -> PlainLog:
 
 
 def pair(log: PlainLog, *, untracked: bool = False) -> None:
-    """Gives each batch its marker and each record its state. Brokers do not track negative producer ids (`untracked`: as if)."""
+    """Gives each batch its marker and each record its state. Brokers do not track negative producer
+    ids (`untracked`: as if)."""
     for index, batch in enumerate(log.batches):
         tracked = batch.producer_id != -1 if untracked else batch.producer_id >= 0
         batch.inside = batch.data and batch.transactional and tracked and batch.crc_ok
         batch.marker = None
         if batch.inside:
             after = list(takewhile(lambda b: not (b.reset and b.crc_ok), log.batches[index + 1 :]))
-            batch.marker = next((b for b in after if b.ends and b.producer_id == batch.producer_id), None)
+            batch.marker = next(
+                (b for b in after if b.ends and b.producer_id == batch.producer_id), None
+            )
     for record in log.records:
         record.state = _state(record.batch)
         record.visible = record.state in ("plain", "committed")
@@ -195,7 +220,8 @@ class Transaction:
 
 
 def transactions(log: PlainLog) -> list[Transaction]:
-    """In order of their first batch, as `pair` has paired them. No reset of the producer state lies in one."""
+    """In order of their first batch, as `pair` has paired them. No reset of the producer state lies
+    in one."""
     found: list[Transaction] = []
     since = 0
     for batch in log.batches:
@@ -203,7 +229,10 @@ def transactions(log: PlainLog) -> list[Transaction]:
             since = len(found)
         if not batch.inside:
             continue
-        mine = next((t for t in found[since:] if t.pid == batch.producer_id and t.marker is batch.marker), None)
+        mine = next(
+            (t for t in found[since:] if t.pid == batch.producer_id and t.marker is batch.marker),
+            None,
+        )
         if mine is None:
             mine = Transaction(pid=batch.producer_id, batches=[], marker=batch.marker)
             found.append(mine)

@@ -1,4 +1,5 @@
-"""What readers say of how far they are, held record by record against the log: for the reference of poll-continuity."""
+"""What readers say of how far they are, held record by record against the log: for the reference of
+poll-continuity."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Said = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Span:
-    """What a consumer did between two things that moved it. `rows` are (row, whether its position is to be trusted)."""
+    """What a consumer did between two things that moved it. `rows` are (row, whether its position
+    is to be trusted)."""
 
     start: int
     rows: list[tuple[Any, bool]] = field(default_factory=list)
@@ -40,26 +42,54 @@ def limit(row: Any, truncations: Sequence[tuple[int, int]]) -> int:
     return min((at for time, at in truncations if row.time <= time), default=NEVER)
 
 
-def positions(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[Said]:
+def positions(
+    plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog
+) -> Iterator[Said]:
     reads = sorted(story.reads(generation), key=lambda r: (r.reader, r.process, r.returned))
-    reported = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster]
-    reported += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
-    truncations = [(time, at) for time, at in reported if generation.settled <= time <= generation.ended]
-    floor = max([log.log_start, plain.compacted.get(generation.cluster, 0), *(m.log_start for m in story.marks(generation))])
+    reported = [
+        (t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster
+    ]
+    reported += [
+        (s.time, at)
+        for s in plain.view.stops
+        if s.cluster == generation.cluster
+        for _, at in s.truncated
+    ]
+    truncations = [
+        (time, at) for time, at in reported if generation.settled <= time <= generation.ended
+    ]
+    floor = max(
+        [
+            log.log_start,
+            plain.compacted.get(generation.cluster, 0),
+            *(m.log_start for m in story.marks(generation)),
+        ]
+    )
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
         sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
         for span in spans(mine, truncations, _left_at(plain, story, generation, mine)):
             got = span.got()
             yield from (
-                ("passed-unread", who[0], r.offset) for r in sure if span.passed(truncations, r.offset) and r.offset not in got
+                ("passed-unread", who[0], r.offset)
+                for r in sure
+                if span.passed(truncations, r.offset) and r.offset not in got
             )
-        known = mine if generation.last or story.truncations(generation) else [r for r in mine if r.returned <= generation.ended]
+        known = (
+            mine
+            if generation.last or story.truncations(generation)
+            else [r for r in mine if r.returned <= generation.ended]
+        )
         yield from _beyond(story.end(generation), known, truncations)
         if generation.last:
             yield from _early(sure, mine, _promised(plain, story, generation, truncations))
     for together in {r.group or f"{r.reader} {r.process}" for r in reads}:
-        yield from _ahead(plain, log, floor, [r for r in reads if (r.group or f"{r.reader} {r.process}") == together])
+        yield from _ahead(
+            plain,
+            log,
+            floor,
+            [r for r in reads if (r.group or f"{r.reader} {r.process}") == together],
+        )
 
 
 def _seen(log: PlainLog, isolation: str) -> list[Any]:
@@ -67,14 +97,23 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
 
 
 def _left_at(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> int:
-    """Where nothing has moved a consumer from since before this log was truncated, if that is below every truncation; or -1."""
+    """Where nothing has moved a consumer from since before this log was truncated, if that is below
+    every truncation; or -1."""
     at, moved = -1, False
     everything = [
-        r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)
+        r
+        for r in plain.reads
+        if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)
     ]
     earlier = [r for r in everything if r.returned < rows[0].returned] if generation.earlier else []
-    for before in story.generations[generation.cluster][: generation.number] if rows[0].kind == "poll" else ():
-        same = [r for r in story.reads(before) if (r.reader, r.process, r.kind) == (rows[0].reader, rows[0].process, "poll")]
+    for before in (
+        story.generations[generation.cluster][: generation.number] if rows[0].kind == "poll" else ()
+    ):
+        same = [
+            r
+            for r in story.reads(before)
+            if (r.reader, r.process, r.kind) == (rows[0].reader, rows[0].process, "poll")
+        ]
         earlier += [r for r in same if r.returned == rows[0].returned]
     for row in sorted(earlier, key=lambda r: r.returned):
         if row.kind in ("assign", "revoke"):
@@ -107,10 +146,16 @@ def spans(rows: Sequence[Any], truncations: Sequence[tuple[int, int]], left_at: 
     return found
 
 
-def _beyond(end: int, rows: Sequence[Any], truncations: Sequence[tuple[int, int]]) -> Iterator[Said]:
+def _beyond(
+    end: int, rows: Sequence[Any], truncations: Sequence[tuple[int, int]]
+) -> Iterator[Said]:
     for index, row in enumerate(rows):
-        known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: index + 1])
-        moved = max((n for n, r in enumerate(rows[:index]) if r.kind in ("assign", "revoke")), default=0)
+        known = any(
+            r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: index + 1]
+        )
+        moved = max(
+            (n for n, r in enumerate(rows[:index]) if r.kind in ("assign", "revoke")), default=0
+        )
         since = [stood(r) for r in rows[moved:index] if r.kind in ("assign", "poll", "drained")]
         stays = row.kind not in ("assign", "revoke") and since[-1:] == [stood(row)]
         if known and end < stood(row) <= limit(row, truncations) and not stays:
@@ -118,10 +163,15 @@ def _beyond(end: int, rows: Sequence[Any], truncations: Sequence[tuple[int, int]
             return
 
 
-def _promised(plain: Plain, story: Story, generation: PlainGeneration, truncations: Sequence[tuple[int, int]]) -> int:
+def _promised(
+    plain: Plain, story: Story, generation: PlainGeneration, truncations: Sequence[tuple[int, int]]
+) -> int:
     busy = max((max(s.returned, s.invoked) for s in plain.sends), default=-1)
     early = [m for m in story.marks(generation) if m.returned <= busy]
-    return max((min([m.last_stable, *(at for time, at in truncations if time >= m.time)]) for m in early), default=-1)
+    return max(
+        (min([m.last_stable, *(at for time, at in truncations if time >= m.time)]) for m in early),
+        default=-1,
+    )
 
 
 def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[Said]:
@@ -135,7 +185,12 @@ def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[
 def _ahead(plain: Plain, log: PlainLog, floor: int, rows: Sequence[Any]) -> Iterator[Said]:
     """A group, or one consumer by itself. The isolation is that of its first member by name."""
     group, isolation = rows[0].group, rows[0].isolation
-    had = {uid for r in (plain.reads if group else rows) if r.group == group and r.kind == "poll" for uid in r.uids}
+    had = {
+        uid
+        for r in (plain.reads if group else rows)
+        if r.group == group and r.kind == "poll"
+        for uid in r.uids
+    }
     moved: dict[tuple[str, int], int] = {}
     reached = -1
     for row in sorted(rows, key=lambda r: r.returned):

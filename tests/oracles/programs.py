@@ -1,7 +1,9 @@
-"""A program of the user's in a random history: another topic, whose records carry on the headers of their inputs.
+"""A program of the user's in a random history: another topic, whose records carry on the headers of
+their inputs.
 
-The world is played once; what the program wrote is a copy of it that was changed by itself. So outputs are missing, repeated,
-made of what was aborted, and mirrored as far as their own link had come.
+The world is played once; what the program wrote is a copy of it that was changed by itself. So
+outputs are missing, repeated, made of what was aborted, and mirrored as far as their own link had
+come.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tests.oracles.changes import change
 from tests.oracles.worlds import SECOND, TOPIC, World, views
 
 OUTPUTS = "A.out"
-PROGRAM = Copying(name="command-1", home="A", group="pg", reads=frozenset({TOPIC}), writes=frozenset({OUTPUTS}))
+PROGRAM = Copying(
+    name="command-1", home="A", group="pg", reads=frozenset({TOPIC}), writes=frozenset({OUTPUTS})
+)
 
 
 def with_program(made: World, random: Random) -> list[PartitionView]:
@@ -35,7 +39,9 @@ def with_program(made: World, random: Random) -> list[PartitionView]:
 
 
 def _story(view: PartitionView) -> PartitionView:
-    facts = replace(view.story.facts, copying=(PROGRAM,), programs=frozenset({OUTPUTS}), recorded=True)
+    facts = replace(
+        view.story.facts, copying=(PROGRAM,), programs=frozenset({OUTPUTS}), recorded=True
+    )
     return replace(view, story=replace(view.story, facts=facts))
 
 
@@ -54,7 +60,8 @@ def _sampled(view: PartitionView, made: World, random: Random) -> PartitionView:
 
 
 def _written(view: PartitionView, random: Random) -> PartitionView:
-    """What the program wrote; now and then from what it had used before, or without saying from what."""
+    """What the program wrote; now and then from what it had used before, or without saying from
+    what."""
 
     def foreign(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
@@ -62,9 +69,17 @@ def _written(view: PartitionView, random: Random) -> PartitionView:
         for row in range(1, len(made_from)):
             if random.random() < 0.05:
                 made_from[row] = random.choice([FOREIGN, made_from[0], made_from[row - 1]])
-        return replace(of, made_from=made_from, records=replace(of.records, uid=unknown, operation=unknown))
+        return replace(
+            of, made_from=made_from, records=replace(of.records, uid=unknown, operation=unknown)
+        )
 
     replicas, earlier = ([foreign(r) for r in some] for some in (view.replicas, view.earlier))
     return replace(
-        view, story=replace(view.story, topic=OUTPUTS), replicas=replicas, earlier=earlier, sends=(), reads=(), groups=()
+        view,
+        story=replace(view.story, topic=OUTPUTS),
+        replicas=replicas,
+        earlier=earlier,
+        sends=(),
+        reads=(),
+        groups=(),
     )

@@ -1,4 +1,5 @@
-"""What clients were acknowledged of their records, one value per record, and so which records must be there."""
+"""What clients were acknowledged of their records, one value per record, and so which records must
+be there."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tests.oracles.story import PlainGeneration, Story
 
 @dataclass(slots=True)
 class Promise:
-    """One record of one send. `must`: its commit was acknowledged, or a reader saw it; or its own acknowledgement was all."""
+    """One record of one send. `must`: its commit was acknowledged, or a reader saw it; or its own
+    acknowledgement was all."""
 
     send: Any
     uid: int
@@ -22,13 +24,17 @@ class Promise:
 
 def read_uids(story: Story, generation: PlainGeneration, isolation: str | None = None) -> set[int]:
     """Every payload that a reader got in a generation."""
-    polls = [r for r in story.reads(generation) if r.kind == "poll" and isolation in (None, r.isolation)]
+    polls = [
+        r for r in story.reads(generation) if r.kind == "poll" and isolation in (None, r.isolation)
+    ]
     return {uid for r in polls for uid in r.uids}
 
 
-def promises(plain: Plain, story: Story, generation: PlainGeneration, *, earlier: bool = True) -> list[Promise]:
-    """Of this generation; and of earlier ones what lies below every truncation since, if what became of it was decided below it
-    too.
+def promises(
+    plain: Plain, story: Story, generation: PlainGeneration, *, earlier: bool = True
+) -> list[Promise]:
+    """Of this generation; and of earlier ones what lies below every truncation since, if what
+    became of it was decided below it too.
     """
     found: list[Promise] = []
     seen = read_uids(story, generation, "read_committed")
@@ -39,7 +45,9 @@ def promises(plain: Plain, story: Story, generation: PlainGeneration, *, earlier
         shown = any(uid in seen for uid, _, _ in of_send(send))
         for uid, acked, refused in of_send(send):
             if number == generation.number or (
-                earlier and number < generation.number and _still(story, generation, number, uid, acked)
+                earlier
+                and number < generation.number
+                and _still(story, generation, number, uid, acked)
             ):
                 must = _must(send, acked, shown) and not refused
                 found.append(Promise(send=send, uid=uid, acked=acked, refused=refused, must=must))
@@ -55,7 +63,9 @@ def _must(send: Any, acked: int, shown: bool) -> bool:
 
 def _still(story: Story, generation: PlainGeneration, number: int, uid: int, acked: int) -> bool:
     truncated_to = min(generation.earlier[number:])
-    return 0 <= acked < truncated_to and _settled(story.log(story.generations[generation.cluster][number]), uid, truncated_to)
+    return 0 <= acked < truncated_to and _settled(
+        story.log(story.generations[generation.cluster][number]), uid, truncated_to
+    )
 
 
 def _settled(log: PlainLog | None, uid: int, truncated_to: int) -> bool:

@@ -1,4 +1,5 @@
-"""Resets of the producer state (KIP-1279): how many lie before a batch, and whose session goes on behind one."""
+"""Resets of the producer state (KIP-1279): how many lie before a batch, and whose session goes on
+behind one."""
 
 from __future__ import annotations
 
@@ -16,11 +17,17 @@ def resets_before(log: PlainLog, batch: Any) -> int:
 
 def tracked(log: PlainLog) -> list[Any]:
     """Sound data batches with an id and a sequence."""
-    return [b for b in log.batches if b.data and b.producer_id >= 0 and b.crc_ok and b.base_sequence >= 0]
+    return [
+        b
+        for b in log.batches
+        if b.data and b.producer_id >= 0 and b.crc_ok and b.base_sequence >= 0
+    ]
 
 
 def era_of(generation: PlainGeneration, offset: int) -> int:
-    return max(n for n, (start, _, _, _) in enumerate(generation.eras()) if start <= offset or n == 0)
+    return max(
+        n for n, (start, _, _, _) in enumerate(generation.eras()) if start <= offset or n == 0
+    )
 
 
 def same_session(generation: PlainGeneration, one: Any, other: Any) -> bool:
@@ -40,7 +47,8 @@ def known_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool
 
 
 def maybe_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
-    """Whether it may have had them two resets ago, or more, and its session had ended there below this one."""
+    """Whether it may have had them two resets ago, or more, and its session had ended there below
+    this one."""
     mine = [b for b in tracked(log) if b.row < batch.row and same_session(generation, b, batch)]
     ends = {resets_before(log, b): b.last_sequence for b in mine}
     past = [end for section, end in ends.items() if section < resets_before(log, batch) - 1]
@@ -52,15 +60,22 @@ def _first_of(generation: PlainGeneration, log: PlainLog, batch: Any) -> list[An
 
 
 def adopted(generation: PlainGeneration, log: PlainLog, batch: Any) -> Any:
-    """The batch of another cluster's producer of its id and epoch behind whose last sequence it begins, over a reset; or None."""
+    """The batch of another cluster's producer of its id and epoch behind whose last sequence it
+    begins, over a reset; or None."""
     before = [b for b in tracked(log) if b.row < batch.row]
-    before = [b for b in before if (b.producer_id, b.producer_epoch) == (batch.producer_id, batch.producer_epoch)]
+    before = [
+        b
+        for b in before
+        if (b.producer_id, b.producer_epoch) == (batch.producer_id, batch.producer_epoch)
+    ]
     if not before:
         return None
     last = before[-1]
     over = resets_before(log, batch) - resets_before(log, last)
     one_era = era_of(generation, last.base_offset) == era_of(generation, batch.base_offset)
-    strange = generation.owner(last.base_offset) != generation.owner(batch.base_offset) or (one_era and over == 1)
+    strange = generation.owner(last.base_offset) != generation.owner(batch.base_offset) or (
+        one_era and over == 1
+    )
     goes_on = (last.last_sequence + 1) % WRAP == batch.base_sequence
     return last if over > 0 and strange and goes_on else None
 
@@ -71,9 +86,14 @@ def deleted(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
     return any(start < log.log_start for start, _, who, _ in generation.eras() if who[0] == owner)
 
 
-def beginning(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any) -> str:
+def beginning(
+    plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any
+) -> str:
     """Where a session that goes on behind a reset began: "new", "truncated", or "unknown"."""
-    start, owner = generation.eras()[era_of(generation, batch.base_offset)][0], generation.owner(batch.base_offset)
+    start, owner = (
+        generation.eras()[era_of(generation, batch.base_offset)][0],
+        generation.owner(batch.base_offset),
+    )
     had_an_era = any(s < start for s, _, who, _ in generation.eras() if who[0] == owner)
     within = resets_before(log, batch) - sum(b.reset for b in log.batches if b.base_offset < start)
     if not (had_an_era or within > 1):
@@ -83,7 +103,9 @@ def beginning(plain: Plain, story: Story, generation: PlainGeneration, log: Plai
     if not tails or any(tail is None or tail.torn for _, tail in tails):
         return "unknown" if adopted(generation, log, batch) is None else "new"
     for one, tail in tails:
-        if tail is not None and any(b.data and b.base_offset >= one.truncated_to and same_id(b, batch) for b in tail.batches):
+        if tail is not None and any(
+            b.data and b.base_offset >= one.truncated_to and same_id(b, batch) for b in tail.batches
+        ):
             return "truncated"
     return "new"
 

@@ -1,4 +1,5 @@
-"""What was seen of which log of a cluster that is made to follow while that lasts: record by record, sample by sample."""
+"""What was seen of which log of a cluster that is made to follow while that lasts: record by
+record, sample by sample."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 from tests.oracles.plain import PlainLog
 
 Turn = tuple[int, int, int, int, PlainLog | None, PlainLog | None]
-"""When a reversal began, when the log was truncated in it, when it ended; to which offset; the log before and after."""
+"""When a reversal began, when the log was truncated in it, when it ended; to which offset; the log
+before and after."""
 
 
 def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
@@ -21,11 +23,14 @@ def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
         during = [r for r in reads if r.returned > began and r.time < ended]
         rest = [r for r in reads if r.returned > began and r.time >= ended]
         for who in {(r.reader, r.process) for r in during}:
-            rows = sorted((r for r in during if (r.reader, r.process) == who), key=lambda r: r.returned)
+            rows = sorted(
+                (r for r in during if (r.reader, r.process) == who), key=lambda r: r.returned
+            )
             parts = _separated(rows, truncated, before, after)
             last = max((row.returned for row, old, _ in parts if old), default=-1)
             for row, old, new in parts:
-                # Of the last poll of the old log, which was over after the truncation, the position may be of the new one.
+                # Of the last poll of the old log, which was over after the truncation, the position
+                # may be of the new one.
                 mine += _only(row, old, sure=row.returned < last or row.returned <= truncated)
                 rest += _only(row, new)
         found.append(sorted(mine, key=_order))
@@ -37,15 +42,22 @@ def _order(read: Any) -> tuple[int, int, str]:
     return read.returned, read.time, read.reader
 
 
-def _separated(rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None) -> list[Any]:
-    """Per row, which of its records (None: it has none) a consumer got of the log before, and which of the one after."""
+def _separated(
+    rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None
+) -> list[Any]:
+    """Per row, which of its records (None: it has none) a consumer got of the log before, and which
+    of the one after."""
     items = [(row, i) for row in rows for i in (range(len(row.offsets)) or [None])]
     old_ones = [i is not None and _has(before, r, i) and not _has(after, r, i) for r, i in items]
     new_ones = [i is not None and _has(after, r, i) and not _has(before, r, i) for r, i in items]
-    proofs = [n for n, (r, i) in enumerate(items) if new_ones[n] or (i is None and r.time >= truncated)]
+    proofs = [
+        n for n, (r, i) in enumerate(items) if new_ones[n] or (i is None and r.time >= truncated)
+    ]
     end = min(proofs, default=len(items))
     late = [n for n, (r, _) in enumerate(items) if r.returned > truncated]
-    turn = min([end, max([min(late, default=len(items)), *(n + 1 for n in range(end) if old_ones[n])])])
+    turn = min(
+        [end, max([min(late, default=len(items)), *(n + 1 for n in range(end) if old_ones[n])])]
+    )
     return [
         (
             row,
@@ -58,11 +70,16 @@ def _separated(rows: Sequence[Any], truncated: int, before: PlainLog | None, aft
 
 def _has(log: PlainLog | None, row: Any, i: int) -> bool:
     record = None if log is None else log.at(row.offsets[i])
-    return record is not None and record.uid == row.uids[i] and (record.visible or row.isolation != "read_committed")
+    return (
+        record is not None
+        and record.uid == row.uids[i]
+        and (record.visible or row.isolation != "read_committed")
+    )
 
 
 def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[Any]:
-    """A row with some of its records; its position, unless that is `sure`, is where these leave a consumer."""
+    """A row with some of its records; its position, unless that is `sure`, is where these leave a
+    consumer."""
     if not some or some == [None]:
         return [row] if some else []
     if len(some) == len(row.offsets) and sure:
@@ -76,14 +93,24 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
     """The samples of one cluster, per log that it had."""
     edges = [0]
     for began, truncated, ended, truncated_to, _, _ in turns:
-        first = next((n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0), len(marks))
+        first = next(
+            (n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0),
+            len(marks),
+        )
         epoch = marks[first].leader_epoch if first < len(marks) else None
         near = [
             n
             for n, m in enumerate(marks)
-            if m.returned > began and m.time < ended and m.leader_epoch in (epoch, -1) and m.high_watermark >= 0
+            if m.returned > began
+            and m.time < ended
+            and m.leader_epoch in (epoch, -1)
+            and m.high_watermark >= 0
         ]
-        falls = [n for last, n in pairwise(near) if max(truncated_to, marks[n].high_watermark) < marks[last].high_watermark]
+        falls = [
+            n
+            for last, n in pairwise(near)
+            if max(truncated_to, marks[n].high_watermark) < marks[last].high_watermark
+        ]
         if first < len(marks) and marks[first].high_watermark <= truncated_to:
             falls = [n for n in falls if n <= first]
         edges.append(falls[0] if falls and epoch is not None else first)

@@ -1,4 +1,5 @@
-"""Share groups in a random history: members who do anything at any time with what some log has, or has not."""
+"""Share groups in a random history: members who do anything at any time with what some log has, or
+has not."""
 
 from __future__ import annotations
 
@@ -12,11 +13,23 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from tests.oracles.worlds import SECOND
 
-KINDS = ("acquire", "acquire", "acquire", "accept", "accepted", "rejected", "release", "released", "renewed", "settled")
+KINDS = (
+    "acquire",
+    "acquire",
+    "acquire",
+    "accept",
+    "accepted",
+    "rejected",
+    "release",
+    "released",
+    "renewed",
+    "settled",
+)
 
 
 def with_shares(views: Sequence[PartitionView], random: Random) -> list[PartitionView]:
-    """The same partitions, each with one or two groups that went on a while on some of its clusters."""
+    """The same partitions, each with one or two groups that went on a while on some of its
+    clusters."""
     return [replace(view, shares=_shares(view, random)) for view in views]
 
 
@@ -33,12 +46,23 @@ def _shares(view: PartitionView, random: Random) -> tuple[Read, ...]:
 
 
 def _through(replica: Replica, group: str, ended: int, random: Random) -> list[Read]:
-    """Nearly all of a log is acquired and accepted, late in the run, and the group says how far it is."""
+    """Nearly all of a log is acquired and accepted, late in the run, and the group says how far it
+    is."""
     rows = []
     for at in range(len(replica.records)):
         for number, kind in enumerate(("acquire", "accept", "accepted")):
             if random.random() < 0.93:
-                rows.append(_read(replica, group, kind, ended - (9 - number) * SECOND, [at], random, position=1))
+                rows.append(
+                    _read(
+                        replica,
+                        group,
+                        kind,
+                        ended - (9 - number) * SECOND,
+                        [at],
+                        random,
+                        position=1,
+                    )
+                )
     position = random.choice((replica.end, int(random.choice(replica.records.offset.tolist()))))
     return [*rows, _read(replica, group, "settled", ended - SECOND, [], random, position=position)]
 
@@ -49,15 +73,20 @@ def _row(replica: Replica, group: str, ended: int, random: Random) -> Read:
     first = random.randrange(len(replica.records))
     rows = list(range(first, min(first + count, len(replica.records))))
     position = random.randint(0, replica.end) if kind == "settled" else random.randint(1, 4)
-    return _read(replica, group, kind, random.randint(0, max(1, ended)), rows, random, position=position)
+    return _read(
+        replica, group, kind, random.randint(0, max(1, ended)), rows, random, position=position
+    )
 
 
 def _read(
-    replica: Replica, group: str, kind: str, time: int, rows: list[int], random: Random, *, position: int
+    replica: Replica, group: str, kind: str, time: int, rows: list[int], random: Random, *,
+    position: int
 ) -> Read:  # fmt: skip
     isolation = random.choice(("read_committed", "read_committed", "read_uncommitted"))
     return Read(
-        reader=random.choice(("m1", "m2")), process=7, cluster=replica.cluster, isolation=isolation, kind=kind, group=group,
+        reader=random.choice(("m1", "m2")), process=7, cluster=replica.cluster, isolation=isolation,
+        kind=kind, group=group,
         time=time, returned=time + random.choice((0, 1, SECOND)), position=position,
-        uids=replica.records.uid[np.array(rows, np.int64)], offsets=replica.records.offset[np.array(rows, np.int64)],
+        uids=replica.records.uid[np.array(rows, np.int64)],
+        offsets=replica.records.offset[np.array(rows, np.int64)],
     )  # fmt: skip

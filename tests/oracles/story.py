@@ -1,7 +1,9 @@
-"""Who wrote what of a partition, and when which cluster's log was truncated: with one list entry per offset.
+"""Who wrote what of a partition, and when which cluster's log was truncated: with one list entry
+per offset.
 
-`owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster the rest of its list; who
-follows another has that one's list; a reversal truncates where two lists differ first. The last entry stands for all behind it.
+`owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster
+the rest of its list; who follows another has that one's list; a reversal truncates where two lists
+differ first. The last entry stands for all behind it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Owner = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class PlainGeneration:
-    """A cluster's log between two truncations. `sources[o]` is where offset o was mirrored from; empty: the cluster's own."""
+    """A cluster's log between two truncations. `sources[o]` is where offset o was mirrored from;
+    empty: the cluster's own."""
 
     cluster: str
     number: int
@@ -46,7 +49,9 @@ class PlainGeneration:
 
     def eras(self) -> list[tuple[int, int, Owner, str]]:
         """(start, end, owner, source) of each range."""
-        edges = [o for o in range(len(self.owners)) if o == 0 or self.owners[o] != self.owners[o - 1]]
+        edges = [
+            o for o in range(len(self.owners)) if o == 0 or self.owners[o] != self.owners[o - 1]
+        ]
         ends = [*edges[1:], NEVER]
         return [(s, e, self.owners[s], self.sources[s]) for s, e in zip(edges, ends, strict=True)]
 
@@ -99,15 +104,23 @@ class Story:
         for source, destination in self._plain.hops:
             self._follow(source, destination, 0, 0)
         steps: list[tuple[int, int, Any]] = [(p.time, 0, p) for p in view.promotions]
-        steps += [(w.start, 1, w) for w in view.windows if w.fault == "mirror-reverse" and w.took_effect]
+        steps += [
+            (w.start, 1, w) for w in view.windows if w.fault == "mirror-reverse" and w.took_effect
+        ]
         for time, kind, step in sorted(steps, key=lambda s: s[:2]):
             if kind == 0:
                 self._promote(step)
                 continue
             old, new = step.target.split("->")
-            if any(p.cluster == new and p.source == old and p.time <= time for p in view.promotions):
+            if any(
+                p.cluster == new and p.source == old and p.time <= time for p in view.promotions
+            ):
                 self._turn_back(new, old, step)
-        known = [self._plain.home, *(d for _, d in self._plain.hops), *(p.cluster for p in view.promotions)]
+        known = [
+            self._plain.home,
+            *(d for _, d in self._plain.hops),
+            *(p.cluster for p in view.promotions),
+        ]
         for cluster in dict.fromkeys(known):
             self._close(cluster, NEVER, NEVER, "")
         for mirrored_range in self._open:
@@ -120,10 +133,16 @@ class Story:
     def _strangers(self) -> None:
         """Clusters to which no link leads: nothing there is their own."""
         plain = self._plain
-        seen = {x.cluster for rows in (plain.replicas, plain.sends, plain.reads, plain.shares) for x in rows} | plain.marks.keys()
+        seen = {
+            x.cluster
+            for rows in (plain.replicas, plain.sends, plain.reads, plain.shares)
+            for x in rows
+        } | plain.marks.keys()
         for cluster in seen - self.generations.keys():
             owners, sources = [(plain.home, 0)] * self._size, [plain.home] * self._size
-            self.generations[cluster] = [PlainGeneration(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])]
+            self.generations[cluster] = [
+                PlainGeneration(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])
+            ]
 
     def _follow(self, source: str, destination: str, start: int, time: int) -> None:
         self._follows.setdefault(destination, source)
@@ -131,11 +150,25 @@ class Story:
         settled = self._began.get(destination, (0, 0))[1]
         generation = len(self.generations.get(destination, []))
         self._open.append(
-            PlainMirroredRange(source, destination, start, NEVER, time, None, 0, generation=generation, settled=settled)
+            PlainMirroredRange(
+                source,
+                destination,
+                start,
+                NEVER,
+                time,
+                None,
+                0,
+                generation=generation,
+                settled=settled,
+            )
         )
 
     def _promote(self, promotion: Any) -> None:
-        cluster, owners, offset = promotion.cluster, self._owners(promotion.cluster), promotion.offset
+        cluster, owners, offset = (
+            promotion.cluster,
+            self._owners(promotion.cluster),
+            promotion.offset,
+        )
         if cluster not in self._follows and owners[-1][0] == cluster:
             offset = min(offset, owners.index(owners[-1]))
         self._own[cluster] = owners[:offset] + [(cluster, promotion.time)] * (self._size - offset)
@@ -153,9 +186,17 @@ class Story:
 
     def _turn_back(self, source: str, destination: str, window: Any) -> None:
         ours, theirs = self._owners(destination), self._owners(source)
-        truncated_to = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER) if self._plain.keeps else 0
+        truncated_to = (
+            next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
+            if self._plain.keeps
+            else 0
+        )
         self._close(destination, window.start, truncated_to, f"1-{window.id}")
-        said = [t.time for t in self._plain.view.truncations if t.cluster == destination and window.start <= t.time <= window.end]
+        said = [
+            t.time
+            for t in self._plain.view.truncations
+            if t.cluster == destination and window.start <= t.time <= window.end
+        ]
         self._began[destination] = min(said, default=window.end), window.end
         self._follows.pop(destination, None)
         self._follow(source, destination, truncated_to, self._began[destination][0])
@@ -167,7 +208,19 @@ class Story:
         earlier = [generation.truncated_to for generation in mine]
         (began, settled), lost = self._began.get(cluster, (0, 0)), self._lost.pop(cluster, None)
         mine.append(
-            PlainGeneration(cluster, len(mine), began, ended, truncated_to, before, lost, owners, sources, earlier, settled)
+            PlainGeneration(
+                cluster,
+                len(mine),
+                began,
+                ended,
+                truncated_to,
+                before,
+                lost,
+                owners,
+                sources,
+                earlier,
+                settled,
+            )
         )
 
     def _source(self, cluster: str, owners: list[Owner], offset: int) -> str:
@@ -188,10 +241,18 @@ class Story:
         return [generation for _, mine in sorted(self.generations.items()) for generation in mine]
 
     def number_at(self, cluster: str, time: int) -> int:
-        return max((generation.number for generation in self.generations[cluster] if generation.began <= time), default=0)
+        return max(
+            (
+                generation.number
+                for generation in self.generations[cluster]
+                if generation.began <= time
+            ),
+            default=0,
+        )
 
     def log(self, generation: PlainGeneration) -> PlainLog | None:
-        """The log that shows a generation: of one that was truncated, what was captured of it, next to when it was lost."""
+        """The log that shows a generation: of one that was truncated, what was captured of it, next
+        to when it was lost."""
         if generation.last:
             return self._plain.final(generation.cluster)
         mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
@@ -209,18 +270,32 @@ class Story:
         return max(taken, key=lambda r: r.captured, default=None)
 
     def end(self, generation: PlainGeneration) -> int:
-        """Where its log ended, or at the furthest: its mirror may have truncated more than what was captured."""
+        """Where its log ended, or at the furthest: its mirror may have truncated more than what was
+        captured."""
         logs = [
             log
-            for log in (self.log(generation), None if generation.last else self.before_truncation(generation))
+            for log in (
+                self.log(generation),
+                None if generation.last else self.before_truncation(generation),
+            )
             if log is not None
         ]
-        return int(max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)]))
+        return int(
+            max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)])
+        )
 
     def truncations(self, generation: PlainGeneration) -> list[Any]:
         """What is written down of the one with which it ended."""
-        times = [other.began for other in self.generations[generation.cluster] if other.number == generation.number + 1]
-        return [t for t in self._plain.view.truncations if t.cluster == generation.cluster and t.time in times]
+        times = [
+            other.began
+            for other in self.generations[generation.cluster]
+            if other.number == generation.number + 1
+        ]
+        return [
+            t
+            for t in self._plain.view.truncations
+            if t.cluster == generation.cluster and t.time in times
+        ]
 
     def source_log(self, mirrored_range: PlainMirroredRange) -> PlainLog | None:
         mine = self.generations[mirrored_range.source]
@@ -235,15 +310,28 @@ class Story:
         return reads_by_log(mine, self._turns(generation.cluster))[generation.number]
 
     def marks(self, generation: PlainGeneration) -> list[Any]:
-        return marks_by_log(self._plain.marks.get(generation.cluster, []), self._turns(generation.cluster))[generation.number]
+        return marks_by_log(
+            self._plain.marks.get(generation.cluster, []), self._turns(generation.cluster)
+        )[generation.number]
 
     def _turns(self, cluster: str) -> list[Turn]:
         """Every reversal onto a cluster."""
         mine = self.generations[cluster]
-        shown = [self.log(generation) if generation.last else self.before_truncation(generation) for generation in mine]
+        shown = [
+            self.log(generation) if generation.last else self.before_truncation(generation)
+            for generation in mine
+        ]
         numbers = range(len(mine) - 1)
         return [
-            (mine[n].ended, mine[n + 1].began, mine[n + 1].settled, mine[n].truncated_to, shown[n], shown[n + 1]) for n in numbers
+            (
+                mine[n].ended,
+                mine[n + 1].began,
+                mine[n + 1].settled,
+                mine[n].truncated_to,
+                shown[n],
+                shown[n + 1],
+            )
+            for n in numbers
         ]
 
     def stops(self, generation: PlainGeneration) -> list[Any]:
@@ -265,7 +353,17 @@ class Story:
                 if source and source != owner[0] and wrote:
                     links = self._links(owner[0], start, source)
                     found.append(
-                        PlainMirroredRange(owner[0], cluster, start, end, owner[1], None, wrote[0], links, mine[-1].number)
+                        PlainMirroredRange(
+                            owner[0],
+                            cluster,
+                            start,
+                            end,
+                            owner[1],
+                            None,
+                            wrote[0],
+                            links,
+                            mine[-1].number,
+                        )
                     )
         return found
 
@@ -273,17 +371,25 @@ class Story:
         links = 1
         while source != owner and links < len(self.generations):
             generation = self.generations[source][-1]
-            source, links = generation.sources[generation._at(start)] or generation.owner(start), links + 1
+            source, links = (
+                generation.sources[generation._at(start)] or generation.owner(start),
+                links + 1,
+            )
         return links
 
 
 def _size(plain: Plain) -> int:
     """More than any offset that anybody speaks of."""
-    ends = [r.end for r in (*plain.replicas, *plain.earlier)] + [p.offset for p in plain.view.promotions]
-    ends += [o for s in plain.sends for o in s.offsets] + [o for r in plain.reads for o in r.offsets]
+    ends = [r.end for r in (*plain.replicas, *plain.earlier)] + [
+        p.offset for p in plain.view.promotions
+    ]
+    ends += [o for s in plain.sends for o in s.offsets] + [
+        o for r in plain.reads for o in r.offsets
+    ]
     return max([*ends, 0]) + 3
 
 
 def kept(generation: PlainGeneration, offset: int) -> bool:
-    """Whether this generation answers for an offset: one that was truncated only behind the truncation, or nowhere."""
+    """Whether this generation answers for an offset: one that was truncated only behind the
+    truncation, or nowhere."""
     return generation.last or not 0 <= offset < generation.truncated_to

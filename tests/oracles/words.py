@@ -1,4 +1,5 @@
-"""What our decoders read, in the words of Kafka's dump-log tool (`tests.oracles.dump_log`) and of a consumer."""
+"""What our decoders read, in the words of Kafka's dump-log tool (`tests.oracles.dump_log`) and of a
+consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
 
 def as_dumped(h: Headers, row: int) -> Fields:
     """One header of ours in the tool's words."""
-    horizon = f"OptionalLong[{h.base_timestamp[row]}]" if h.attributes[row] & 0x40 else "OptionalLong.empty"
+    horizon = (
+        f"OptionalLong[{h.base_timestamp[row]}]"
+        if h.attributes[row] & 0x40
+        else "OptionalLong.empty"
+    )
     return {
         "baseOffset": str(h.base_offset[row]),
         "lastOffset": str(h.last_offset[row]),
@@ -41,7 +46,9 @@ def as_dumped(h: Headers, row: int) -> Fields:
 
 def slowly_decoded(batch: reference.Batch) -> Fields:
     """The same of the slow decoder, which does not know where a batch is."""
-    horizon = f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
+    horizon = (
+        f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
+    )
     return {
         "baseOffset": str(batch.base_offset),
         "lastOffset": str(batch.last_offset),
@@ -73,7 +80,11 @@ def time_type(batch: reference.Batch) -> str:
 
 def record_dumped(batch: reference.Batch, record: reference.Record) -> Fields:
     """One record of ours in the tool's words."""
-    sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + record.offset - batch.base_offset) % 2**31
+    sequence = (
+        -1
+        if batch.base_sequence < 0
+        else (batch.base_sequence + record.offset - batch.base_offset) % 2**31
+    )
     return {
         "offset": str(record.offset),
         "type": time_type(batch),
@@ -92,14 +103,18 @@ def _content(record: reference.Record) -> str:
 
 
 def _marker(record: reference.Record) -> str:
-    """KIP-98: key = version i16, type i16; the value of an end marker = version i16, coordinator epoch i32."""
+    """KIP-98: key = version i16, type i16; the value of an end marker = version i16, coordinator
+    epoch i32."""
     assert record.key is not None
     _, kind = struct.unpack(">hh", record.key)
     if kind not in (layout.ABORT, layout.COMMIT):
         return f" controlType: UNKNOWN({kind})"
     assert record.value is not None
     _, coordinator_epoch = struct.unpack(">hi", record.value[:6])
-    return f" endTxnMarker: {'COMMIT' if kind == layout.COMMIT else 'ABORT'} coordinatorEpoch: {coordinator_epoch}"
+    return (
+        f" endTxnMarker: {'COMMIT' if kind == layout.COMMIT else 'ABORT'} coordinatorEpoch: "
+        f"{coordinator_epoch}"
+    )
 
 
 def data_of(batch: reference.Batch) -> list[reference.Record]:
@@ -109,23 +124,42 @@ def data_of(batch: reference.Batch) -> list[reference.Record]:
 def got(batch: reference.Batch, record: reference.Record) -> tuple[object, ...]:
     kind = 2 if batch.attributes & layout.LOG_APPEND_TIME else 1
     headers = [(name.decode(), value) for name, value in record.headers]
-    return record.offset, (kind, record.timestamp), record.key, record.value, headers, batch.leader_epoch
+    return (
+        record.offset,
+        (kind, record.timestamp),
+        record.key,
+        record.value,
+        headers,
+        batch.leader_epoch,
+    )
 
 
 def consumed_as(message: Message) -> tuple[object, ...]:
     headers = list(message.headers() or ())
-    return message.offset(), message.timestamp(), message.key(), message.value(), headers, message.leader_epoch()
+    return (
+        message.offset(),
+        message.timestamp(),
+        message.key(),
+        message.value(),
+        headers,
+        message.leader_epoch(),
+    )
 
 
 def states(log: Log, end: int) -> dict[str, Fields]:
-    """What a broker knows of each producer when its log ends at an offset, in the tool's words (ProducerStateManager)."""
+    """What a broker knows of each producer when its log ends at an offset, in the tool's words
+    (ProducerStateManager)."""
     h = log.headers
     found: dict[int, Fields] = {}
     for row in range(len(h)):
         pid, epoch = int(h.producer_id[row]), int(h.producer_epoch[row])
         if pid < 0 or h.last_offset[row] >= end:
             continue
-        empty = {"producerId": str(pid), "coordinatorEpoch": "-1", "currentTxnFirstOffset": "OptionalLong.empty"}
+        empty = {
+            "producerId": str(pid),
+            "coordinatorEpoch": "-1",
+            "currentTxnFirstOffset": "OptionalLong.empty",
+        }
         state = found.setdefault(pid, empty)
         if state.get("producerEpoch") != str(epoch):
             for name in LAST_BATCH:

@@ -1,7 +1,8 @@
-"""Small random histories of a partition or two on two or three clusters, faithful until `tests.oracles.changes` is let at them.
+"""Small random histories of a partition or two on two or three clusters, faithful until
+`tests.oracles.changes` is let at them.
 
-A world is dictionaries and lists that anybody may change; `views` makes of it what a check looks at. Everything is a function of
-the source of randomness.
+A world is dictionaries and lists that anybody may change; `views` makes of it what a check looks
+at. Everything is a function of the source of randomness.
 """
 
 from __future__ import annotations
@@ -39,7 +40,15 @@ from linkflap.spark_verify.facts.story import (
     Truncation,
     Window,
 )
-from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Records, Replica, Watermarks
+from linkflap.spark_verify.facts.view import (
+    WHOLE,
+    Batches,
+    PartitionView,
+    Parts,
+    Records,
+    Replica,
+    Watermarks,
+)
 from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
 
@@ -50,15 +59,17 @@ COMMIT, ABORT, DATA, RESET = 1, 0, -1, 2
 
 
 class World:
-    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows.
+    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are
+    rows.
 
-    `own` are Kafka's own topics by (cluster, topic): batch rows, each with what its coordinator wrote; `highs` high watermarks
-    of those that are not their ends, `own_others` what another broker has. `noted` are high watermarks that brokers note, by
-    replica, where they are above the ends of their logs.
-    `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
-    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `truncated_at_end`: one truncated
-    what was open at its end; `truncations_made` (end, truncated to), by link and partition, are of mirrors that went on when
-    their source was truncated.
+    `own` are Kafka's own topics by (cluster, topic): batch rows, each with what its coordinator
+    wrote; `highs` high watermarks of those that are not their ends, `own_others` what another
+    broker has. `noted` are high watermarks that brokers note, by replica, where they are above the
+    ends of their logs. `torn` are replicas (cluster, partition, broker) that end in half a batch;
+    `compacted` are offsets below which a cleaner was. Without `recorded` the logs are all there is.
+    `repeated`: a mirror began again somewhere. `truncated_at_end`: one truncated what was open at
+    its end; `truncations_made` (end, truncated to), by link and partition, are of mirrors that went
+    on when their source was truncated.
     """
 
     def __init__(self, random: Random) -> None:
@@ -66,9 +77,13 @@ class World:
         self.time = 10 * SECOND
         self.topology = random.choice(["A->B", "A->B", "A->B->C"])
         self.mirror = random.choice(["shadow", "shadow", "mm2"])
-        self.options: Row = {"leader_epochs": random.choice(["keep", "own"])} if self.mirror == "shadow" else {}
+        self.options: Row = (
+            {"leader_epochs": random.choice(["keep", "own"])} if self.mirror == "shadow" else {}
+        )
         if self.mirror == "shadow":
-            self.options["open_transactions"] = random.choice(["abort", "abort", "abort", "truncate-once", "truncate-stable"])
+            self.options["open_transactions"] = random.choice(
+                ["abort", "abort", "abort", "truncate-once", "truncate-stable"]
+            )
         else:
             self.options["delivery"] = random.choice(["at-least-once", "exactly-once"])
         self.recorded = True
@@ -79,7 +94,9 @@ class World:
         self.compacted: dict[tuple[str, int], int] = {}
         self.clusters = self.topology.split("->")
         self.partitions = range(random.choice([1, 2]))
-        self.logs: dict[tuple[str, int], list[Row]] = {(c, p): [] for c in self.clusters for p in self.partitions}
+        self.logs: dict[tuple[str, int], list[Row]] = {
+            (c, p): [] for c in self.clusters for p in self.partitions
+        }
         self.others: dict[tuple[str, int], list[Row]] = {}
         self.own: dict[tuple[str, str], list[Row]] = {}
         self.present: dict[tuple[str, str], bool] = {}
@@ -131,8 +148,18 @@ class World:
             "epoch": self.epochs[cluster],
             "written": self.time // 1_000_000,
         }
-        row |= {"pid": -1, "pepoch": -1, "seq": -1, "txn": False, "control": DATA, "records": [], "length": 70} | batch
-        row.setdefault("coordinator", self.coordinators[cluster] if row["control"] in (COMMIT, ABORT) else -1)
+        row |= {
+            "pid": -1,
+            "pepoch": -1,
+            "seq": -1,
+            "txn": False,
+            "control": DATA,
+            "records": [],
+            "length": 70,
+        } | batch
+        row.setdefault(
+            "coordinator", self.coordinators[cluster] if row["control"] in (COMMIT, ABORT) else -1
+        )
         row["size"] = len(row["records"]) if row["control"] == DATA else 1
         self.logs[cluster, partition].append(row)
         return base
@@ -151,32 +178,57 @@ class World:
             "pid": -1,
             "pepoch": -1,
         }
-        row |= {"seq": -1, "txn": False, "control": DATA, "records": [], "count": 1, "length": 70, "coordinator": -1}
+        row |= {
+            "seq": -1,
+            "txn": False,
+            "control": DATA,
+            "records": [],
+            "count": 1,
+            "length": 70,
+            "coordinator": -1,
+        }
         log.append(row | {"entry": replace(entry, offset=len(log))})
 
     def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
         """A transaction coordinator ends a transaction; its markers are the caller's to write."""
         state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
-        common: Row = {"offset": 0, "transactional_id": f"t{pid}", "producer_id": pid, "producer_epoch": 0}
+        common: Row = {
+            "offset": 0,
+            "transactional_id": f"t{pid}",
+            "producer_id": pid,
+            "producer_epoch": 0,
+        }
         topic_partitions = tuple((TOPIC, partition) for partition in partitions)
-        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=topic_partitions))
+        self.note(
+            cluster,
+            TRANSACTIONS,
+            TransactionState(**common, state=state, partitions=topic_partitions),
+        )
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
 
     def members(self, cluster: str, group: str, *, present: bool) -> None:
         """A group coordinator writes down that a group has members, or none any more."""
         if self.present.get((cluster, group), False) != present:
             self.present[cluster, group] = present
-            self.note(cluster, GROUPS, GroupMembers(offset=0, group=group, member="", present=present))
+            self.note(
+                cluster, GROUPS, GroupMembers(offset=0, group=group, member="", present=present)
+            )
 
     def sync(self, cluster: str, group: str, partition: int, offset: int) -> None:
         """A group coordinator writes down what a mirror commits for a group that has no members."""
         self.members(cluster, group, present=False)
-        self.note(cluster, GROUPS, GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset))
+        self.note(
+            cluster,
+            GROUPS,
+            GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset),
+        )
 
     def commit(self, cluster: str, group: str, partition: int, offset: int) -> None:
         """A group coordinator writes down what a member of a group has committed."""
         self.members(cluster, group, present=True)
-        entry = GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset)
+        entry = GroupCommit(
+            offset=0, group=group, topic=TOPIC, partition=partition, committed=offset
+        )
         self.note(cluster, GROUPS, entry)
 
     def epochs_of(self, cluster: str, partition: int) -> list[tuple[int, int]]:
@@ -205,19 +257,33 @@ class World:
         limit = self.open_first(cluster, partition) if committed else self.end(cluster, partition)
         found = []
         for index, batch in enumerate(log):
-            ends = [b["control"] for b in log[index:] if b["control"] in (COMMIT, ABORT) and b["pid"] == batch["pid"]]
+            ends = [
+                b["control"]
+                for b in log[index:]
+                if b["control"] in (COMMIT, ABORT) and b["pid"] == batch["pid"]
+            ]
             if committed and batch["txn"] and ends[:1] != [COMMIT]:
                 continue
-            found += [(batch["base"] + i, r["uid"]) for i, r in enumerate(batch["records"]) if batch["base"] + i < limit]
+            found += [
+                (batch["base"] + i, r["uid"])
+                for i, r in enumerate(batch["records"])
+                if batch["base"] + i < limit
+            ]
         return found
 
 
-def _arrays(rows: list[Row], names: Mapping[str, str], flags: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {name: np.array([row[key] for row in rows], np.bool_ if name in flags else np.int64) for name, key in names.items()}
+def _arrays(
+    rows: list[Row], names: Mapping[str, str], flags: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    return {
+        name: np.array([row[key] for row in rows], np.bool_ if name in flags else np.int64)
+        for name, key in names.items()
+    }
 
 
 def key_of(record: Row) -> bytes | None:
-    """The key of a record, by its payload id: few keys, so that one takes another's place, and none of some."""
+    """The key of a record, by its payload id: few keys, so that one takes another's place, and none
+    of some."""
     return (b"a", b"b", b"c", None)[record["uid"] % 4]
 
 
@@ -236,9 +302,12 @@ def replica(
     """A log as a view has it."""
     headers = [batch | _lasts(batch) for batch in log]
     names = {
-        "base_offset": "base", "last_offset": "last", "length": "length", "count": "count", "crc": "crc", "crc_ok": "crc_ok",
-        "leader_epoch": "epoch", "producer_id": "pid", "producer_epoch": "pepoch", "base_sequence": "seq",
-        "last_sequence": "lastseq", "transactional": "txn", "control": "control", "coordinator_epoch": "coordinator",
+        "base_offset": "base", "last_offset": "last", "length": "length", "count": "count",
+        "crc": "crc", "crc_ok": "crc_ok",
+        "leader_epoch": "epoch", "producer_id": "pid", "producer_epoch": "pepoch",
+        "base_sequence": "seq",
+        "last_sequence": "lastseq", "transactional": "txn", "control": "control",
+        "coordinator_epoch": "coordinator",
     }  # fmt: skip
     records = [
         {"offset": b["base"] + r.get("at", i), "batch": n, "timestamp": b["written"], **r}
@@ -247,12 +316,20 @@ def replica(
     ]
     columns = ("offset", "uid", "operation", "digest", "timestamp", "batch")
     parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")})
-    parts |= {"key": np.array([digested(key_of(r)) for r in records], np.int64), "headers": np.zeros(len(records), np.int64)}
+    parts |= {
+        "key": np.array([digested(key_of(r)) for r in records], np.int64),
+        "headers": np.zeros(len(records), np.int64),
+    }
     end = headers[-1]["last"] + 1 if headers else start
-    damage = ("half a batch at the end",) if torn else tuple("a header that no broker writes" for b in headers if _unwritten(b))
+    damage = (
+        ("half a batch at the end",)
+        if torn
+        else tuple("a header that no broker writes" for b in headers if _unwritten(b))
+    )
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start,
-        high_watermark=max(end, noted), high_watermark_from="sampled", moment=moment, captured=captured,
+        high_watermark=max(end, noted), high_watermark_from="sampled", moment=moment,
+        captured=captured,
         damage=damage, torn_from=_torn_from(headers) if damage else WHOLE,
         last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
@@ -262,16 +339,20 @@ def replica(
 
 
 def _torn_from(headers: list[Row]) -> int:
-    """Behind the last of the batches before the first that rotted or cannot be, or of all: then half a one follows."""
+    """Behind the last of the batches before the first that rotted or cannot be, or of all: then
+    half a one follows."""
     sound = list(takewhile(lambda batch: batch["crc_ok"] and not _unwritten(batch), headers))
     return max((batch["last"] + 1 for batch in sound), default=0)
 
 
 def _unwritten(batch: Row) -> bool:
-    """What reading takes for damage, because no broker writes it: transactional data of no producer, a marker of nothing."""
+    """What reading takes for damage, because no broker writes it: transactional data of no
+    producer, a marker of nothing."""
     if not batch["crc_ok"] or batch["control"] == RESET:
         return False
-    return bool(batch["txn"] and batch["pid"] == -1) if batch["control"] == DATA else not batch["txn"]
+    return (
+        bool(batch["txn"] and batch["pid"] == -1) if batch["control"] == DATA else not batch["txn"]
+    )
 
 
 def _lasts(batch: Row) -> Row:
@@ -316,17 +397,21 @@ def with_own(world: World) -> list[PartitionView]:
 def _view(world: World, partition: int, run: str) -> PartitionView:
     def mine(rows: list[Row]) -> list[Row]:
         return [
-            {k: v for k, v in row.items() if k != "partition"} for row in rows if row.get("partition", partition) == partition
+            {k: v for k, v in row.items() if k != "partition"}
+            for row in rows
+            if row.get("partition", partition) == partition
         ]
 
     logs = [
         replica(
-            c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn, stable=world.stable.get((c, p), (-1, -1)),
+            c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn,
+            stable=world.stable.get((c, p), (-1, -1)),
             noted=world.noted.get((c, p, 1), -1),
         )
         for (c, p), log in world.logs.items() if p == partition
     ] + [
-        replica(c, log, broker=2, torn=(c, p, 2) in world.torn, noted=world.noted.get((c, p, 2), -1))
+        replica(c, log, broker=2, torn=(c, p, 2) in world.torn,
+        noted=world.noted.get((c, p, 2), -1))
         for (c, p), log in world.others.items()
         if p == partition
     ]  # fmt: skip
@@ -357,21 +442,39 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         replicas=logs,
         sends=[_send(row) for row in mine(world.sends)],
         reads=[_read(row) for row in mine(world.reads)],
-        watermarks={c: _marks(rows) for (c, p), rows in world.marks.items() if p == partition and rows},
+        watermarks={
+            c: _marks(rows) for (c, p), rows in world.marks.items() if p == partition and rows
+        },
         groups=[GroupOffset(topic=TOPIC, partition=partition, **row) for row in mine(world.groups)],
         earlier=[replica(**row) for row in mine(world.earlier)],
     )
 
 
 def _send(row: Row) -> Send:
-    numbers = {name: np.array(row.get(name, []), np.int64) for name in ("offsets", "inputs", "input_uids")}
+    numbers = {
+        name: np.array(row.get(name, []), np.int64) for name in ("offsets", "inputs", "input_uids")
+    }
     return Send(**row | numbers | {"refused": np.array(row["refused"], np.bool_)})
 
 
 def _read(row: Row) -> Read:
-    return Read(**row | {"offsets": np.array(row["offsets"], np.int64), "uids": np.array(row["uids"], np.int64)})
+    return Read(
+        **row
+        | {
+            "offsets": np.array(row["offsets"], np.int64),
+            "uids": np.array(row["uids"], np.int64),
+        }
+    )
 
 
 def _marks(rows: list[Row]) -> Watermarks:
-    names = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+    names = (
+        "time",
+        "returned",
+        "leader",
+        "log_start",
+        "last_stable",
+        "high_watermark",
+        "leader_epoch",
+    )
     return Watermarks(**_arrays(rows, {name: name for name in names}))

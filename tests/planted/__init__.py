@@ -1,7 +1,9 @@
-"""Bugs that suites have to find: put into the shadow mirror and into clients when their processes start, by tests alone.
+"""Bugs that suites have to find: put into the shadow mirror and into clients when their processes
+start, by tests alone.
 
-Nothing of linkflap knows of them. A process of Python that finds `site/sitecustomize.py` on its path runs it before all else (the
-module `site`), and that puts the bug in which `LINKFLAP_PLANTED` names. Each is reached in one state only.
+Nothing of linkflap knows of them. A process of Python that finds `site/sitecustomize.py` on its
+path runs it before all else (the module `site`), and that puts the bug in which `LINKFLAP_PLANTED`
+names. Each is reached in one state only.
 """
 
 from __future__ import annotations
@@ -12,26 +14,43 @@ from typing import Final
 
 NAME: Final = "LINKFLAP_PLANTED"
 LOG: Final = "LINKFLAP_PLANTED_LOG"
-"""A file to which a bug adds a line whenever it does what it should not, so that it is known whether its state was reached."""
+"""A file to which a bug adds a line whenever it does what it should not, so that it is known
+whether its state was reached."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIRROR: Final = {
     "reconnect-drops-batch": "the first batch of a transaction after a reconnect is dropped",
     "reconnect-repeats-batch": "the first batch after a reconnect is the one before it once more",
-    "reconnect-old-producer-epoch": "the first batch after a reconnect has the producer epoch before, if there was one",
-    "outage-mixes-partitions": "after a reconnect one partition's batch is written to another that is as long",
+    "reconnect-old-producer-epoch": (
+        "the first batch after a reconnect has the producer epoch before, if there was one"
+    ),
+    "outage-mixes-partitions": (
+        "after a reconnect one partition's batch is written to another that is as long"
+    ),
     "backlog-marker-before-data": "in a long backlog a marker comes before its data",
-    "restart-drops-backlog": "a mirror that was started again drops the first batch of what it is behind",
-    "second-restart-rewinds-groups": "the second restart of a mirror takes group offsets back by half",
-    "one-of-two-left-open": "of two transactions that are open in a partition at a failover one gets no ABORT",
-    "failback-truncates-short": "a failback truncates one batch short where there is something to truncate",
+    "restart-drops-backlog": (
+        "a mirror that was started again drops the first batch of what it is behind"
+    ),
+    "second-restart-rewinds-groups": (
+        "the second restart of a mirror takes group offsets back by half"
+    ),
+    "one-of-two-left-open": (
+        "of two transactions that are open in a partition at a failover one gets no ABORT"
+    ),
+    "failback-truncates-short": (
+        "a failback truncates one batch short where there is something to truncate"
+    ),
     "failback-lowers-epochs": "a mirror back writes batches with the leader epoch before",
     "new-partition-begins-late": "the first batch of a partition that was added is dropped",
-    "second-hop-commits-aborted": "behind another mirror the first ABORT after a reconnect becomes a COMMIT",
+    "second-hop-commits-aborted": (
+        "behind another mirror the first ABORT after a reconnect becomes a COMMIT"
+    ),
 }
 """Bugs of the shadow mirror."""
 CLIENTS: Final = {
     "unknown-commit-is-ok": "a commit of unknown outcome is taken for done",
-    "purged-is-acknowledged": "a record that was never answered when its producer ended counts as acknowledged",
+    "purged-is-acknowledged": (
+        "a record that was never answered when its producer ended counts as acknowledged"
+    ),
     "reader-skips-after-death": "a reader in a group that was started again skips ten offsets",
 }
 """Bugs of clients."""
@@ -39,15 +58,20 @@ BUGS: Final = MIRROR | CLIENTS
 
 
 def struck(what: str) -> None:
-    """Writes down that a bug did something, where somebody wants to know: in which folder, and what."""
+    """Writes down that a bug did something, where somebody wants to know: in which folder, and
+    what."""
     if path := os.environ.get(LOG):
         with Path(path).open("a") as file:
             file.write(f"{Path.cwd()}: {what}\n")
 
 
 def environment(bug: str, log: Path | None = None) -> dict[str, str]:
-    """What the environment of a command needs for its mirrors and clients to have this bug. Raises KeyError for one that there
-    is not. `log`: where the bug says what it did.
+    """What the environment of a command needs for its mirrors and clients to have this bug. Raises
+    KeyError for one that there is not. `log`: where the bug says what it did.
     """
     path = [str(ROOT / "tests" / "planted" / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, path)), NAME: bug if BUGS[bug] else "", LOG: str(log or "")}
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        NAME: bug if BUGS[bug] else "",
+        LOG: str(log or ""),
+    }

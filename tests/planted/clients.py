@@ -21,7 +21,9 @@ SKIPPED = 10
 def _unknown_commit_is_ok() -> None:
     right = endings.commit
 
-    def commit(incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float) -> Ended:
+    def commit(
+        incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
+    ) -> Ended:
         ended = right(incarnation, flight, given_up, within=within)
         if ended.outcome != "info":
             return ended
@@ -32,7 +34,8 @@ def _unknown_commit_is_ok() -> None:
 
 
 def _purged_is_acknowledged() -> None:
-    # When a producer is dropped, what it had in flight has been written down: the purge itself comes too late to matter.
+    # When a producer is dropped, what it had in flight has been written down: the purge itself
+    # comes too late to matter.
     delivered, right = Acks.delivered, Incarnation.returned
     ends: dict[tuple[str, int], int] = {}
 
@@ -41,7 +44,9 @@ def _purged_is_acknowledged() -> None:
         if error is None and self._offset >= 0:
             ends[self.topic, self.partition] = self._offset
 
-    def returned(self: Incarnation, flight: InFlight, outcome: OutcomeName, error: str = "") -> None:
+    def returned(
+        self: Incarnation, flight: InFlight, outcome: OutcomeName, error: str = ""
+    ) -> None:
         if flight.kind == "send" and outcome == "info" and not flight.returned:
             for group in flight.groups:
                 _acknowledge(group, ends.get((group.topic, group.partition), -1))
@@ -52,8 +57,11 @@ def _purged_is_acknowledged() -> None:
 
 
 def _acknowledge(group: Acks, end: int) -> None:
-    """Takes what was never answered for written, behind the last acknowledged offset of its partition."""
-    answered = {n for first, count, _ in group._runs for n in range(first, first + count)} | set(group._refused)
+    """Takes what was never answered for written, behind the last acknowledged offset of its
+    partition."""
+    answered = {n for first, count, _ in group._runs for n in range(first, first + count)} | set(
+        group._refused
+    )
     missing = [n for n in range(group.handed) if n not in answered]
     if end < 0 or not missing:
         return
@@ -65,7 +73,9 @@ def _acknowledge(group: Acks, end: int) -> None:
 def _reader_skips_after_death() -> None:
     right = readers.ReaderClient._on_assign
 
-    def on_assign(self: readers.ReaderClient, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+    def on_assign(
+        self: readers.ReaderClient, consumer: ClientConsumer, partitions: list[TopicPartition]
+    ) -> None:
         right(self, consumer, partitions)
         if self.context.deaths and self.group:
             self.positions = {tp: at + SKIPPED for tp, at in self.positions.items()}

@@ -1,7 +1,9 @@
-"""The planted bugs of the shadow mirror: what it makes of the source's batches, by the state that it is in.
+"""The planted bugs of the shadow mirror: what it makes of the source's batches, by the state that
+it is in.
 
-Each change is a pure function of an answer of the source and of what the process has been through. None depends on how many
-batches an answer has, which is a matter of luck: what was dropped once stays dropped, also when a follower is read for again.
+Each change is a pure function of an answer of the source and of what the process has been through.
+None depends on how many batches an answer has, which is a matter of luck: what was dropped once
+stays dropped, also when a follower is read for again.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _TYPE_AT = layout.HEADER_SIZE + 7
 
 @dataclass
 class State:
-    """What the process has been through. `fresh` are partitions that got nothing yet since the last outage."""
+    """What the process has been through. `fresh` are partitions that got nothing yet since the last
+    outage."""
 
     outages: int = 0
     starts: int = 1
@@ -104,7 +107,8 @@ def _drop(partition: Partition, batch: bytearray) -> None:
 
 
 def _left(partition: Partition, made: Stamped) -> Stamped:
-    """Without what was dropped. An answer of which nothing is left is read again, by then with what comes behind it."""
+    """Without what was dropped. An answer of which nothing is left is read again, by then with what
+    comes behind it."""
     gone = STATE.gone.get(partition.name)
     return _made_of(made, [b for b in _batches(made) if _base(b) not in gone]) if gone else made
 
@@ -122,7 +126,11 @@ def _reconnect_repeats(log: MirroredLog, partition: Partition, made: Stamped) ->
         return made
     last = STATE.last.get(partition.name)
     STATE.last[partition.name] = bytes(batches[-1])
-    if STATE.first_after_outage(partition) and last is not None and _count(last) == _count(batches[0]):
+    if (
+        STATE.first_after_outage(partition)
+        and last is not None
+        and _count(last) == _count(batches[0])
+    ):
         struck(f"{partition.name} at {_base(batches[0])}")
         return _made_of(made, [_moved(last, _base(batches[0])), *batches[1:]])
     return made
@@ -144,7 +152,12 @@ def _outage_mixes(log: MirroredLog, partition: Partition, made: Stamped) -> Stam
     if not batches or not STATE.first_after_outage(partition):
         return made
     lent, STATE.lent = STATE.lent, (STATE.outages, partition.name, bytes(batches[0]))
-    if lent and lent[0] == STATE.outages and lent[1] != partition.name and _count(lent[2]) == _count(batches[0]):
+    if (
+        lent
+        and lent[0] == STATE.outages
+        and lent[1] != partition.name
+        and _count(lent[2]) == _count(batches[0])
+    ):
         struck(f"{partition.name} at {_base(batches[0])}")
         return _made_of(made, [_moved(lent[2], _base(batches[0])), *batches[1:]])
     return made
@@ -194,7 +207,10 @@ def _second_hop_commits(log: MirroredLog, partition: Partition, made: Stamped) -
     if not log.config.source_notes or STATE.seen.get(partition.name, 0) >= STATE.outages:
         return made
     for n, batch in enumerate(batches):
-        if _attributes(batch) & layout.CONTROL and struct.unpack_from(">h", batch, _TYPE_AT)[0] == layout.ABORT:
+        if (
+            _attributes(batch) & layout.CONTROL
+            and struct.unpack_from(">h", batch, _TYPE_AT)[0] == layout.ABORT
+        ):
             STATE.seen[partition.name] = STATE.outages
             struct.pack_into(">h", batch, _TYPE_AT, layout.COMMIT)
             struck(f"{partition.name} at {_base(batch)}")
@@ -229,9 +245,15 @@ def _change(change: Change) -> None:
 def _look() -> None:
     """Notes outages, starts and partitions that were added.
 
-    An outage is when the source is connected to again: a mirror that stood still while its link was cut may have met no refusal.
+    An outage is when the source is connected to again: a mirror that stood still while its link was
+    cut may have met no refusal.
     """
-    poll_once, once, add, begin = Source._poll_once, Connection._once, MirroredLog.add, shadow.Shadow.__init__
+    poll_once, once, add, begin = (
+        Source._poll_once,
+        Connection._once,
+        MirroredLog.add,
+        shadow.Shadow.__init__,
+    )
     polling, connected = WeakSet[Connection](), WeakSet[Connection]()
 
     async def noted(self: Source, connection: Connection) -> None:
@@ -282,9 +304,13 @@ def _rewinds_groups() -> None:
 def _leaves_one_open() -> None:
     right = open_transactions._open
 
-    async def opened(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[Open]]:
+    async def opened(
+        failover: Settling, mirrored: MirroredLog, destination: Destination
+    ) -> dict[Partition, list[Open]]:
         found = await right(failover, mirrored, destination)
-        return {partition: list(_all_but_one(transactions)) for partition, transactions in found.items()}
+        return {
+            partition: list(_all_but_one(transactions)) for partition, transactions in found.items()
+        }
 
     open_transactions._open = opened
 
@@ -306,7 +332,11 @@ def _truncates_short() -> None:
     async def truncate(self: Takeover, _: Picture) -> list[str]:
         for partition in self._partitions():
             ends = [follower.offset for follower in partition.live().values()]
-            if partition.note.truncated_from < 0 and ends and max(ends) > partition.note.truncated_to:
+            if (
+                partition.note.truncated_from < 0
+                and ends
+                and max(ends) > partition.note.truncated_to
+            ):
                 partition.note.truncated_to = min(max(ends), partition.note.truncated_to + 10)
                 struck(f"{partition.name} at {partition.note.truncated_to}")
         return await right(self, _)

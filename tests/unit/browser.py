@@ -1,4 +1,5 @@
-"""A headless Chromium for tests that look and click: Debian's package, driven by Playwright. Nothing is fetched from anywhere."""
+"""A headless Chromium for tests that look and click: Debian's package, driven by Playwright.
+Nothing is fetched from anywhere."""
 
 from __future__ import annotations
 
@@ -18,12 +19,20 @@ WIDE, PHONE = (1440, 900), (390, 844)
 
 
 def executable() -> str:
-    """Chromium. Fails where there is none, and skips where somebody said that there is to be none."""
+    """Chromium. Fails where there is none, and skips where somebody said that there is to be
+    none."""
     if reason := os.environ.get(SAYS_NO):
         pytest.skip(f"no browser: {reason}")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    found = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if found is None:
-        pytest.fail(f"no Chromium was found; install the package chromium, or set {SAYS_NO} to a reason", pytrace=False)
+        pytest.fail(
+            f"no Chromium was found; install the package chromium, or set {SAYS_NO} to a reason",
+            pytrace=False,
+        )
     return found
 
 
@@ -32,7 +41,9 @@ def chromium() -> Iterator[Browser]:
     """One browser, closed after the block."""
     with sync_playwright() as playwright:
         # Root has no user namespaces in many containers; the pages are our own files.
-        browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=executable(), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         try:
             yield browser
         finally:

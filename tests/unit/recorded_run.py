@@ -1,10 +1,19 @@
-"""A run directory as a run would leave it, without the run: three faults, a forced failover, clients on both sides."""
+"""A run directory as a run would leave it, without the run: three faults, a forced failover,
+clients on both sides."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from linkflap.harness.model.history import Bounds, Fetched, Operation, Phase, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Bounds,
+    Fetched,
+    Operation,
+    Phase,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -21,7 +30,9 @@ DIED = {
     "clusters": ["A"],
     "status": -6,
     "signal": "SIGABRT",
-    "in_flight": [{"client": "transactional-2", "operation": 7, "kind": "transaction", "ending": "commit"}],
+    "in_flight": [
+        {"client": "transactional-2", "operation": 7, "kind": "transaction", "ending": "commit"}
+    ],
     "last_words": ['Assertion "BUG: Invalid transaction state transition attempted" failed'],
     "again": True,
 }
@@ -34,7 +45,8 @@ def scenario() -> Scenario:
         about="the link flaps and slows, A dies with transactions open, clients go on at B",
         seed=4711,
         topology=Topology(
-            clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+            clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")),
+            links=(LinkSpec(source="A", destination="B"),),
         ),
         mirror=MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
         workloads=(WorkloadSpec(kind="transactional", home="A", clients=2),),
@@ -56,7 +68,8 @@ def run(status: str = "running") -> Run:
 
 
 class Recorded:
-    """Writes the rows of a run of `seconds`; A dies at 60 % of it and B takes over a second later."""
+    """Writes the rows of a run of `seconds`; A dies at 60 % of it and B takes over a second
+    later."""
 
     def __init__(self, folder: Path, seconds: float = 20.0) -> None:
         self.folder, self.seconds = folder, seconds
@@ -70,19 +83,83 @@ class Recorded:
         for id, fault, target, start, end, observable, measured, expected in (
             ("f1", "link-cut", "A->B", 2.0, 4.0, "connection", "refused", "refused"),
             ("f2", "latency", "A->B", 5.5, 8.5, "round trip, ms", 252.1, ">= 200"),
-            ("f3", "broker-pause", "A/2", 7.0, 8.0, "metadata request", "no answer in 1 s", "no answer"),
+            (
+                "f3",
+                "broker-pause",
+                "A/2",
+                7.0,
+                8.0,
+                "metadata request",
+                "no answer in 1 s",
+                "no answer",
+            ),
         ):
-            event(start, "fault-start", target, id=id, fault=fault, **{"for": end - start}, options={}, restores=True)
-            event(start + 0.2, "fault-bite", target, id=id, bit=True, observable=observable, measured=measured, expected=expected)
-            event(end, "fault-heal", target, id=id, healed=True, checked=["no toxic left", "every broker answers"])
+            event(
+                start,
+                "fault-start",
+                target,
+                id=id,
+                fault=fault,
+                **{"for": end - start},
+                options={},
+                restores=True,
+            )
+            event(
+                start + 0.2,
+                "fault-bite",
+                target,
+                id=id,
+                bit=True,
+                observable=observable,
+                measured=measured,
+                expected=expected,
+            )
+            event(
+                end,
+                "fault-heal",
+                target,
+                id=id,
+                healed=True,
+                checked=["no toxic left", "every broker answers"],
+            )
             event(end + 0.1, "fault-end", target, id=id)
-        event(self.died, "fault-start", "A->B", id="f4", fault="failover", options={"kind": "forced"}, restores=False)
         event(
-            self.died + 0.1, "fault-bite", "A->B", id="f4", bit=True, observable="brokers of A", measured="dead", expected="dead"
+            self.died,
+            "fault-start",
+            "A->B",
+            id="f4",
+            fault="failover",
+            options={"kind": "forced"},
+            restores=False,
         )
-        event(self.died + 0.5, "failover", "A->B", kind="forced", fault_time=self._at(self.died), open_transactions=2)
+        event(
+            self.died + 0.1,
+            "fault-bite",
+            "A->B",
+            id="f4",
+            bit=True,
+            observable="brokers of A",
+            measured="dead",
+            expected="dead",
+        )
+        event(
+            self.died + 0.5,
+            "failover",
+            "A->B",
+            kind="forced",
+            fault_time=self._at(self.died),
+            open_transactions=2,
+        )
         for partition in (0, 1):
-            event(self.died + 1.0, "promotion", "A->B", cluster="B", topic=TOPIC, partition=partition, offset=1500)
+            event(
+                self.died + 1.0,
+                "promotion",
+                "A->B",
+                cluster="B",
+                topic=TOPIC,
+                partition=partition,
+                offset=1500,
+            )
 
     def _at(self, second: float) -> int:
         return START + int(second * SECOND)
@@ -122,11 +199,15 @@ class Recorded:
         self.writer.close(status, versions={"kafka": "4.3.1", "toxiproxy": "2.12.0"})  # type: ignore[arg-type]
         return self.folder
 
-    def _operation(self, out: Appender[Operation], tick: int, second: float, cluster: str, count: int) -> None:
+    def _operation(
+        self, out: Appender[Operation], tick: int, second: float, cluster: str, count: int
+    ) -> None:
         uid = (1 << PROCESS_SHIFT) + self.sent
         phases: tuple[Phase, ...] = ("invoke", "return")
         for phase in phases:
-            time, acks = (second, ()) if phase == "invoke" else (second + 0.03, ((0, count, self.sent),))
+            time, acks = (
+                (second, ()) if phase == "invoke" else (second + 0.03, ((0, count, self.sent),))
+            )
             group = SendGroup(topic=TOPIC, partition=0, first_uid=uid, count=count, acks=acks)
             row = Operation(
                 number=(1 << PROCESS_SHIFT) + tick,
@@ -146,7 +227,12 @@ class Recorded:
         if not count:
             return
         first = self.seen - count
-        fetched = Fetched(topic=TOPIC, partition=0, runs=(((1 << PROCESS_SHIFT) + first, first, count),), position=self.seen)
+        fetched = Fetched(
+            topic=TOPIC,
+            partition=0,
+            runs=(((1 << PROCESS_SHIFT) + first, first, count),),
+            position=self.seen,
+        )
         time = self._at(second + 0.05)
         row = Poll(
             time=time,
@@ -191,26 +277,36 @@ class Recorded:
 def document(folder: Path, verdict: str = "valid") -> dict[str, object]:
     """A verdict document of that run; invalid and unknown ones have the check that says why."""
     checks: list[dict[str, object]] = [
-        {"name": "order-equality", "verdict": "valid", "examined": {"A/native": 1830, "B/mirrored": 1790}, "anomalies": 0,
+        {"name": "order-equality", "verdict": "valid",
+        "examined": {"A/native": 1830, "B/mirrored": 1790}, "anomalies": 0,
          "allowed": 12, "reason": ""},
-        {"name": "lost-write", "verdict": "valid", "examined": {"A/native": 1830, "B/native": 1011, "B/mirrored": 1790},
+        {"name": "lost-write", "verdict": "valid",
+        "examined": {"A/native": 1830, "B/native": 1011, "B/mirrored": 1790},
          "anomalies": 0, "allowed": 0, "reason": ""},
-        {"name": "pid-uniqueness", "verdict": "valid", "examined": {"A/native": 130, "B/native": 66}, "anomalies": 0,
+        {"name": "pid-uniqueness", "verdict": "valid",
+        "examined": {"A/native": 130, "B/native": 66}, "anomalies": 0,
          "allowed": 0, "reason": ""},
     ]  # fmt: skip
     anomalies: list[dict[str, object]] = [
-        {"check": "order-equality", "kind": "duplicate", "cluster": "B", "topic": TOPIC, "partition": 0, "offset": 640 + n,
+        {"check": "order-equality", "kind": "duplicate", "cluster": "B", "topic": TOPIC,
+        "partition": 0, "offset": 640 + n,
          "allowed": True, "evidence": {"uid": 1099511628416 + n, "first_offset": 600 + n,
-                                       "why": "at-least-once delivery repeats what was not committed when the link was cut"}}
+                                       "why": "at-least-once delivery repeats what was not "
+                                              "committed when the link was cut"}}
         for n in range(12)
     ]  # fmt: skip
     if verdict != "valid":
-        checks[1] |= {"verdict": verdict, "reason": "2 acknowledged records are nowhere" if verdict == "invalid" else "no reads"}
+        checks[1] |= {
+            "verdict": verdict,
+            "reason": "2 acknowledged records are nowhere" if verdict == "invalid" else "no reads",
+        }
     if verdict == "invalid":
         checks[1]["anomalies"] = 2
         anomalies[:0] = [
-            {"check": "lost-write", "kind": "lost-write", "cluster": "B", "topic": TOPIC, "partition": 0, "offset": offset,
-             "allowed": False, "evidence": {"uid": 1099511628417, "acknowledged_on": "A", "transaction": "ok",
+            {"check": "lost-write", "kind": "lost-write", "cluster": "B", "topic": TOPIC,
+            "partition": 0, "offset": offset,
+             "allowed": False,
+             "evidence": {"uid": 1099511628417, "acknowledged_on": "A", "transaction": "ok",
                                             "seen_by": ["reader-1", "<script>alert(1)</script>"]}}
             for offset in (1201, -1)
         ]  # fmt: skip
@@ -222,6 +318,14 @@ def document(folder: Path, verdict: str = "valid") -> dict[str, object]:
         "runtime": "process",
         "mirror": "mm2",
         "checks": checks,
-        "failovers": [{"link": "A->B", "kind": "forced", "promoted": 2, "rpo_records": 17, "rto_seconds": 1.43}],
+        "failovers": [
+            {
+                "link": "A->B",
+                "kind": "forced",
+                "promoted": 2,
+                "rpo_records": 17,
+                "rto_seconds": 1.43,
+            }
+        ],
         "anomalies": anomalies,
     }

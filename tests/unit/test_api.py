@@ -1,4 +1,5 @@
-"""The Python API: what `import linkflap` costs and offers, and what it says to wrong arguments. No broker runs here."""
+"""The Python API: what `import linkflap` costs and offers, and what it says to wrong arguments. No
+broker runs here."""
 
 from __future__ import annotations
 
@@ -17,23 +18,49 @@ from linkflap.api.judged import Judged
 
 ROOT = Path(linkflap.__file__).parent
 EXPECTED = (
-    "import sys, linkflap; print(sorted(name for name in sys.modules if name.startswith(('linkflap', 'confluent', 'pyspark'))))"
+    "import sys, linkflap; print(sorted(name for name in sys.modules if "
+    "name.startswith(('linkflap', 'confluent', 'pyspark'))))"
 )
 
 
 def test_importing_it_imports_nothing_else() -> None:
-    done = subprocess.run([sys.executable, "-c", EXPECTED], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", EXPECTED], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "['linkflap']"
 
 
 def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path: Path) -> None:
     """What the plugin costs then is two modules, whatever else linkflap needs."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "conftest.py").write_text("def pytest_unconfigure():\n    " + EXPECTED.replace("; ", "\n    ") + "\n")
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_unconfigure():\n    " + EXPECTED.replace("; ", "\n    ") + "\n"
+    )
     (tmp_path / "test_theirs.py").write_text("def test_theirs():\n    pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        str(tmp_path),
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        cwd=tmp_path,
+        env=environment,
+    )
     assert done.stdout.splitlines()[-1] == "['linkflap', 'linkflap.pytest_plugin']"
 
 
@@ -90,15 +117,29 @@ def test_a_folder_that_is_no_run_directory_cannot_be_verified(tmp_path: Path) ->
 
 
 def test_what_was_found_is_asked_for_by_its_kind() -> None:
-    lost = linkflap.Anomaly(check="lost-write", kind="lost-write", cluster="B", topic="A.orders", partition=0, offset=-1)
+    lost = linkflap.Anomaly(
+        check="lost-write", kind="lost-write", cluster="B", topic="A.orders", partition=0, offset=-1
+    )
     allowed = linkflap.Anomaly(
-        check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.orders", partition=0, offset=7, allowed=True
+        check="duplicate",
+        kind="mirrored-duplicate",
+        cluster="B",
+        topic="A.orders",
+        partition=0,
+        offset=7,
+        allowed=True,
     )
     check = linkflap.CheckResult(
-        name="lost-write", verdict=linkflap.Verdict.INVALID, examined={}, anomalies=1, allowed=0, reason="1 lost"
+        name="lost-write",
+        verdict=linkflap.Verdict.INVALID,
+        examined={},
+        anomalies=1,
+        allowed=0,
+        reason="1 lost",
     )
     seen = Judged(
-        folder=Path("run"), verdict=linkflap.Verdict.INVALID, checks={"lost-write": check}, anomalies=(lost, allowed),
+        folder=Path("run"), verdict=linkflap.Verdict.INVALID, checks={"lost-write": check},
+        anomalies=(lost, allowed),
         failovers=(), document={},
     )  # fmt: skip
     assert seen.found("lost-write") == seen.violations == (lost,)
@@ -106,7 +147,9 @@ def test_what_was_found_is_asked_for_by_its_kind() -> None:
     assert seen.found("duplicate") == ()
     assert seen.why == "lost-write: invalid: 1 lost\nrun directory: run"
     cause = replace(seen, folder=Path("a run"), document={"cause": "B lost it."})
-    assert cause.why.startswith("B lost it.\nsee it: linkflap explain 'a run' 1\nlost-write: invalid")
+    assert cause.why.startswith(
+        "B lost it.\nsee it: linkflap explain 'a run' 1\nlost-write: invalid"
+    )
     assert repr(seen) == "<Judged invalid: lost-write: invalid: 1 lost; run directory: run>"
     assert repr(cause) == "<Judged invalid: B lost it.; run directory: a run>"
     assert not seen.valid
@@ -125,11 +168,13 @@ def delivered(error: KafkaError | None, message: Message) -> None:
 
 
 with linkflap.deploy("A:3->B", topics={"A.orders": 3}, mirror="shadow") as world:
-    producer = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap, "transactional.id": "t"})
-    consumer = linkflap.Consumer({"bootstrap.servers": world.link("*->A").bootstrap, "group.id": "g"})
+    a, into_a = world.cluster("A").bootstrap, world.link("*->A").bootstrap
+    producer = linkflap.Producer({"bootstrap.servers": a, "transactional.id": "t"})
+    consumer = linkflap.Consumer({"bootstrap.servers": into_a, "group.id": "g"})
     consumer.subscribe(["A.orders"])
     producer.init_transactions()
-    with world.link("A->B").latency(ms=200) as slow, world.link("*->A").half_open(), world.broker("A/1").kill():
+    slowed = world.link("A->B").latency(ms=200)
+    with slowed as slow, world.link("*->A").half_open(), world.broker("A/1").kill():
         producer.begin_transaction()
         producer.produce("A.orders", b"one", headers={"a": b"b"}, on_delivery=delivered)
         producer.poll(0)
@@ -165,6 +210,13 @@ def test_what_a_user_writes_passes_mypy_strict(tmp_path: Path) -> None:
     ]
     environment = {**os.environ, "MYPYPATH": str(ROOT.parent)}
     for name, status in (("mine", 0), ("wrong", 1)):
-        done = subprocess.run([*mypy, f"{name}.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(
+            [*mypy, f"{name}.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
         assert done.returncode == status, done.stdout
         assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout

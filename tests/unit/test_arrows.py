@@ -1,4 +1,5 @@
-"""The notation: what it means, that it survives being written and read, and what each malformed text is answered."""
+"""The notation: what it means, that it survives being written and read, and what each malformed
+text is answered."""
 
 from __future__ import annotations
 
@@ -89,8 +90,16 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         ("A->B->B", "character 5", "the link B->B leads from a cluster to itself"),
         ("A->B, A->B", "character 8", "the link A->B is there twice"),
         ("A<->B, B->A", "character 9", "the link B->A is there twice"),
-        ("A:3->B, A:1->C", "character 9", "cluster A is given twice with different brokers (1 and 3)"),
-        ("A@3.9.2->B, A@4.0.0->C", "character 13", "cluster A is given twice with different Kafka (3.9.2 and 4.0.0)"),
+        (
+            "A:3->B, A:1->C",
+            "character 9",
+            "cluster A is given twice with different brokers (1 and 3)",
+        ),
+        (
+            "A@3.9.2->B, A@4.0.0->C",
+            "character 13",
+            "cluster A is given twice with different Kafka (3.9.2 and 4.0.0)",
+        ),
         ("9A->B", "character 1", "'9A' is not a cluster's name"),
         ("A->É", "character 4", "'É' is not a cluster's name"),
         ("A->" + "B" * 33, "character 4", "has 33 characters, and 32 are the most"),
@@ -117,8 +126,16 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         (",".join(f"A->B{n}" for n in range(9)), "", "it has 10 clusters, and 9 are the most"),
         ("A->B->C, A->C", "", "the topics of A reach C by two ways, over B->C and over A->C"),
         ("A->B, A->C, B->D, C->D", "", "the topics of A reach D by two ways"),
-        ("star", "character 1", "there is no topology named 'star'; write links like A->B, or one of chain, "),
-        ("round-trap", "character 1", "no topology named 'round-trap' (did you mean 'round_trip'?)"),
+        (
+            "star",
+            "character 1",
+            "there is no topology named 'star'; write links like A->B, or one of chain, ",
+        ),
+        (
+            "round-trap",
+            "character 1",
+            "no topology named 'round-trap' (did you mean 'round_trip'?)",
+        ),
         ("us-east eu-west", "character 1", "there is no topology named 'us-east'"),
         ("us--east->B", "character 3", "'--' is not an arrow"),
         ("us- ->B", "character 3", "'-' is not an arrow"),
@@ -126,7 +143,11 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         ("us_->B", "character 1", "'us_' is not a cluster's name"),
         ("2us->B", "character 1", "'2us' is not a cluster's name"),
         ("us.east->B", "character 1", "'us.east' is not a cluster's name"),
-        ("us-east->us_east", "", "clusters us-east and us_east differ only in case, or in - and _; rename one"),
+        (
+            "us-east->us_east",
+            "",
+            "clusters us-east and us_east differ only in case, or in - and _; rename one",
+        ),
         ("A->run", "character 4", "'run' cannot be a cluster's name"),
         ("chain:3 x", "character 9", "'x' after chain:3 has no meaning"),
         ("pair:2", "character 6", "cluster pair has 2 brokers"),
@@ -150,7 +171,9 @@ names = st.lists(
 kafkas = st.one_of(
     st.just(DEFAULT_KAFKA),
     st.from_regex(r"[0-9]{1,2}\.[0-9]\.[0-9]", fullmatch=True),
-    st.text(st.characters(exclude_categories=("C", "Z")), max_size=12).map(lambda tail: "./" + tail),
+    st.text(st.characters(exclude_categories=("C", "Z")), max_size=12).map(
+        lambda tail: "./" + tail
+    ),
     st.sampled_from(["./x<", "./x-", './"', "kafka:4.0", "a/b->c"]),
 )
 
@@ -166,11 +189,16 @@ def legal(draw: st.DrawFn) -> Topology:
         kept.append(LinkSpec(source=a, destination=b))
         mentioned = dict.fromkeys(name for link in kept for name in (link.source, link.destination))
         try:
-            check(Topology(clusters=tuple(ClusterSpec(name=n) for n in mentioned), links=tuple(kept)))
+            check(
+                Topology(clusters=tuple(ClusterSpec(name=n) for n in mentioned), links=tuple(kept))
+            )
         except InputError:
             kept.pop()
     mentioned = dict.fromkeys(name for link in kept for name in (link.source, link.destination))
-    clusters = [ClusterSpec(name=n, brokers=draw(st.sampled_from([1, 3, 4, 9])), kafka=draw(kafkas)) for n in mentioned]
+    clusters = [
+        ClusterSpec(name=n, brokers=draw(st.sampled_from([1, 3, 4, 9])), kafka=draw(kafkas))
+        for n in mentioned
+    ]
     return Topology(clusters=tuple(clusters), links=tuple(kept))
 
 

@@ -20,21 +20,41 @@ def test_a_rate_at_which_no_broker_starts_is_refused() -> None:
     broker = SimpleNamespace(cluster="A", id=1, log_dir=Path("/nowhere/data"))
     clusters = {"A": SimpleNamespace(name="A", brokers={1: broker})}
     world = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters=clusters)))
-    spec = FaultSpec(id="f", fault="broker-disk-slow", target="A/1", at=0, duration=1, options={"rate": 8.0})
-    with pytest.raises(InputError, match="option rate of fault 'f' is 8; it must be 16 KB/s or more"):
+    spec = FaultSpec(
+        id="f", fault="broker-disk-slow", target="A/1", at=0, duration=1, options={"rate": 8.0}
+    )
+    with pytest.raises(
+        InputError, match="option rate of fault 'f' is 8; it must be 16 KB/s or more"
+    ):
         BrokerDiskSlow(spec, world)
 
 
 @pytest.mark.parametrize(
     ("limited", "free", "bit"),
-    [(1.0, 0.01, True), (1.0, 0.5, True), (0.4, 0.01, False), (1.0, 0.9, False), (30.0, 29.0, False)],
-    ids=["as the rate says", "half without", "no limit to be seen", "slow without", "a disk that is slow for everybody"],
+    [
+        (1.0, 0.01, True),
+        (1.0, 0.5, True),
+        (0.4, 0.01, False),
+        (1.0, 0.9, False),
+        (30.0, 29.0, False),
+    ],
+    ids=[
+        "as the rate says",
+        "half without",
+        "no limit to be seen",
+        "slow without",
+        "a disk that is slow for everybody",
+    ],
 )
-def test_slow_is_what_takes_long_for_the_broker_alone(limited: float, free: float, bit: bool) -> None:
+def test_slow_is_what_takes_long_for_the_broker_alone(
+    limited: float, free: float, bit: bool
+) -> None:
     assert bitten(limited, free) == bit
 
 
-def test_a_disk_that_cannot_be_made_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_be_made_leaves_the_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "kept").write_text("content")

@@ -36,7 +36,9 @@ class DeadBroker:
     state: str = "stopped"
 
 
-def replica(tmp_path: Path, number: int, records: int, *, topic: str = "A.x", epoch: int = 0) -> Replica:
+def replica(
+    tmp_path: Path, number: int, records: int, *, topic: str = "A.x", epoch: int = 0
+) -> Replica:
     broker = DeadBroker(number, tmp_path / str(number))
     folder = broker.log_dir / f"{topic}-0"
     segment(folder, [batch(offset, [ours(offset)]) for offset in range(records)])
@@ -44,13 +46,16 @@ def replica(tmp_path: Path, number: int, records: int, *, topic: str = "A.x", ep
     return Replica(broker=cast(Broker, broker), topic=topic, partition=0, folder=folder)
 
 
-def checkpoint(of: Replica, high_watermark: int, *, name: str = "replication-offset-checkpoint") -> None:
+def checkpoint(
+    of: Replica, high_watermark: int, *, name: str = "replication-offset-checkpoint"
+) -> None:
     (of.broker.log_dir / name).write_text(f"0\n1\n{of.topic} 0 {high_watermark}\n")
 
 
 def sampled(leader: int, high_watermark: int) -> Watermark:
     return Watermark(
-        time=1, returned=2, cluster="A", leader=leader, topic="A.x", partition=0, log_start=0, last_stable=0,
+        time=1, returned=2, cluster="A", leader=leader, topic="A.x", partition=0, log_start=0,
+        last_stable=0,
         high_watermark=high_watermark,
     )  # fmt: skip
 
@@ -90,7 +95,12 @@ def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path: Path) -
     found = [replica(tmp_path, 1, 7)]
     known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 4)})
     row = bounds(found, known)[1]
-    assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (True, False, 7, "recomputed")
+    assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (
+        True,
+        False,
+        7,
+        "recomputed",
+    )
 
 
 def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path: Path) -> None:
@@ -98,7 +108,9 @@ def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path: Path)
     known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(2, 6)})
     rows = bounds(found, known)
     assert [number for number, row in rows.items() if row.leader] == [2]
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(6, "sampled")}
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
+        (6, "sampled")
+    }
 
 
 def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_path: Path) -> None:
@@ -111,19 +123,27 @@ def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_p
     checkpoint(found[1], 5)
     rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
     assert [number for number, row in rows.items() if row.leader] == [3]
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(5, "checkpoint")}
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
+        (5, "checkpoint")
+    }
 
 
 def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2)]
     checkpoint(found[1], 8)
-    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 3)}))
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(8, "checkpoint")}
+    rows = bounds(
+        found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 3)})
+    )
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
+        (8, "checkpoint")
+    }
 
 
 def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
-    rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 8)}))
+    rows = bounds(
+        found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 8)})
+    )
     assert (rows[1].high_watermark, rows[2].high_watermark) == (8, 3)
 
 
@@ -150,7 +170,7 @@ def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path: Path) -> Non
     assert bounds([moved], Known(leaders={}))[1].log_start == 6
 
 
-def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_the_high_watermark_is_missing(
+def test_a_batch_at_a_killed_broker_s_end_is_unfinished_and_below_its_watermark_missing(
     tmp_path: Path,
 ) -> None:
     killed = replica(tmp_path, 1, 7)
@@ -158,14 +178,23 @@ def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_th
     path.write_bytes(path.read_bytes() + batch(7, [ours(7)])[:40])
     assert bounds([killed], Known(leaders={}))[1].unfinished == 40
     asked = Known(leaders={}, highs={killed.tp: 8}, in_sync={killed.tp: frozenset({1})})
-    assert (bounds([killed], asked)[1].high_watermark, bounds([killed], asked)[1].unfinished) == (8, 0)
+    assert (bounds([killed], asked)[1].high_watermark, bounds([killed], asked)[1].unfinished) == (
+        8,
+        0,
+    )
     assert bounds([replica(tmp_path, 2, 7)], Known(leaders={}))[2].unfinished == 0
 
 
-def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_the_active_one_never(tmp_path: Path) -> None:
-    """A broker that is killed while it cleans a log has replaced segments, and has not written its checkpoint."""
+def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_the_active_one_never(
+    tmp_path: Path,
+) -> None:
+    """A broker that is killed while it cleans a log has replaced segments, and has not written its
+    checkpoint."""
     cleaned = replica(tmp_path, 1, 0)
-    whole, lacking = [batch(n, [ours(n), ours(n + 1)]) for n in (0, 4, 8)], [batch(2, [ours(2)], last_delta=1)]
+    whole, lacking = (
+        [batch(n, [ours(n), ours(n + 1)]) for n in (0, 4, 8)],
+        [batch(2, [ours(2)], last_delta=1)],
+    )
     segment(cleaned.folder, whole[:1])
     segment(cleaned.folder, [*whole[1:2], batch(6, [ours(6)], last_delta=1)], base_offset=4)
     segment(cleaned.folder, whole[2:], base_offset=8)
@@ -181,7 +210,9 @@ def test_a_segment_with_a_batch_that_lacks_records_was_cleaned_to_its_end_and_th
 def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
     for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):
-        (one.folder / "quorum-state").write_text(json.dumps({"leaderId": leader, "leaderEpoch": epoch}))
+        (one.folder / "quorum-state").write_text(
+            json.dumps({"leaderId": leader, "leaderEpoch": epoch})
+        )
     rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
     assert [number for number, row in rows.items() if row.leader] == [3]
     assert {row.high_watermark for row in rows.values()} == {4}
@@ -192,15 +223,21 @@ def test_only_segments_are_copied(tmp_path: Path) -> None:
     (source / f"{0:020}.index").write_bytes(b"x")
     logs.copy_segments(source, tmp_path / "copy")
     assert [path.name for path in (tmp_path / "copy").iterdir()] == [f"{0:020}.log"]
-    assert (tmp_path / "copy" / f"{0:020}.log").read_bytes() == (source / f"{0:020}.log").read_bytes()
+    assert (tmp_path / "copy" / f"{0:020}.log").read_bytes() == (
+        source / f"{0:020}.log"
+    ).read_bytes()
 
 
-def test_a_copy_during_compaction_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_during_compaction_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = replica(tmp_path, 1, 3).folder
     segment(source, [batch(3, [ours(3)])], base_offset=3)
     swapped: list[bool] = []
 
-    def swap_under_the_copy(origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile) -> None:
+    def swap_under_the_copy(
+        origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile
+    ) -> None:
         copy(origin, target)
         if not swapped:
             swapped.append(True)
@@ -209,13 +246,19 @@ def test_a_copy_during_compaction_begins_anew(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(shutil, "copyfile", swap_under_the_copy)
     logs.copy_segments(source, tmp_path / "copy")
-    assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {f"{0:020}.log": batch(0, [ours(9)])}
+    assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {
+        f"{0:020}.log": batch(0, [ours(9)])
+    }
 
 
-def test_a_folder_that_never_stands_still_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_never_stands_still_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = replica(tmp_path, 1, 3).folder
 
-    def replace_every_time(origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile) -> None:
+    def replace_every_time(
+        origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile
+    ) -> None:
         copy(origin, target)
         segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(origin)
 
@@ -224,7 +267,9 @@ def test_a_folder_that_never_stands_still_is_reported(tmp_path: Path, monkeypatc
         logs.copy_segments(source, tmp_path / "copy")
 
 
-def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_for_which_there_is_no_room_ends_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -251,6 +296,7 @@ def test_a_dead_cluster_is_captured_from_its_disk(tmp_path: Path) -> None:
     assert (row.alive, row.high_watermark, row.high_watermark_from) == (False, 7, "recomputed")
     assert replicas.log_end(tmp_path / "run" / "captures" / "2-end" / "A" / "1" / "A.x-0") == 7
     assert captures.current("A")
-    segment(found.folder, [batch(7, [ours(9)])])  # it was started again, and died again before anybody captured it
+    # it was started again, and died again before anybody captured it
+    segment(found.folder, [batch(7, [ours(9)])])
     assert not captures.current("A")
     writer.close("failed")

@@ -1,4 +1,5 @@
-"""Logs that linkflap did not record: what is found in folders, and what the bytes tell of promotions."""
+"""Logs that linkflap did not record: what is found in folders, and what the bytes tell of
+promotions."""
 
 from __future__ import annotations
 
@@ -18,7 +19,16 @@ from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.read.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged, sound
-from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, record, rewrite, segment
+from tests.kafka_log import (
+    ABORT,
+    batch,
+    batches_in,
+    marker,
+    mirror_pid_reset,
+    record,
+    rewrite,
+    segment,
+)
 
 THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
 
@@ -34,7 +44,11 @@ def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path: Path) -
     for broker in ("1", "2", "spare"):
         sound(tmp_path / "two" / broker / "a.b-c-7")
     assert where_found(folders("A", tmp_path / "one")) == [(4, "orders", 0), (4, "orders", 10)]
-    assert where_found(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
+    assert where_found(folders("A", tmp_path / "two")) == [
+        (1, "a.b-c", 7),
+        (2, "a.b-c", 7),
+        (0, "a.b-c", 7),
+    ]
 
 
 def test_two_disks_of_one_broker_are_distinguished(tmp_path: Path) -> None:
@@ -71,7 +85,15 @@ def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_p
 
 
 def logs(tmp_path: Path, **by_cluster: list[bytes]) -> list[tuple[TopicPartition, dict[str, Log]]]:
-    return [(("t", 0), {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()})]
+    return [
+        (
+            ("t", 0),
+            {
+                name: batches.scan([segment(tmp_path / name, data)])
+                for name, data in by_cluster.items()
+            },
+        )
+    ]
 
 
 def recorded(events: list[Event]) -> list[tuple[str, str, int]]:
@@ -79,16 +101,26 @@ def recorded(events: list[Event]) -> list[tuple[str, str, int]]:
 
 
 DATA = batch(0, [record(b"one"), record(b"two")])
-STOPPED = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=5), mirror_pid_reset(3, leader_epoch=5)]
+STOPPED = [
+    DATA,
+    marker(2, ABORT, pid=1, epoch=0, leader_epoch=5),
+    mirror_pid_reset(3, leader_epoch=5),
+]
 
 
-def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path: Path) -> None:
+def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(
+    tmp_path: Path,
+) -> None:
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
     assert recorded(events) == [("A->B", "B", 2)]
 
 
 def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path: Path) -> None:
-    own = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=4), mirror_pid_reset(3, leader_epoch=5)]
+    own = [
+        DATA,
+        marker(2, ABORT, pid=1, epoch=0, leader_epoch=4),
+        mirror_pid_reset(3, leader_epoch=5),
+    ]
     events, _ = promotions_in(logs(tmp_path, A=own[:2], B=own), [THERE], {})
     assert recorded(events) == [("A->B", "B", 3)]
 
@@ -102,21 +134,35 @@ def test_a_control_record_of_another_type_is_no_promotion(tmp_path: Path) -> Non
     strange = mirror_pid_reset(3, leader_epoch=5)
     from tests.kafka_log import with_marker_kind
 
-    events, _ = promotions_in(logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {})
+    events, _ = promotions_in(
+        logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {}
+    )
     assert events == []
 
 
 def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path: Path) -> None:
-    again = [*STOPPED, batch(4, [record(b"three")], leader_epoch=5), mirror_pid_reset(5, leader_epoch=9)]
+    again = [
+        *STOPPED,
+        batch(4, [record(b"three")], leader_epoch=5),
+        mirror_pid_reset(5, leader_epoch=9),
+    ]
     events, ended = promotions_in(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
     assert recorded(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
-    assert [e.kind for e in events] == ["promotion", "fault-start", "mirror-started", "fault-end", "promotion"]
+    assert [e.kind for e in events] == [
+        "promotion",
+        "fault-start",
+        "mirror-started",
+        "fault-end",
+        "promotion",
+    ]
     times = [e.time for e in events]
     assert times == sorted(times)
     assert ended >= times[-1]
 
 
-def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tmp_path: Path) -> None:
+def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(
+    tmp_path: Path,
+) -> None:
     own = [DATA, batch(2, [record(b"tail")])]
     events, _ = promotions_in(logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
     assert [e.kind for e in events] == ["promotion"]
@@ -132,7 +178,9 @@ def test_a_run_directory_of_links_touches_no_log(tmp_path: Path) -> None:
     sound(tmp_path / "B" / "orders-0")
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     judged(tmp_path / "run", asked({"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B"))
-    assert {p: p.stat().st_mtime_ns for p in before if p != tmp_path} == {p: t for p, t in before.items() if p != tmp_path}
+    assert {p: p.stat().st_mtime_ns for p in before if p != tmp_path} == {
+        p: t for p, t in before.items() if p != tmp_path
+    }
     link = tmp_path / "run" / "captures" / "1-copied" / "A" / "0" / "orders-0"
     assert link.is_symlink()
     assert (link / source.name).samefile(source)
@@ -142,12 +190,18 @@ def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path: Path) -> None:
     for cluster in "AB":
         for topic in ("orders-0", "B.own-0", "__consumer_offsets-3"):
             sound(tmp_path / cluster / topic)
-    wanted = asked({"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B", promotions={("B", "orders", 0): [6]})
+    wanted = asked(
+        {"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B", promotions={("B", "orders", 0): [6]}
+    )
     judged(tmp_path / "run", wanted)
     planned = plan(tmp_path / "run")
     assert planned.facts.homes == {"orders": "A", "B.own": "B"}
-    assert {(c.bounds.cluster, c.bounds.topic) for c in planned.replicas} == {(c, t) for c in "AB" for t in ("orders", "B.own")}
-    assert [(p.cluster, p.offset, p.kind) for p in planned.promotions["orders", 0]] == [("B", 6, "forced")]
+    assert {(c.bounds.cluster, c.bounds.topic) for c in planned.replicas} == {
+        (c, t) for c in "AB" for t in ("orders", "B.own")
+    }
+    assert [(p.cluster, p.offset, p.kind) for p in planned.promotions["orders", 0]] == [
+        ("B", 6, "forced")
+    ]
     assert planned.story("orders", 0).home == "A"
     assert planned.damage == []
     assert not RunReader(tmp_path / "run").run.recorded
@@ -171,7 +225,11 @@ def test_brokers_that_are_called_as_partitions_are_brokers(tmp_path: Path) -> No
         sound(tmp_path / broker / "orders-0")
     (tmp_path / "kafka-3" / "orders-0").mkdir(parents=True)
     (tmp_path / "kafka-3" / "stranger-7").mkdir()
-    assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0), (3, "orders", 0)]
+    assert where_found(folders("A", tmp_path)) == [
+        (1, "orders", 0),
+        (2, "orders", 0),
+        (3, "orders", 0),
+    ]
 
 
 def test_a_partition_without_a_segment_is_one_beside_others(tmp_path: Path) -> None:
@@ -180,7 +238,12 @@ def test_a_partition_without_a_segment_is_one_beside_others(tmp_path: Path) -> N
     (tmp_path / "other-0").mkdir()
     (tmp_path / "fresh-0").mkdir()
     (tmp_path / "fresh-0" / "partition.metadata").touch()
-    assert [f.path.name for f in folders("A", tmp_path)] == ["fresh-0", "orders-0", "orders-1", "other-0"]
+    assert [f.path.name for f in folders("A", tmp_path)] == [
+        "fresh-0",
+        "orders-0",
+        "orders-1",
+        "other-0",
+    ]
 
 
 def test_folders_that_are_only_called_as_partitions_are_none(tmp_path: Path) -> None:
@@ -193,7 +256,9 @@ def test_folders_that_are_only_called_as_partitions_are_none(tmp_path: Path) -> 
 
 def test_lines_of_a_checkpoint_that_are_none_are_left(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
-    (tmp_path / "log-start-offset-checkpoint").write_text("0\n3\norders x 4\norders 0 -4\n\norders 0 4\n")
+    (tmp_path / "log-start-offset-checkpoint").write_text(
+        "0\n3\norders x 4\norders 0 -4\n\norders 0 4\n"
+    )
     assert [b.log_start for b in bounds(folders("A", tmp_path))] == [4]
 
 
@@ -205,16 +270,23 @@ def test_a_log_start_behind_the_end_of_the_log_is_named_and_not_believed(tmp_pat
     (tmp_path / "B" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1000000000\n")
     judgement = judged(tmp_path / "run", asked({name: tmp_path / name for name in "AB"}, "A->B"))
     assert judgement.verdict is not Verdict.VALID
-    assert "log start 1000000000, and the log ends at 10" in next(c.reason for c in judgement.checks if c.name == "recording")
+    assert "log start 1000000000, and the log ends at 10" in next(
+        c.reason for c in judgement.checks if c.name == "recording"
+    )
     assert [c.bounds.log_start for c in plan(tmp_path / "run").replicas] == [0, 0]
 
 
-def test_a_log_start_at_the_end_of_a_log_and_one_of_an_empty_log_are_believed(tmp_path: Path) -> None:
+def test_a_log_start_at_the_end_of_a_log_and_one_of_an_empty_log_are_believed(
+    tmp_path: Path,
+) -> None:
     sound(tmp_path / "A" / "orders-0")
     segment(tmp_path / "A" / "orders-1", [])
     (tmp_path / "A" / "log-start-offset-checkpoint").write_text("0\n2\norders 0 10\norders 1 10\n")
     judged(tmp_path / "run", asked({"A": tmp_path / "A"}))
-    assert [(c.bounds.log_start, c.damage) for c in plan(tmp_path / "run").replicas] == [(10, ()), (10, ())]
+    assert [(c.bounds.log_start, c.damage) for c in plan(tmp_path / "run").replicas] == [
+        (10, ()),
+        (10, ()),
+    ]
 
 
 def test_a_segment_that_is_gone_since_it_was_listed_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ def left(folder: Path) -> list[int]:
     headers = batches.scan(paths).headers
     assert headers.crc_ok.all()
     firsts = [batches.scan([path]).headers.base_offset[:1].tolist() for path in paths]
-    assert [[int(path.stem)] for path, first in zip(paths, firsts, strict=True) if first] == [first for first in firsts if first]
+    assert [[int(path.stem)] for path, first in zip(paths, firsts, strict=True) if first] == [
+        first for first in firsts if first
+    ]
     offsets: list[int] = headers.base_offset.tolist()
     return offsets
 
@@ -39,10 +41,14 @@ def test_batches_that_end_before_it_are_gone_and_the_others_as_they_were(
         segment(tmp_path, BATCHES[2:], base_offset=4)
     drop_before(tmp_path, since)
     assert left(tmp_path) == expected
-    assert b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log"))) == b"".join(BATCHES[-len(expected) :])
+    assert b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log"))) == b"".join(
+        BATCHES[-len(expected) :]
+    )
 
 
-def test_a_log_that_nothing_was_written_to_since_is_empty_and_begins_and_ends_there(tmp_path: Path) -> None:
+def test_a_log_that_nothing_was_written_to_since_is_empty_and_begins_and_ends_there(
+    tmp_path: Path,
+) -> None:
     segment(tmp_path, BATCHES)
     drop_before(tmp_path, 8)
     assert left(tmp_path) == []

@@ -1,4 +1,5 @@
-"""What the steps of cases share, without a broker: batches as clients send them, markers in logs, formulas, what is known."""
+"""What the steps of cases share, without a broker: batches as clients send them, markers in logs,
+formulas, what is known."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_a_batch_as_a_client_sends_it(size: int) -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 3, 11)
     assert batch.transactional
     assert not batch.is_control
-    assert [(one.offset, one.key, one.value) for one in reference.records(batch)] == [(n, None, v) for n, v in enumerate(values)]
+    assert [(one.offset, one.key, one.value) for one in reference.records(batch)] == [
+        (n, None, v) for n, v in enumerate(values)
+    ]
 
 
 def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_controllers() -> None:
@@ -72,13 +75,26 @@ def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_cont
     ]
     log = reference.batches(record_batch(values))
     found = [one.words for one in metadata.changes(log, "records")]
-    assert found == ["fenced 3 @ 2", "leader -1 @ 3", "registered 3 @ 4", "leader 3 @ 5", "unfenced 3 @ 10"]
-    assert metadata.changes(log, "nothing") == [one for one in metadata.changes(log, "records") if one.kind != "leader"]
+    assert found == [
+        "fenced 3 @ 2",
+        "leader -1 @ 3",
+        "registered 3 @ 4",
+        "leader 3 @ 5",
+        "unfenced 3 @ 10",
+    ]
+    assert metadata.changes(log, "nothing") == [
+        one for one in metadata.changes(log, "records") if one.kind != "leader"
+    ]
 
 
 def test_a_batch_without_a_producer() -> None:
     (batch,) = reference.batches(record_batch([b"plain"]))
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional) == (-1, -1, -1, False)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional) == (
+        -1,
+        -1,
+        -1,
+        False,
+    )
 
 
 def test_a_log_as_a_broker_wrote_it(tmp_path: Path) -> None:
@@ -91,7 +107,10 @@ def test_a_log_as_a_broker_wrote_it(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", data, tail=torn)
     log = logs.batches(tmp_path, ("t", 0))
     assert [one.base_offset for one in log] == [0, 2, 3], "what is being written is left out"
-    assert [one.words for one in logs.markers(log)] == ["COMMIT @ 2 (producer 5, epoch 0)", "ABORT @ 3 (producer 6, epoch 2)"]
+    assert [one.words for one in logs.markers(log)] == [
+        "COMMIT @ 2 (producer 5, epoch 0)",
+        "ABORT @ 3 (producer 6, epoch 2)",
+    ]
     assert [one.value for one in logs.records(log)] == [b"a", b"b"]
     assert logs.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
     assert logs.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
@@ -131,14 +150,30 @@ def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path: P
 
     segment(
         tmp_path / "syncs-0",
-        [written(0, [sync(b"t", 0, 10, 3), sync(b"t", 1, 7, 7), sync(b"other", 0, 1, 1), sync(b"t", 0, 12, 5)])],
+        [
+            written(
+                0,
+                [
+                    sync(b"t", 0, 10, 3),
+                    sync(b"t", 1, 7, 7),
+                    sync(b"other", 0, 1, 1),
+                    sync(b"t", 0, 12, 5),
+                ],
+            )
+        ],
     )
     assert syncs(logs.batches(tmp_path, ("syncs", 0)), "t") == [(10, 3), (12, 5)]
 
 
 @pytest.mark.parametrize(
     ("formula", "same"),
-    [("keep", {"AB", "AC", "BC"}), ("negate", {"AC"}), ("complement", {"AC"}), ("region", {"AB"}), ("advance", set())],
+    [
+        ("keep", {"AB", "AC", "BC"}),
+        ("negate", {"AC"}),
+        ("complement", {"AC"}),
+        ("region", {"AB"}),
+        ("advance", set()),
+    ],
 )
 def test_which_producers_have_one_id_after_two_hops(formula: str, same: set[str]) -> None:
     for drawn in (0, 7, 1000):
@@ -169,7 +204,9 @@ def test_the_innermost_exception_of_java_is_named() -> None:
     assert failure(Error()) == "ProducerFencedException"
 
 
-def a_row(case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: Any) -> Row:
+def a_row(
+    case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: Any
+) -> Row:
     values: dict[str, Any] = {
         "format": 1,
         "date": "2026-11-22",
@@ -201,7 +238,12 @@ def test_what_has_to_be_reproduced_again() -> None:
         a_row(case="min-isr", shown=0),
     ]
     (known,) = of_rows(rows)
-    assert (known.case.name, known.variant.kafka, known.shown, known.runs) == ("KAFKA-20734", "4.3.1", 2, 3)
+    assert (known.case.name, known.variant.kafka, known.shown, known.runs) == (
+        "KAFKA-20734",
+        "4.3.1",
+        2,
+        3,
+    )
 
 
 def test_what_is_stored_can_be_played_again() -> None:
@@ -219,7 +261,9 @@ def test_what_is_stored_can_be_played_again() -> None:
         ("mm2-isolation.toml", {"read_uncommitted-by-the-mirror": "read_committed"}),
     ],
 )
-def test_scenario_files_of_cases_are_scenarios(tmp_path: Path, file: str, changes: dict[str, str]) -> None:
+def test_scenario_files_of_cases_are_scenarios(
+    tmp_path: Path, file: str, changes: dict[str, str]
+) -> None:
     path = tmp_path / file
     path.write_text(changed(file, "4.3.1", changes))
     made = scenario_file.read(path, seed=7)
@@ -240,10 +284,18 @@ def test_every_scenario_file_is_one_of_a_case() -> None:
 
 def test_what_a_verdict_says_of_a_case() -> None:
     checks = [
-        {"name": "ghost-ack", "examined": {"A/native": 3, "B/native": 2}, "kinds": {"ghost-ack": 2}},
+        {
+            "name": "ghost-ack",
+            "examined": {"A/native": 3, "B/native": 2},
+            "kinds": {"ghost-ack": 2},
+        },
         {"name": "lost-write", "examined": {}, "kinds": {}},
     ]
     found = of_verdict({"verdict": "invalid", "reason": "", "checks": checks})
-    assert (found.verdict, found.anomalies, found.examined) == ("invalid", {"ghost-ack": {"ghost-ack": 2}}, 5)
+    assert (found.verdict, found.anomalies, found.examined) == (
+        "invalid",
+        {"ghost-ack": {"ghost-ack": 2}},
+        5,
+    )
     assert found.kinds == {"ghost-ack/ghost-ack"}
     assert found.facts["anomalies"] == {"ghost-ack": {"ghost-ack": 2}}

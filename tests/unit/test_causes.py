@@ -17,7 +17,8 @@ from linkflap.spark_verify.verdict.sentences import Names, begin, kind_of, label
 from linkflap.spark_verify.verdict.shown import EXAMPLES, show
 
 NAMES = Names(
-    processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]), promotions={("B", "A.orders", 0): 110}
+    processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]),
+    promotions={("B", "A.orders", 0): 110},
 )
 ALL = frozenset(REGISTRY)
 
@@ -27,17 +28,29 @@ def uid(process: int, number: int) -> int:
 
 
 def found(
-    check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence: Any
+    check: str,
+    kind: str,
+    offset: int = -1,
+    cluster: str = "B",
+    partition: int = 0,
+    allowed: bool = False,
+    **evidence: Any,
 ) -> Anomaly:
     return Anomaly(
-        check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition, offset=offset, evidence=evidence,
+        check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition,
+        offset=offset, evidence=evidence,
         allowed=allowed,
     )  # fmt: skip
 
 
 def collision(pid: int, offset: int = -1) -> Anomaly:
     return found(
-        "producer-id-uniqueness", "producer-id-collision", offset, producer_id=pid, mirrored_offset=90, client="idempotent-2"
+        "producer-id-uniqueness",
+        "producer-id-collision",
+        offset,
+        producer_id=pid,
+        mirrored_offset=90,
+        client="idempotent-2",
     )
 
 
@@ -55,32 +68,47 @@ def ghost(offset: int, number: int, pid: int = 6) -> Anomaly:
 
 
 def lost(offset: int, number: int, records: int = 1) -> Anomaly:
-    return found("lost-write", "lost-write", offset, uid=uid(7, number), records=records, how="absent")
+    return found(
+        "lost-write", "lost-write", offset, uid=uid(7, number), records=records, how="absent"
+    )
 
 
 def unseen(offset: int, number: int) -> Anomaly:
-    return found("unseen", "unseen-write", offset, uid=uid(7, number), records=1, acknowledged_by="B")
+    return found(
+        "unseen", "unseen-write", offset, uid=uid(7, number), records=1, acknowledged_by="B"
+    )
 
 
 def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
     """Kind of each cause, and how many of which kind follow."""
-    return [(c.kind, {kind: len(n) for (_, kind), n in c.consequences.items()}) for c in rank(anomalies, REGISTRY)]
+    return [
+        (c.kind, {kind: len(n) for (_, kind), n in c.consequences.items()})
+        for c in rank(anomalies, REGISTRY)
+    ]
 
 
 def test_an_id_collision_is_the_cause_of_what_it_led_to() -> None:
     anomalies = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0)]
-    assert ranked(*anomalies) == [("producer-id-collision", {"ghost-ack": 1, "lost-write": 1, "unseen-write": 1})]
+    assert ranked(*anomalies) == [
+        ("producer-id-collision", {"ghost-ack": 1, "lost-write": 1, "unseen-write": 1})
+    ]
     (cause,) = rank(anomalies, REGISTRY)
     assert cause.first == 2
 
 
 def test_another_payload_at_another_offset_has_a_cause_of_its_own() -> None:
-    assert ranked(ghost(12, 0), lost(12, 0), lost(500, 44)) == [("ghost-ack", {"lost-write": 1}), ("lost-write", {})]
+    assert ranked(ghost(12, 0), lost(12, 0), lost(500, 44)) == [
+        ("ghost-ack", {"lost-write": 1}),
+        ("lost-write", {}),
+    ]
 
 
 def test_records_of_a_range_follow_from_any_of_it() -> None:
     assert ranked(lost(10, 0, records=20), unseen(25, 15)) == [("lost-write", {"unseen-write": 1})]
-    assert ranked(lost(10, 0, records=20), unseen(30, 20)) == [("lost-write", {}), ("unseen-write", {})]
+    assert ranked(lost(10, 0, records=20), unseen(30, 20)) == [
+        ("lost-write", {}),
+        ("unseen-write", {}),
+    ]
 
 
 def test_of_one_cluster_and_not_of_another() -> None:
@@ -94,11 +122,34 @@ def test_the_source_of_a_mirrored_record_is_the_same_thing() -> None:
     assert ranked(gone, hole) == [("mirror-hole", {"lost-write": 1})]
 
 
-@pytest.mark.parametrize(("offset", "partition", "follows"), [(139, 0, True), (20, 0, True), (19, 0, False), (139, 1, False)])
-def test_a_state_follows_from_what_is_before_it_in_its_partition(offset: int, partition: int, follows: bool) -> None:
-    shown_as_data = found("order-equality", "mirrored-aborted", 20, records=10, uid=uid(9, 3), source="A", source_offset=20)
-    sample = found("last-stable-offset", "lso-mismatch", offset, partition=partition, last_stable=offset, recomputed=20)
-    assert ranked(sample, shown_as_data)[0] == ("mirrored-aborted", {"lso-mismatch": 1} if follows else {})
+@pytest.mark.parametrize(
+    ("offset", "partition", "follows"),
+    [(139, 0, True), (20, 0, True), (19, 0, False), (139, 1, False)],
+)
+def test_a_state_follows_from_what_is_before_it_in_its_partition(
+    offset: int, partition: int, follows: bool
+) -> None:
+    shown_as_data = found(
+        "order-equality",
+        "mirrored-aborted",
+        20,
+        records=10,
+        uid=uid(9, 3),
+        source="A",
+        source_offset=20,
+    )
+    sample = found(
+        "last-stable-offset",
+        "lso-mismatch",
+        offset,
+        partition=partition,
+        last_stable=offset,
+        recomputed=20,
+    )
+    assert ranked(sample, shown_as_data)[0] == (
+        "mirrored-aborted",
+        {"lso-mismatch": 1} if follows else {},
+    )
 
 
 def test_kinds_of_one_check_at_one_offset_are_one() -> None:
@@ -113,21 +164,55 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
     assert (cause.first, list(cause.members)) == (1, [1, 0])
 
 
-def marker(cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object) -> Anomaly:
+def marker(
+    cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object
+) -> Anomaly:
     """Of a transaction of two records, at 20 and 21."""
     markers = ["ABORT" if ours == "COMMIT" else "COMMIT", ours]
-    known: dict[str, Any] = {"source": source, "fields": ["crc"], "markers": markers, "ends": 2, "first_offset": 20, **evidence}
+    known: dict[str, Any] = {
+        "source": source,
+        "fields": ["crc"],
+        "markers": markers,
+        "ends": 2,
+        "first_offset": 20,
+        **evidence,
+    }
     return found("byte-equality", "byte-divergence", 22, cluster, **known)
 
 
 def visible(cluster: str = "B") -> Anomaly:
-    return found("order-equality", "mirrored-aborted", 20, cluster, uid=uid(9, 3), records=2, source="A", state="aborted")
+    return found(
+        "order-equality",
+        "mirrored-aborted",
+        20,
+        cluster,
+        uid=uid(9, 3),
+        records=2,
+        source="A",
+        state="aborted",
+    )
 
 
 def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker() -> None:
-    split = found("marker-pairing", "outcome-split", 22, producer_id=3, first_offset=20, source="A", outcomes=["ABORT", "COMMIT"])
+    split = found(
+        "marker-pairing",
+        "outcome-split",
+        22,
+        producer_id=3,
+        first_offset=20,
+        source="A",
+        outcomes=["ABORT", "COMMIT"],
+    )
     read = found("aborted-read", "aborted-read", 20, uid=uid(9, 3), records=2, reader="readers-1")
-    elsewhere = found("order-equality", "mirrored-aborted", 23, uid=uid(9, 9), records=1, source="A", state="aborted")
+    elsewhere = found(
+        "order-equality",
+        "mirrored-aborted",
+        23,
+        uid=uid(9, 9),
+        records=1,
+        source="A",
+        state="aborted",
+    )
     assert ranked(split, read, marker(), visible(), elsewhere) == [
         ("byte-divergence", {"mirrored-aborted": 1, "outcome-split": 1, "aborted-read": 1}),
         ("mirrored-aborted", {}),
@@ -135,10 +220,21 @@ def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker()
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_from_the_other(joined: bool) -> None:
-    """The marker is at 22 and the records are at 20; that the transaction ended in two ways is about both."""
+def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_from_the_other(
+    joined: bool,
+) -> None:
+    """The marker is at 22 and the records are at 20; that the transaction ended in two ways is
+    about both."""
     root = marker(first_offset=22) if joined else found("internal-topics", "log-disorder", 22)
-    split = found("marker-pairing", "outcome-split", 22, producer_id=3, first_offset=20, source="A", outcomes=["ABORT", "COMMIT"])
+    split = found(
+        "marker-pairing",
+        "outcome-split",
+        22,
+        producer_id=3,
+        first_offset=20,
+        source="A",
+        outcomes=["ABORT", "COMMIT"],
+    )
     causes = ranked(split, root, visible())
     follow = {"mirrored-aborted": 1, "outcome-split": 1}
     assert causes[0] == (("byte-divergence", follow) if joined else ("log-disorder", {}))
@@ -146,65 +242,114 @@ def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_fr
 
 
 def test_a_commit_without_a_marker_follows_from_the_coordinator_that_wrote_none() -> None:
-    """The coordinator's anomaly has no offset, and the client does not know its producer id: both name the transactional id."""
-    coordinator = found("internal-topics", "marker-missing", transactional_id="t1", producer_id=7, decided="COMMIT")
-    commit = found("commit-aborted", "commit-unmarked", 42, operation=uid(7, 3), transactional_id="t1", records=3)
+    """The coordinator's anomaly has no offset, and the client does not know its producer id: both
+    name the transactional id."""
+    coordinator = found(
+        "internal-topics", "marker-missing", transactional_id="t1", producer_id=7, decided="COMMIT"
+    )
+    commit = found(
+        "commit-aborted",
+        "commit-unmarked",
+        42,
+        operation=uid(7, 3),
+        transactional_id="t1",
+        records=3,
+    )
     other = replace(commit, evidence={**commit.evidence, "transactional_id": "t2"})
-    assert [(c.kind, c.led_to) for c in rank([commit, coordinator], REGISTRY)] == [("marker-missing", 1)]
-    assert sorted(c.kind for c in rank([other, coordinator], REGISTRY)) == ["commit-unmarked", "marker-missing"]
+    assert [(c.kind, c.led_to) for c in rank([commit, coordinator], REGISTRY)] == [
+        ("marker-missing", 1)
+    ]
+    assert sorted(c.kind for c in rank([other, coordinator], REGISTRY)) == [
+        "commit-unmarked",
+        "marker-missing",
+    ]
 
 
 def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
-    """A chain: what B made of the source's marker C has from B, and another marker C made itself."""
-    anomalies = [marker("C"), visible("C"), marker("B"), visible("B"), replace(marker("C", "B", first_offset=29), offset=30)]
+    """A chain: what B made of the source's marker C has from B, and another marker C made
+    itself."""
+    anomalies = [
+        marker("C"),
+        visible("C"),
+        marker("B"),
+        visible("B"),
+        replace(marker("C", "B", first_offset=29), offset=30),
+    ]
 
     def upstream(anomaly: Anomaly) -> str:
         return {"C": "B", "B": "A"}[anomaly.cluster]
 
     causes = rank(anomalies, REGISTRY, upstream)
-    assert [(c.cluster, c.kind, c.led_to) for c in causes] == [("B", "byte-divergence", 3), ("C", "byte-divergence", 0)]
+    assert [(c.cluster, c.kind, c.led_to) for c in causes] == [
+        ("B", "byte-divergence", 3),
+        ("C", "byte-divergence", 0),
+    ]
     assert anomalies[causes[0].first] == marker("B")
     alone = rank(anomalies, REGISTRY)
     assert [(c.cluster, len(c.members)) for c in alone] == [("B", 1), ("C", 2)]
 
 
 def test_clusters_that_have_it_from_each_other_are_not_followed_for_ever() -> None:
-    causes = rank([marker("B"), marker("C")], REGISTRY, lambda anomaly: "B" if anomaly.cluster == "C" else "C")
-    assert [(c.cluster, c.led_to) for c in causes] == [("C", 1)] or [(c.cluster, c.led_to) for c in causes] == [("B", 1)]
+    causes = rank(
+        [marker("B"), marker("C")], REGISTRY, lambda anomaly: "B" if anomaly.cluster == "C" else "C"
+    )
+    assert [(c.cluster, c.led_to) for c in causes] == [("C", 1)] or [
+        (c.cluster, c.led_to) for c in causes
+    ] == [("B", 1)]
 
 
 def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
     seen = "B has another batch than A at A.orders-0 @ 22: "
-    assert sentence(marker(), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT, so 2 records that A aborted are visible on B"
+    assert (
+        sentence(marker(), REGISTRY, NAMES)
+        == f"{seen}COMMIT where A has ABORT, so 2 records that A aborted are visible on B"
+    )
     hidden = marker(ours="ABORT", ends=1)
-    assert sentence(hidden, REGISTRY, NAMES) == f"{seen}ABORT where A has COMMIT, so 1 record that A committed is hidden on B"
+    assert (
+        sentence(hidden, REGISTRY, NAMES)
+        == f"{seen}ABORT where A has COMMIT, so 1 record that A committed is hidden on B"
+    )
     assert sentence(marker(ends=0), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT"
     assert sentence(marker(markers=None), REGISTRY, NAMES) == f"{seen}crc differs"
-    assert sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES) == f"{seen}length, crc differ"
-    changed = [{"offset": 22, "uid": 3, "fields": ["key", "value"]}, {"offset": 23, "uid": 4, "fields": ["value", "headers"]}]
+    assert (
+        sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES)
+        == f"{seen}length, crc differ"
+    )
+    changed = [
+        {"offset": 22, "uid": 3, "fields": ["key", "value"]},
+        {"offset": 23, "uid": 4, "fields": ["value", "headers"]},
+    ]
     other = marker(markers=None, changed=changed, records=[22, 23, 24])
     assert sentence(other, REGISTRY, NAMES) == f"{seen}3 records differ in key, value, headers"
-    assert sentence(marker(markers=None, changed=changed[:1], records=[22]), REGISTRY, NAMES).endswith(
-        "1 record differs in key, value"
-    )
+    assert sentence(
+        marker(markers=None, changed=changed[:1], records=[22]), REGISTRY, NAMES
+    ).endswith("1 record differs in key, value")
 
 
 def test_a_cause_without_harm_says_what_it_can_come_to() -> None:
     shown = show([collision(6, 12)], ALL, REGISTRY, NAMES)
-    assert shown.cause == (
-        "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one whose batches were mirrored up "
-        "to offset 90); no client was seen to be harmed, but where epoch and sequence meet, a broker takes a record of the one "
-        "for a repeat of the other's, acknowledges it and does not append it."
+    assert (
+        shown.cause
+        == "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one"
+        " whose batches were mirrored up to offset 90); no client was seen to be harmed, but "
+        "where epoch and sequence meet, a broker takes a record of the one for a repeat of the "
+        "other's, acknowledges it and does not append it."
     )
     sample = found("last-stable-offset", "lso-mismatch", 12, last_stable=12, recomputed=3)
     harmless = show([marker(markers=None), sample], ALL, REGISTRY, NAMES).cause
-    assert "no client was seen to be harmed, but what only the source's bytes say is lost to whoever reads B." in harmless
+    assert (
+        "no client was seen to be harmed, but what only the source's bytes say is lost to whoever "
+        "reads B." in harmless
+    )
     assert "no client" not in show([marker(), visible()], ALL, REGISTRY, NAMES).cause
     assert "no client" not in show([lost(12, 0)], ALL, REGISTRY, NAMES).cause
 
 
 def test_a_batch_that_differs_from_several_sources_is_counted_once() -> None:
-    assert "mirrored batches" not in show([marker("C", "A"), marker("C", "B")], ALL, REGISTRY, NAMES).cause
+    assert (
+        "mirrored batches"
+        not in show([marker("C", "A"), marker("C", "B")], ALL, REGISTRY, NAMES).cause
+    )
 
 
 def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> None:
@@ -212,18 +357,28 @@ def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> Non
     phantom = found("order-equality", "mirror-phantom", 22, uid=uid(8, 0), source="A")
     sample = found("last-stable-offset", "lso-mismatch", 23, last_stable=23, recomputed=3)
     said = show([marker(), hole, phantom, lost(22, 0), sample], ALL, REGISTRY, NAMES).cause
-    assert said.endswith("; 1 mirrored record is missing, 1 acknowledged write is lost, 1 sample of the last stable offset "
+    assert said.endswith("; 1 mirrored record is missing, 1 acknowledged write is lost, "
+                         "1 sample of the last stable offset "
                          "contradicts the bytes.")  # fmt: skip
 
 
 def test_what_is_allowed_causes_nothing() -> None:
     allowed = found("order-equality", "mirrored-duplicate", 5, allowed=True, uid=uid(7, 0))
-    assert ranked(allowed, found("duplicate", "mirrored-duplicate", 5, uid=uid(7, 0))) == [("mirrored-duplicate", {})]
+    assert ranked(allowed, found("duplicate", "mirrored-duplicate", 5, uid=uid(7, 0))) == [
+        ("mirrored-duplicate", {})
+    ]
     assert ranked(allowed) == []
 
 
 def test_the_order_of_anomalies_does_not_matter() -> None:
-    anomalies = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0), lost(70, 9), collision(2, 99)]
+    anomalies = [
+        unseen(12, 0),
+        lost(12, 0),
+        collision(6, 12),
+        ghost(12, 0),
+        lost(70, 9),
+        collision(2, 99),
+    ]
     assert ranked(*anomalies) == ranked(*anomalies[::-1])
 
 
@@ -239,16 +394,26 @@ def test_checks_follow_from_others_and_never_in_a_circle() -> None:
 
 
 def test_the_first_cause_in_one_sentence() -> None:
-    anomalies = [unseen(12, 0), unseen(13, 1), lost(12, 0), lost(13, 1), ghost(12, 0), ghost(13, 1), collision(6, 12)]
+    anomalies = [
+        unseen(12, 0),
+        unseen(13, 1),
+        lost(12, 0),
+        lost(13, 1),
+        ghost(12, 0),
+        ghost(13, 1),
+        collision(6, 12),
+    ]
     shown = show(anomalies, ALL, REGISTRY, NAMES)
-    assert shown.cause == (
-        "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one whose batches were mirrored up "
-        "to offset 90); "
-        "B acknowledged idempotent-2/2 #0 (producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
+    assert (
+        shown.cause
+        == "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one"
+        " whose batches were mirrored up to offset 90); B acknowledged idempotent-2/2 #0 "
+        "(producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
         "offset 110; 2 acknowledged writes are lost, 2 acknowledged writes were never read."
     )
     assert [a.kind for a in shown.anomalies] == [
-        "producer-id-collision", "ghost-ack", "ghost-ack", "lost-write", "lost-write", "unseen-write", "unseen-write",
+        "producer-id-collision", "ghost-ack", "ghost-ack", "lost-write", "lost-write",
+        "unseen-write", "unseen-write",
     ]  # fmt: skip
     assert {a.cause for a in shown.anomalies} == {1}
     assert [(c.kind, c.count, c.anomaly) for c in shown.causes[0].consequences] == [
@@ -265,7 +430,11 @@ def test_what_proves_nothing_is_no_cause() -> None:
 
 
 def test_the_anomaly_that_names_a_cause_is_never_left_out() -> None:
-    anomalies = [*(collision(100 + n, n) for n in range(EXAMPLES + 10)), collision(6, 900), ghost(12, 0)]
+    anomalies = [
+        *(collision(100 + n, n) for n in range(EXAMPLES + 10)),
+        collision(6, 900),
+        ghost(12, 0),
+    ]
     shown = show(anomalies, ALL, REGISTRY, NAMES)
     assert (shown.anomalies[0].offset, shown.causes[0].anomaly, shown.left_out) == (900, 1, 10)
     assert shown.causes[0].count == EXAMPLES + 11
@@ -288,30 +457,45 @@ def test_a_sentence_that_lacks_its_evidence_says_what_the_kind_means() -> None:
 
 def test_hostile_names_are_words_and_no_format() -> None:
     hostile = Anomaly(
-        check="lost-write", kind="lost-write", cluster="B", topic="{cluster.__class__}", partition=0, offset=1,
+        check="lost-write", kind="lost-write", cluster="B", topic="{cluster.__class__}",
+        partition=0, offset=1,
         evidence={"uid": 3, "how": "{0} {evil}"},
     )  # fmt: skip
     assert "{cluster.__class__}-0 @ 1, is lost: {0} {evil}" in sentence(hostile, REGISTRY, NAMES)
 
 
 @pytest.mark.parametrize(
-    ("check", "kind"), [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
+    ("check", "kind"),
+    [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 )  # fmt: skip
 def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -> None:
     declared = kind_of(check, kind, REGISTRY)
     assert declared is not None
     assert declared.sentence, "every kind of anomaly has a sentence of its own"
-    fields = [name for _, name, spec, conversion in Formatter().parse(declared.sentence) if name and not (spec or conversion)]
+    fields = [
+        name
+        for _, name, spec, conversion in Formatter().parse(declared.sentence)
+        if name and not (spec or conversion)
+    ]
     assert all(name.isidentifier() for name in fields)
     assert not declared.sentence.endswith(".")
     assert declared.counted.count("|") == (1 if declared.counted else 0)
-    assert declared.counted or declared.alone, "a first screen names what it comes to, or can come to"
+    assert declared.counted or declared.alone, (
+        "a first screen names what it comes to, or can come to"
+    )
     assert declared.alone or not declared.latent
-    assert {name for _, name, _, _ in Formatter().parse(declared.alone) if name} <= {"cluster", "source"}
+    assert {name for _, name, _, _ in Formatter().parse(declared.alone) if name} <= {
+        "cluster",
+        "source",
+    }
     assert not declared.alone.endswith(".")
 
 
-OF_A_LINK = {("failover", "rpo-over-budget"), ("failover", "rto-over-budget"), ("failover", "failover-refused")}
+OF_A_LINK = {
+    ("failover", "rpo-over-budget"),
+    ("failover", "rto-over-budget"),
+    ("failover", "failover-refused"),
+}
 """About a failover as a whole: the link names both clusters, and no partition is meant."""
 NOWHERE = {
     ("internal-topics", "marker-missing"),
@@ -320,13 +504,15 @@ NOWHERE = {
 }
 """What is missing has no offset, nor has a verb; and of a lag the number is named that is wrong."""
 OFFSETS = {
-    "at", "offset", "last_stable", "high_watermark", "log_start", "stood_at", "began_at", "position", "committed", "promoted",
+    "at", "offset", "last_stable", "high_watermark", "log_start", "stood_at", "began_at",
+    "position", "committed", "promoted",
     "parted_at", "end",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("check", "kind"), [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
+    ("check", "kind"),
+    [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 )  # fmt: skip
 def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) -> None:
     declared = kind_of(check, kind, REGISTRY)
@@ -342,17 +528,28 @@ def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) ->
 
 def test_of_records_that_differ_it_is_said_who_saw_which() -> None:
     seen = [{"uid": uid(3, 1), "by": ["log"]}, {"uid": uid(7, 2), "by": ["reader-1", "reader-2"]}]
-    said = in_words("inconsistent-offset", "inconsistent-offset", 4, "A.orders", records=1, seen=seen)
+    said = in_words(
+        "inconsistent-offset", "inconsistent-offset", 4, "A.orders", records=1, seen=seen
+    )
     begun = "Observers saw different records at A.orders-0 @ 4 of B"
-    assert said == f"{begun}: the log saw idempotent-2 #1 and reader-1, reader-2 saw idempotent-2/2 #2"
+    assert (
+        said == f"{begun}: the log saw idempotent-2 #1 and reader-1, reader-2 saw idempotent-2/2 #2"
+    )
 
 
 def test_what_went_back_is_named_from_and_to() -> None:
     for kind, name in (
-        ("lso-regression", "last_stable"), ("high-watermark-regression", "high_watermark"), ("log-start-regression", "log_start"),
+        ("lso-regression", "last_stable"), ("high-watermark-regression", "high_watermark"),
+        ("log-start-regression", "log_start"),
     ):  # fmt: skip
-        said = in_words("last-stable-offset", kind, 97, "A.orders", **{name: 97, "before": {name: 110}})
-        what = {"last_stable": "last stable offset", "high_watermark": "high watermark", "log_start": "log start"}[name]
+        said = in_words(
+            "last-stable-offset", kind, 97, "A.orders", **{name: 97, "before": {name: 110}}
+        )
+        what = {
+            "last_stable": "last stable offset",
+            "high_watermark": "high watermark",
+            "log_start": "log start",
+        }[name]
         assert said == f"The leader of A.orders-0 on B moved its {what} back from 110 to 97"
 
 
@@ -363,25 +560,44 @@ def test_a_name_at_the_beginning_stays_as_it_is() -> None:
 
 def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
     position: dict[str, Any] = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
-    return begin(sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES))
+    return begin(
+        sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES)
+    )
 
 
 def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
     own, log = "internal-topics", "__transaction_state"
     said = {
         "log-disorder": in_words(own, "log-disorder", 4, log, broker=1, batch=[4, 5], after=7),
-        "replica-missing": in_words(own, "replica-missing", 4, log, brokers=[1, 2], batch=4, missing_on=2),
-        "epochs": in_words(own, "leader-epoch-regression", 4, log, broker=1, capture="2-end", epoch=1, before=3),
+        "replica-missing": in_words(
+            own, "replica-missing", 4, log, brokers=[1, 2], batch=4, missing_on=2
+        ),
+        "epochs": in_words(
+            own, "leader-epoch-regression", 4, log, broker=1, capture="2-end", epoch=1, before=3
+        ),
         "offsets-missing": in_words(own, "offsets-missing", 4, log, broker=1, offsets=6),
-        "ends-early": in_words(own, "ends-early", 4, log, broker=1, high_watermark=9, **{"from": "the leader"}),
+        "ends-early": in_words(
+            own, "ends-early", 4, log, broker=1, high_watermark=9, **{"from": "the leader"}
+        ),
     }
     assert said == {
-        "log-disorder": "The log of broker 1 of B is out of order at __transaction_state-0 @ 4: it follows offset 7",
-        "replica-missing": "Broker 2 of B lacks what another replica has at __transaction_state-0 @ 4",
-        "epochs": "The leader epoch falls from 3 to 1 at __transaction_state-0 @ 4 on broker 1 of B",
-        "offsets-missing": "The log of broker 1 of B lacks offsets where no cleaner was: 6, the first at "
-        "__transaction_state-0 @ 4",
-        "ends-early": "The log of broker 1 of B ends at __transaction_state-0 @ 4, below its high watermark 9",
+        "log-disorder": (
+            "The log of broker 1 of B is out of order at __transaction_state-0 @ 4: it follows "
+            "offset 7"
+        ),
+        "replica-missing": (
+            "Broker 2 of B lacks what another replica has at __transaction_state-0 @ 4"
+        ),
+        "epochs": (
+            "The leader epoch falls from 3 to 1 at __transaction_state-0 @ 4 on broker 1 of B"
+        ),
+        "offsets-missing": (
+            "The log of broker 1 of B lacks offsets where no cleaner was: 6, the first at "
+            "__transaction_state-0 @ 4"
+        ),
+        "ends-early": (
+            "The log of broker 1 of B ends at __transaction_state-0 @ 4, below its high watermark 9"
+        ),
     }
 
 
@@ -391,12 +607,28 @@ def test_leaders_and_mirrors_are_held_to_what_they_said() -> None:
     begun = "The leader of A.orders-0 on B reported leader epoch 1000 with its high watermark at 7"
     assert said == f"{begun}, and 3 in the last sample"
     mirror = {"link": "A->B", "mirrored": 9, "promoted": 7}
-    said = in_words("truncation-accounting", "promotion-unaccounted", 7, "A.orders", **mirror, truncated=[], appended=[])
+    said = in_words(
+        "truncation-accounting",
+        "promotion-unaccounted",
+        7,
+        "A.orders",
+        **mirror,
+        truncated=[],
+        appended=[],
+    )
     begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
     assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
     holds = {"base": 7, "leader_epoch": 0}
     said = in_words(
-        "truncation-accounting", "truncation-not-made", 7, "A.orders", **mirror, end=9, truncated_to=7, before=0, holds=holds
+        "truncation-accounting",
+        "truncation-not-made",
+        7,
+        "A.orders",
+        **mirror,
+        end=9,
+        truncated_to=7,
+        before=0,
+        holds=holds,
     )
     begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
     assert said == f"{begun}, and the log still has a batch of before"

@@ -18,7 +18,9 @@ from tests.cells import CLIENTS, SECURITIES, pairwise, topology
         ((("a", "b"), ("a", "b"), ("a", "b")), 4),
     ],
 )
-def test_all_pairs_occur_in_few_combinations(factors: tuple[tuple[str, ...], ...], most: int) -> None:
+def test_all_pairs_occur_in_few_combinations(
+    factors: tuple[tuple[str, ...], ...], most: int
+) -> None:
     rows = pairwise(*factors)
     for (i, one), (j, other) in itertools.combinations(enumerate(factors), 2):
         assert {(row[i], row[j]) for row in rows} == set(itertools.product(one, other))
@@ -27,7 +29,9 @@ def test_all_pairs_occur_in_few_combinations(factors: tuple[tuple[str, ...], ...
 
 
 def test_it_is_the_same_each_time_and_empty_of_nothing() -> None:
-    assert pairwise(tuple(SCENARIOS), CLIENTS, SECURITIES) == pairwise(tuple(SCENARIOS), CLIENTS, SECURITIES)
+    assert pairwise(tuple(SCENARIOS), CLIENTS, SECURITIES) == pairwise(
+        tuple(SCENARIOS), CLIENTS, SECURITIES
+    )
     assert pairwise((), ("a", "b")) == []
 
 

@@ -1,4 +1,5 @@
-"""certificate-expired and certificate-untrusted against a real TLS listener: what bites, what heals, what is no bite."""
+"""certificate-expired and certificate-untrusted against a real TLS listener: what bites, what
+heals, what is no bite."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Listener:
     name: str = "A"
     shown: Certificate = "valid"
     deaf: bool = False
-    brokers: dict[int, SimpleNamespace] = field(default_factory=lambda: {1: SimpleNamespace(state="running")})
+    brokers: dict[int, SimpleNamespace] = field(
+        default_factory=lambda: {1: SimpleNamespace(state="running")}
+    )
 
     def show_certificate(self, path: str, which: Certificate) -> None:
         assert path == "A->B"
@@ -41,7 +44,10 @@ class Listener:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = listening.accept()
-                with contextlib.suppress(OSError), self.contexts[self.shown].wrap_socket(accepted, server_side=True) as shaken:
+                with (
+                    contextlib.suppress(OSError),
+                    self.contexts[self.shown].wrap_socket(accepted, server_side=True) as shaken,
+                ):
                     shaken.recv(1)
 
 
@@ -53,7 +59,9 @@ def listener(tmp_path: Path) -> Iterator[tuple[Listener, World, list[str]]]:
     stores = {
         "valid": authority.issue("valid.pem", "broker", hosts),
         "expired": authority.issue("expired.pem", "broker", hosts, expired=True),
-        "untrusted": Authority(tmp_path, "stranger").issue("untrusted.pem", "broker", hosts, alone=True),
+        "untrusted": Authority(tmp_path, "stranger").issue(
+            "untrusted.pem", "broker", hosts, alone=True
+        ),
     }
     contexts: dict[Certificate, ssl.SSLContext] = {}
     for which, store in stores.items():
@@ -75,7 +83,9 @@ def listener(tmp_path: Path) -> Iterator[tuple[Listener, World, list[str]]]:
         thread.start()
         entry = Security(protocol="SSL", authority=str(authority.file))
         link = Link(bootstrap=Address(f"127.0.0.1:{listening.getsockname()[1]}", entry))
-        deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": shows}, topology=parse("A{tls}->B"))
+        deployment = SimpleNamespace(
+            links={"A->B": link}, clusters={"A": shows}, topology=parse("A{tls}->B")
+        )
         yield shows, cast(World, SimpleNamespace(deployment=deployment, stopping=True)), outages
         listening.shutdown(socket.SHUT_RDWR)
     thread.join(60)
@@ -124,6 +134,12 @@ def test_a_broker_that_keeps_its_certificate_is_no_bite(
 def test_they_are_refused_where_nobody_shows_a_certificate() -> None:
     half = parse("A{tls}->B{scram}")
     for name in OF_CERTIFICATES:
-        assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [None, None]
-        assert FAULTS[name].applies_to("*->B", half) == "*->B leads into B, which shows no certificate; secure it: B{tls}"
+        assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [
+            None,
+            None,
+        ]
+        assert (
+            FAULTS[name].applies_to("*->B", half)
+            == "*->B leads into B, which shows no certificate; secure it: B{tls}"
+        )
         assert FAULTS[name].applies_to("A->C", half)

@@ -1,4 +1,5 @@
-"""Of two ends of a mirror that differ in a batch: which of its records, and in what; another packing changes none."""
+"""Of two ends of a mirror that differ in a batch: which of its records, and in what; another
+packing changes none."""
 
 from __future__ import annotations
 
@@ -24,7 +25,15 @@ def differing(tmp_path: Path, number: int, data: bytes) -> list[Anomaly]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_the_record_is_named_with_what_differs(tmp_path: Path, codec: str) -> None:
-    other = batch(4, [ours(1), ours(2, value=b"other")], pid=8, epoch=0, seq=0, transactional=True, codec=codec)
+    other = batch(
+        4,
+        [ours(1), ours(2, value=b"other")],
+        pid=8,
+        epoch=0,
+        seq=0,
+        transactional=True,
+        codec=codec,
+    )
     (found,) = differing(tmp_path, 2, other)
     assert found.offset == 4
     assert found.evidence["records"] == [5]

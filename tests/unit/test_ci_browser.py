@@ -1,4 +1,5 @@
-"""What CI does where no Chromium can be had: one loud line with the reason, status 0, and tests of the report that fail."""
+"""What CI does where no Chromium can be had: one loud line with the reason, status 0, and tests of
+the report that fail."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ SCRIPT = f'set -euo pipefail; source "{BROWSER}"; install_browser'
 
 def installed(machine: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": str(machine), "TMPDIR": str(machine)}
-    return subprocess.run(["/bin/bash", "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        ["/bin/bash", "-c", SCRIPT],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.fixture

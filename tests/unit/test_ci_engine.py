@@ -1,4 +1,5 @@
-"""What CI does where no Docker engine can be had: one loud line with the reason, status 0, and tests that know it."""
+"""What CI does where no Docker engine can be had: one loud line with the reason, status 0, and
+tests that know it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ import pytest
 
 ENGINE = Path(__file__).parents[2] / ".ci" / "engine"
 TOOLS = ("bash", "cat", "kill", "ln", "mktemp", "rm", "setsid", "sleep", "tail", "timeout")
-SCRIPT = f'set -euo pipefail; source "{ENGINE}"; trap end_engine EXIT; begin_engine; echo "${{LINKFLAP_NO_DOCKER:-an engine}}"'
+SCRIPT = (
+    f'set -euo pipefail; source "{ENGINE}"; trap end_engine EXIT; begin_engine; echo'
+    ' "${LINKFLAP_NO_DOCKER:-an engine}"'
+)
 
 
 @pytest.fixture
@@ -34,9 +38,15 @@ def put(folder: Path, name: str, script: str) -> None:
 
 
 def begun(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name not in ("DOCKER_HOST", "LINKFLAP_NO_DOCKER")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DOCKER_HOST", "LINKFLAP_NO_DOCKER")
+    }
     env |= {"PATH": str(machine), "TMPDIR": str(machine), **environment}
-    return subprocess.run(["bash", "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        ["bash", "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
@@ -48,7 +58,10 @@ def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
 
 
 def test_an_engine_that_was_named_and_does_not_answer(machine: Path) -> None:
-    refused(begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"), "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1")
+    refused(
+        begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"),
+        "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1",
+    )
 
 
 def test_somebody_who_may_not_start_one(machine: Path) -> None:
@@ -62,7 +75,10 @@ def test_nothing_to_install_one_with(machine: Path) -> None:
 
 def test_a_package_that_cannot_be_installed(machine: Path) -> None:
     put(machine, "apt-get", "echo 'E: Unable to locate package docker.io'; exit 100")
-    refused(begun(machine), "apt-get could not install docker.io (E: Unable to locate package docker.io)")
+    refused(
+        begun(machine),
+        "apt-get could not install docker.io (E: Unable to locate package docker.io)",
+    )
 
 
 def test_a_kernel_that_refuses(machine: Path) -> None:

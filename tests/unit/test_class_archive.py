@@ -1,4 +1,5 @@
-"""A class archive of Spark is a bonus: a Java that fails to make one, or makes none, runs Spark without."""
+"""A class archive of Spark is a bonus: a Java that fails to make one, or makes none, runs Spark
+without."""
 
 from __future__ import annotations
 
@@ -24,17 +25,28 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 def archives(tmp_path: Path) -> list[Path]:
-    return [path for path in (tmp_path / "cache" / "archives").iterdir() if not path.name.startswith(".")]
+    return [
+        path
+        for path in (tmp_path / "cache" / "archives").iterdir()
+        if not path.name.startswith(".")
+    ]
 
 
-def test_a_java_that_fails_is_named_and_leaves_nothing(java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_java_that_fails_is_named_and_leaves_nothing(
+    java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="linkflap"):
         assert class_archive.options(java) == []
-    assert any("without a class archive" in said and "no room for a heap" in said for said in caplog.messages), caplog.messages
+    assert any(
+        "without a class archive" in said and "no room for a heap" in said
+        for said in caplog.messages
+    ), caplog.messages
     assert archives(tmp_path) == []
 
 
-def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_writes_none_is_not_asked_again(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[list[str]] = []
 
     def nothing(command: list[str], **_: object) -> int:
@@ -47,20 +59,32 @@ def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, 
     assert len(archives(tmp_path)) == 1
 
 
-def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_is_used(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(command: list[str], *, output: Path, **_: object) -> int:
-        (wanted,) = (word.partition("=")[2] for word in command if word.startswith("-XX:ArchiveClassesAtExit="))
+        (wanted,) = (
+            word.partition("=")[2]
+            for word in command
+            if word.startswith("-XX:ArchiveClassesAtExit=")
+        )
         Path(wanted).write_bytes(b"classes")
         output.touch()
         return 0
 
     monkeypatch.setattr(children, "run", write)
-    (folder,) = {Path(word.partition("=")[2]).parent for word in class_archive.options(java) if "SharedArchiveFile" in word}
+    (folder,) = {
+        Path(word.partition("=")[2]).parent
+        for word in class_archive.options(java)
+        if "SharedArchiveFile" in word
+    }
     assert [path.name for path in folder.iterdir()] == ["spark"]
     assert folder in archives(tmp_path)
 
 
-def test_another_java_and_pyspark_installed_anew_have_others(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_java_and_pyspark_installed_anew_have_others(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = {class_archive._name(java)}
     java.path.touch()
     names.add(class_archive._name(java))

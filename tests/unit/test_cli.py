@@ -1,4 +1,5 @@
-"""The command line's own part: values, exit codes and sentences; and what `linkflap list` says of everything."""
+"""The command line's own part: values, exit codes and sentences; and what `linkflap list` says of
+everything."""
 
 from __future__ import annotations
 
@@ -53,11 +54,17 @@ def test_what_is_no_option(text: str) -> None:
         (click.UsageError("No such option"), 254, "No such option"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, "No space left on device", "/full/run.json"), 255, "/full/run.json: No space left on device"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/full/run.json"),
+            255,
+            "/full/run.json: No space left on device",
+        ),
         (KeyError("x"), 255, "linkflap failed: KeyError: 'x'"),
     ],
 )
-def test_every_end_has_its_code_and_its_sentence(error: BaseException, code: int, says: str) -> None:
+def test_every_end_has_its_code_and_its_sentence(
+    error: BaseException, code: int, says: str
+) -> None:
     got, sentence = commands._exit_of(error)
     assert got == code
     assert says in sentence
@@ -95,25 +102,50 @@ def test_which_fault_explains_which_death(spec: FaultSpec, broker: bool, mirror:
 @pytest.mark.parametrize(
     ("refuse", "says"),
     [
-        (lambda: scenario("link-flop", Wish(seed=1)), "no scenario 'link-flop' (did you mean 'link-flap'?)"),
+        (
+            lambda: scenario("link-flop", Wish(seed=1)),
+            "no scenario 'link-flop' (did you mean 'link-flap'?)",
+        ),
         (lambda: scenario("ROUND_TRIP", Wish(seed=1)), "(did you mean 'round-trip'?)"),
         (lambda: resolve(MirrorSpec(kind="mm3")), "no mirror 'mm3' (did you mean 'mm2'?)"),
-        (lambda: resolve(MirrorSpec(kind="mm2", options={"task": 1})), "no option 'task' (did you mean 'tasks'?)"),
-        (lambda: resolve(MirrorSpec(kind="shadow", options={"bond": 1})), "no option 'bond' (did you mean 'bound'?)"),
-        (lambda: parse("round-trap"), "no topology named 'round-trap' (did you mean 'round_trip'?)"),
-        (lambda: check([fault("link-cat", "A->B")], parse("A->B")), "unknown kind 'link-cat' (did you mean 'link-cut'?)"),
-        (lambda: runtimes.check("proces", parse("A->B")), "no runtime 'proces' (did you mean 'process'?)"),
-        (lambda: linkflap.main(["list", "mirrrors"], standalone_mode=False), "no list of 'mirrrors' (did you mean 'mirrors'?)"),
+        (
+            lambda: resolve(MirrorSpec(kind="mm2", options={"task": 1})),
+            "no option 'task' (did you mean 'tasks'?)",
+        ),
+        (
+            lambda: resolve(MirrorSpec(kind="shadow", options={"bond": 1})),
+            "no option 'bond' (did you mean 'bound'?)",
+        ),
+        (
+            lambda: parse("round-trap"),
+            "no topology named 'round-trap' (did you mean 'round_trip'?)",
+        ),
+        (
+            lambda: check([fault("link-cat", "A->B")], parse("A->B")),
+            "unknown kind 'link-cat' (did you mean 'link-cut'?)",
+        ),
+        (
+            lambda: runtimes.check("proces", parse("A->B")),
+            "no runtime 'proces' (did you mean 'process'?)",
+        ),
+        (
+            lambda: linkflap.main(["list", "mirrrors"], standalone_mode=False),
+            "no list of 'mirrrors' (did you mean 'mirrors'?)",
+        ),
     ],
 )
-def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse: Callable[[], object], says: str) -> None:
+def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(
+    refuse: Callable[[], object], says: str
+) -> None:
     with pytest.raises(InputError) as refused:
         refuse()
     assert says in str(refused.value)
 
 
 def test_every_option_of_every_mirror_is_listed_with_its_values_and_default() -> None:
-    for kind, options in {name: mirror.about for name, mirror in MIRRORS.items() if name != BY_COMMAND}.items():
+    for kind, options in {
+        name: mirror.about for name, mirror in MIRRORS.items() if name != BY_COMMAND
+    }.items():
         resolved = resolve(MirrorSpec(kind=kind)).resolved
         assert {name: option.default for name, option in options.items()} == dict(resolved)
         for name, option in options.items():
@@ -122,6 +154,12 @@ def test_every_option_of_every_mirror_is_listed_with_its_values_and_default() ->
             for value in option.choices:
                 assert resolve(MirrorSpec(kind=kind, options={name: value})).resolved[name] == value
     said = CliRunner().invoke(linkflap, ["list", "mirrors"]).output
-    assert "  producer_ids                 jump | keep | negate | complement | region | reset (default jump)\n" in said
+    assert (
+        "  producer_ids                 jump | keep | negate | complement | region | reset (default"
+        " jump)\n" in said
+    )
     said = CliRunner().invoke(linkflap, ["list", "options", "--json"]).output
-    assert json.loads(said)["options"]["fault link-half-open"]["stalled"]["choices"] == ["responses", "requests"]
+    assert json.loads(said)["options"]["fault link-half-open"]["stalled"]["choices"] == [
+        "responses",
+        "requests",
+    ]

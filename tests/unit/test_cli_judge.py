@@ -1,4 +1,5 @@
-"""What a judged run directory is shown as: a report that cannot be drawn takes nothing from the verdict."""
+"""What a judged run directory is shown as: a report that cannot be drawn takes nothing from the
+verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
         text = text.replace(old, new)
     (folder / "run.json").write_text(text)
     judged_document = document(folder, "unknown")
-    return Judged(folder=folder, document=judged_document, judged=read(judged_document), kept=folder)
+    return Judged(
+        folder=folder, document=judged_document, judged=read(judged_document), kept=folder
+    )
 
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path: Path) -> None:
@@ -44,7 +47,9 @@ def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path: P
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
-def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = judged(tmp_path)
     (one.folder / html.NAME).write_text("of an older judgement")
 
@@ -54,11 +59,16 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path: Pat
     monkeypatch.setattr(html, "payload", undrawable)
     (said,) = page.write(cast(Judgement, one))
     assert "\n" not in said
-    assert said.startswith(f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over")
+    assert said.startswith(
+        f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn "
+        "(Over"
+    )
     assert not (one.folder / html.NAME).exists()
 
 
-def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def undrawable(*_: object) -> None:
         raise OverflowError("cannot convert float infinity to integer")
 

@@ -15,7 +15,8 @@ from linkflap.harness.cli.logs import asked_live, asked_logs
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 
-NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": ".*", "preset": "exact",
+NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": ".*",
+"preset": "exact",
     "producer_ids": None, "leader_epochs": None,
     "bootstrap": (), "properties": (), "rate": None,
 }  # fmt: skip
@@ -27,7 +28,8 @@ def asked(**said: Any) -> Asked | None:
 
 def test_logs_links_and_promotions_are_read() -> None:
     arguments = asked(
-        logs=("A=a/b=c", "B=d"), links=("A->B",), promotions=("B:my-topic-0=12", "B:my-topic-0=30", "A:x-1=0"),
+        logs=("A=a/b=c", "B=d"), links=("A->B",),
+        promotions=("B:my-topic-0=12", "B:my-topic-0=30", "A:x-1=0"),
         producer_ids="negate", topics="my.*",
     )  # fmt: skip
     assert arguments is not None
@@ -40,7 +42,12 @@ def test_logs_links_and_promotions_are_read() -> None:
 
 def test_without_logs_there_is_nothing_to_ask() -> None:
     assert asked() is None
-    for rest in ({"links": ("A->B",)}, {"promotions": ("B:t-0=1",)}, {"preset": "cluster-mirroring"}, {"producer_ids": "negate"}):
+    for rest in (
+        {"links": ("A->B",)},
+        {"promotions": ("B:t-0=1",)},
+        {"preset": "cluster-mirroring"},
+        {"producer_ids": "negate"},
+    ):
         with pytest.raises(InputError, match="add --logs"):
             asked(**rest)
 
@@ -53,11 +60,16 @@ def test_without_logs_there_is_nothing_to_ask() -> None:
         ({"preset": "cluster-mirroring"}, {"leader_epochs": "keep"}),
         ({"leader_epochs": "keep"}, {"leader_epochs": "keep"}),
         ({"preset": "cluster-mirroring", "leader_epochs": "any"}, {}),
-        ({"preset": "cluster-mirroring", "producer_ids": "negate"}, {"leader_epochs": "keep", "producer_ids": "negate"}),
+        (
+            {"preset": "cluster-mirroring", "producer_ids": "negate"},
+            {"leader_epochs": "keep", "producer_ids": "negate"},
+        ),
         ({"producer_ids": "keep"}, {}),
     ],
 )
-def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said: dict[str, str], options: dict[str, str]) -> None:
+def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(
+    said: dict[str, str], options: dict[str, str]
+) -> None:
     arguments = asked(logs=("A=a", "B=b"), links=("A->B",), **said)
     assert arguments is not None
     assert arguments.options == options
@@ -71,14 +83,18 @@ def test_live_clusters_are_read(tmp_path: Path) -> None:
     file = tmp_path / "b.properties"
     file.write_text("client.id=auditor\n")
     arguments = live(
-        bootstrap=("A=one:9092,two:9093", "B=[::1]:9092"), properties=(f"B={file}",), links=("A->B",), topics="my.*", rate=0.5,
+        bootstrap=("A=one:9092,two:9093", "B=[::1]:9092"), properties=(f"B={file}",),
+        links=("A->B",), topics="my.*", rate=0.5,
         promotions=("B:my-0=3",),
     )  # fmt: skip
     assert arguments is not None
     assert arguments.bootstrap == {"A": ["one:9092", "two:9093"], "B": ["[::1]:9092"]}
     assert {name: each.client for name, each in arguments.access.items()} == {"B": "auditor"}
     assert arguments.rate == 500_000
-    assert (arguments.said.links, arguments.said.topics) == ([LinkSpec(source="A", destination="B")], "my.*")
+    assert (arguments.said.links, arguments.said.topics) == (
+        [LinkSpec(source="A", destination="B")],
+        "my.*",
+    )
     assert arguments.said.promotions == {("B", "my", 0): [3]}
     plain = live(bootstrap=("A=one:9092",))
     assert plain is not None
@@ -102,7 +118,10 @@ def test_without_live_clusters_there_is_nothing_to_fetch() -> None:
         ({"bootstrap": ("A=x:0",)}, "'x:0' is not HOST:PORT"),
         ({"bootstrap": ("A=x:1,",)}, "'' is not HOST:PORT"),
         ({"bootstrap": ("A=x:1",), "logs": ("A=y",)}, "give one of them"),
-        ({"bootstrap": ("A=x:1",), "properties": ("B=y",)}, "names B, of which there is no --bootstrap"),
+        (
+            {"bootstrap": ("A=x:1",), "properties": ("B=y",)},
+            "names B, of which there is no --bootstrap",
+        ),
     ],
 )
 def test_live_clusters_that_cannot_be_meant_are_refused(

@@ -1,4 +1,5 @@
-"""Readers that stop reading, full disks and closed streams at the command's ends: the exit code stays what it is."""
+"""Readers that stop reading, full disks and closed streams at the command's ends: the exit code
+stays what it is."""
 
 from __future__ import annotations
 
@@ -51,11 +52,19 @@ def test_a_reader_that_is_gone_changes_no_exit_code(bad: str) -> None:
 def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
     with open("/dev/full", "w") as full:
         done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
-        said = "linkflap: standard output cannot be written: No space left on device; see that what it goes to has room"
+        said = (
+            "linkflap: standard output cannot be written: No space left on device; see that what it"
+            " goes to has room"
+        )
         assert (done.returncode, done.stderr.splitlines()) == (255, [f"{said}, and run it again"])
         assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
 
 
 def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad: str) -> None:
     for closed in (">&-", "2>&-", ">&- 2>&-"):
-        assert ends("sh", "-c", f'"$@" {closed}', "sh", *FORENSICS, bad, stdout=subprocess.DEVNULL).returncode == 1
+        assert (
+            ends(
+                "sh", "-c", f'"$@" {closed}', "sh", *FORENSICS, bad, stdout=subprocess.DEVNULL
+            ).returncode
+            == 1
+        )

@@ -33,7 +33,9 @@ def docker_scenario(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_brokers_are_processes_unless_docker_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_brokers_are_processes_unless_docker_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("LINKFLAP_RUNTIME")
     assert "runtime process" in said("baseline", "--save", str(tmp_path / "one.toml"))
     assert "runtime =" not in (tmp_path / "one.toml").read_text()
@@ -42,7 +44,9 @@ def test_brokers_are_processes_unless_docker_is_asked_for(monkeypatch: pytest.Mo
     assert "runtime process" in said("baseline", "--runtime", "process")
 
 
-def test_a_scenario_file_may_ask_for_docker(monkeypatch: pytest.MonkeyPatch, docker_scenario: str) -> None:
+def test_a_scenario_file_may_ask_for_docker(
+    monkeypatch: pytest.MonkeyPatch, docker_scenario: str
+) -> None:
     monkeypatch.delenv("LINKFLAP_RUNTIME")
     assert "runtime docker" in said(docker_scenario)
     assert "runtime process" in said(docker_scenario, "--runtime", "process")
@@ -60,4 +64,6 @@ def test_every_forced_failover_has_a_variant_whose_source_is_half_open(tmp_path:
 def test_a_scenario_without_a_forced_failover_has_no_such_variant(tmp_path: Path) -> None:
     assert "has none" in refused("planned-failover", "--stall-source")
     said("baseline", "--save", str(tmp_path / "mine.toml"))
-    assert "--stall-source changes a built-in scenario" in refused(str(tmp_path / "mine.toml"), "--stall-source")
+    assert "--stall-source changes a built-in scenario" in refused(
+        str(tmp_path / "mine.toml"), "--stall-source"
+    )

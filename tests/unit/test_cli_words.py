@@ -1,4 +1,5 @@
-"""What a command refuses before it does anything, and that its errors are a document too where one was asked for."""
+"""What a command refuses before it does anything, and that its errors are a document too where one
+was asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from linkflap.topologies import parse
 
 def ended(*words: str | bytes, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "linkflap", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_an_error_is_a_json_document_with_json(tmp_path: Path) -> None:
@@ -66,7 +69,8 @@ def test_asking_whether_a_junit_file_can_be_written_leaves_nothing(tmp_path: Pat
 def test_the_same_link_twice_is_refused() -> None:
     with pytest.raises(InputError, match="--link A->B is given twice; give it once"):
         asked_logs(
-            logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None, links=["A->B", "B->A", "A->B"], promotions=[],
+            logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None,
+            links=["A->B", "B->A", "A->B"], promotions=[],
             topics=".*", preset="exact", producer_ids=None, leader_epochs=None,
         )  # fmt: skip
     with pytest.raises(InputError, match="the link A->B is there twice"):

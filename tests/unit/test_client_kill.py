@@ -1,4 +1,5 @@
-"""client-kill: what it takes for a bite and for a heal. What real processes do is in tests/integration/test_workloads.py."""
+"""client-kill: what it takes for a bite and for a heal. What real processes do is in
+tests/integration/test_workloads.py."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ PAIR = parse("A->B")
 class Clients:
     """Clients of which one process can be killed, once."""
 
-    def __init__(self, status: int = -signal.SIGKILL, expected: int | None = 7, in_flight: tuple[int, ...] = (7,)) -> None:
+    def __init__(
+        self,
+        status: int = -signal.SIGKILL,
+        expected: int | None = 7,
+        in_flight: tuple[int, ...] = (7,),
+    ) -> None:
         self.asked: dict[str, object] = {}
         self.done = 0
         self.death = SimpleNamespace(
@@ -49,7 +55,9 @@ def fault(clients: Clients, *, stopping: bool = False, **options: Option) -> Cli
     return ClientKill(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
-def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client_kill, "patient", lambda seconds: 2 * seconds)
     clients = Clients()
     fault(clients, workload="relay", moment="commit").inject()
@@ -77,14 +85,18 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(monkeypatc
         (Clients(status=-signal.SIGABRT), False),
     ],
 )
-def test_it_bit_when_the_process_was_killed_with_what_it_saw_in_flight(clients: Clients, bit: bool) -> None:
+def test_it_bit_when_the_process_was_killed_with_what_it_saw_in_flight(
+    clients: Clients, bit: bool
+) -> None:
     one = fault(clients)
     assert not one.bite().bit, "no process was killed yet"
     one.inject()
     assert one.bite().bit is bit
 
 
-def test_it_is_healed_once_those_that_were_started_again_got_something_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_healed_once_those_that_were_started_again_got_something_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clients = Clients()
     one = fault(clients)
     one.inject()
@@ -92,7 +104,10 @@ def test_it_is_healed_once_those_that_were_started_again_got_something_done(monk
     with pytest.raises(DeadlineExceeded, match="clients transactional-1 to work again"):
         one.heal()
     clients.done = 20
-    assert one.heal() == ["clients transactional-1 started again", "20 records acknowledged or read by them"]
+    assert one.heal() == [
+        "clients transactional-1 started again",
+        "20 records acknowledged or read by them",
+    ]
     late = fault(Clients(), stopping=True)
     late.inject()
     with pytest.raises(FaultError, match="had not worked again when the run ended"):
@@ -109,5 +124,9 @@ def test_brokers_and_mirrors_are_not_its_doing() -> None:
 def test_a_commit_in_flight_is_a_trigger() -> None:
     spec = FaultSpec(id="f", fault="client-kill", target="A/1", at=0, duration=0)
     for count in (0, 2):
-        clients = SimpleNamespace(commits_in_flight=lambda cluster, count=count: count if cluster == "A" else 9)
-        assert TRIGGERS["commit-in-flight"](spec, cast(World, SimpleNamespace(clients=clients))) is (count > 0)
+        clients = SimpleNamespace(
+            commits_in_flight=lambda cluster, count=count: count if cluster == "A" else 9
+        )
+        assert TRIGGERS["commit-in-flight"](
+            spec, cast(World, SimpleNamespace(clients=clients))
+        ) is (count > 0)

@@ -1,4 +1,5 @@
-"""client-pause: what it takes for a bite and for a heal. What real processes do is in tests/integration/test_workloads.py."""
+"""client-pause: what it takes for a bite and for a heal. What real processes do is in
+tests/integration/test_workloads.py."""
 
 from __future__ import annotations
 
@@ -70,7 +71,10 @@ def test_it_is_healed_once_its_clients_got_more_done(monkeypatch: pytest.MonkeyP
     with pytest.raises(FaultError, match="clients-1 to work again"):
         one.heal()
     clients.done = 21
-    assert one.heal() == ["clients-1 runs", "its clients have acknowledged or read 21 records, 20 before"]
+    assert one.heal() == [
+        "clients-1 runs",
+        "its clients have acknowledged or read 21 records, 20 before",
+    ]
     clients.done = 3  # killed meanwhile, and started again: it counts from 0
     assert one.heal()
 

@@ -1,4 +1,5 @@
-"""clock-skew: what its options may be, where it is drawn, what is refused without its library, and how a clock is read."""
+"""clock-skew: what its options may be, where it is drawn, what is refused without its library, and
+how a clock is read."""
 
 from __future__ import annotations
 
@@ -59,11 +60,21 @@ class Broker:
 def world(done: list[str], log: Path) -> World:
     cluster = SimpleNamespace(name="A", brokers={1: Broker(done, log)}, bootstrap="127.0.0.1:1")
     skew = lambda cluster, broker, seconds: done.append(f"{cluster}/{broker} {seconds:+g}")  # noqa: E731
-    return cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": cluster}, skew_clock=skew), stopping=True))
+    return cast(
+        World,
+        SimpleNamespace(
+            deployment=SimpleNamespace(clusters={"A": cluster}, skew_clock=skew), stopping=True
+        ),
+    )
 
 
-@pytest.mark.parametrize(("options", "off"), [({}, -30), ({"clock": "ahead"}, 30), ({"clock": "ahead", "seconds": 600.0}, 600)])
-def test_the_broker_is_restarted_with_its_clock_off(tmp_path: Path, options: dict[str, Option], off: float) -> None:
+@pytest.mark.parametrize(
+    ("options", "off"),
+    [({}, -30), ({"clock": "ahead"}, 30), ({"clock": "ahead", "seconds": 600.0}, 600)],
+)
+def test_the_broker_is_restarted_with_its_clock_off(
+    tmp_path: Path, options: dict[str, Option], off: float
+) -> None:
     done: list[str] = []
     made = world(done, tmp_path / "server.log")
     fault = ClockSkew(spec(**options), made)
@@ -86,7 +97,9 @@ def test_without_its_library_it_is_refused_before_anything_starts(bare: None) ->
         schedule_checks.check_runtime([spec()], "docker")
 
 
-def test_a_library_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_library_that_is_named_has_to_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(faketime.VARIABLE, str(tmp_path / "none"))
     with pytest.raises(InputError, match="which is no file"):
         faketime.library()
@@ -96,7 +109,9 @@ def test_the_library_is_loaded_into_one_command(library: Path) -> None:
     schedule_checks.check_runtime([spec()], "process")
     before = faketime.command(-30.0)
     assert before[0] == "/usr/bin/env"
-    assert {f"LD_PRELOAD={library}", "FAKETIME=-30", "FAKETIME_FORCE_MONOTONIC_FIX=0"} <= set(before)
+    assert {f"LD_PRELOAD={library}", "FAKETIME=-30", "FAKETIME_FORCE_MONOTONIC_FIX=0"} <= set(
+        before
+    )
 
 
 def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others_is_not(
@@ -112,10 +127,17 @@ def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others
     assert {path.name for path in tmp_path.iterdir()} == {other, "faketime_shm_x"}
 
 
-def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_named(library: Path) -> None:
+def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_named(
+    library: Path,
+) -> None:
     bounds = Bounds(topologies=("A:3->B", "A->B"), faults=("clock-skew", "link-cut"), most=6)
     bounds.check()
-    drawn = [f for n in range(60) for f in generate(3, n, Coverage(), bounds, guided=False).schedule if f.fault == "clock-skew"]
+    drawn = [
+        f
+        for n in range(60)
+        for f in generate(3, n, Coverage(), bounds, guided=False).schedule
+        if f.fault == "clock-skew"
+    ]
     assert drawn
     assert {f.target for f in drawn} <= {"A/1", "A/2", "A/3"}
     assert "clock-skew" not in Bounds().allowed
@@ -123,10 +145,19 @@ def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_
 
 @pytest.mark.parametrize("off", [0.0, -30.0, 600.0])
 @pytest.mark.parametrize("separator", ["T", " "])
-def test_a_clock_is_read_from_a_log_whose_file_has_the_machines_time(tmp_path: Path, off: float, separator: str) -> None:
+def test_a_clock_is_read_from_a_log_whose_file_has_the_machines_time(
+    tmp_path: Path, off: float, separator: str
+) -> None:
     log, at = tmp_path / "server.log", time.time() - 100
-    stamp = datetime.fromtimestamp(at + off).isoformat(sep=separator, timespec="milliseconds").replace(".", ",")
-    log.write_text(f"[2020-01-01T00:00:00,000] INFO first\n[{stamp}] INFO last (K)\n\tat a.stack.Trace\n[no time] x\n")
+    stamp = (
+        datetime.fromtimestamp(at + off)
+        .isoformat(sep=separator, timespec="milliseconds")
+        .replace(".", ",")
+    )
+    log.write_text(
+        f"[2020-01-01T00:00:00,000] INFO first\n[{stamp}] INFO last (K)\n\tat a.stack.Trace\n[no "
+        "time] x\n"
+    )
     os.utime(log, (at, at))
     found = clock_of(log)
     assert found is not None

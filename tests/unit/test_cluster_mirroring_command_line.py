@@ -1,4 +1,5 @@
-"""Cluster Mirroring by its command line: answers that a build printed, read as what its Java Admin would have answered."""
+"""Cluster Mirroring by its command line: answers that a build printed, read as what its Java Admin
+would have answered."""
 
 from __future__ import annotations
 
@@ -15,16 +16,20 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 DESCRIBED = (
-    '[{"mirror":"m","topic":"A.orders-x","partition":0,"sourceOffset":7,"destinationOffset":5,"lag":2,"state":"MIRRORING",'
-    '"retryAttempt":0,"errorMessage":null},{"mirror":"m","topic":"A.orders-x","partition":1,"sourceOffset":-1,'
-    '"destinationOffset":-1,"lag":-1,"state":"FAILED","retryAttempt":3,'
-    '"errorMessage":"Truncation requires source metadata refresh"}]'
+    '[{"mirror":"m","topic":"A.orders-x","partition":0,"sourceOffset":7,"destinationOffset":5,"lag":2,"state":"MIRRORING","retryAttempt":0,"errorMessage":null},{"mirror":"m","topic":"A.orders-x","partition":1,"sourceOffset":-1,"destinationOffset":-1,"lag":-1,"state":"FAILED","retryAttempt":3,"errorMessage":"Truncation'
+    ' requires source metadata refresh"}]'
 )
-DELETE_REFUSED = """[AdminClient clientId=adminclient-1] Delete mirror m failed: partition states are not in the expected states.
-org.apache.kafka.common.errors.InvalidMirrorStateException: Cluster mirror partition states are not in the expected states.
+DELETE_REFUSED = """\
+[AdminClient clientId=adminclient-1] Delete mirror m failed: \
+partition states are not in the expected states.
+org.apache.kafka.common.errors.InvalidMirrorStateException: \
+Cluster mirror partition states are not in the expected states.
 \tat java.base/java.util.concurrent.CompletableFuture.reportGet(CompletableFuture.java:396)
 """
-CREATE_REFUSED = "org.apache.kafka.common.errors.ClusterMirrorAlreadyExistsException: Mirror 'm' already exists\n"
+CREATE_REFUSED = (
+    "org.apache.kafka.common.errors.ClusterMirrorAlreadyExistsException: Mirror 'm' already "
+    "exists\n"
+)
 
 
 def test_rows_are_read_from_what_describe_prints() -> None:
@@ -53,7 +58,9 @@ def test_what_cannot_be_read_is_no_description(said: str) -> None:
         ("", "UNREADABLE", -1),
     ],
 )
-def test_a_refusal_has_the_name_and_the_code_that_the_java_admin_gives_it(said: str, name: str, code: int) -> None:
+def test_a_refusal_has_the_name_and_the_code_that_the_java_admin_gives_it(
+    said: str, name: str, code: int
+) -> None:
     found = command_line.refusal("delete", said)
     assert (found.verb, found.name, found.code) == ("delete", name, code)
 
@@ -64,7 +71,8 @@ def test_topics_are_patterns_on_the_command_line() -> None:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are those of its last call."""
+    """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are those of
+    its last call."""
     seen = SimpleNamespace(said="", status=0, words=())
 
     def run(command: list[str], *, name: str, folder: Path, output: Path, within: float) -> int:
@@ -84,20 +92,42 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 def test_every_verb_has_its_words(ran: SimpleNamespace, tmp_path: Path) -> None:
     ran.said = "Created mirror m"
     ran.command.create("m", {"bootstrap.servers": "127.0.0.1:2", "mirror.groups.include": r"a\.b"})
-    assert ran.words[2:] == ["--create", "--mirror", "m", "--mirror-config", str(tmp_path / "admin" / "m.properties")]
-    assert (tmp_path / "admin" / "m.properties").read_text() == (
-        "bootstrap.servers=127.0.0.1:2\nmirror.groups.include=a\\\\.b\n"
-    ), "a backslash of a properties file stands for itself only twice"
+    assert ran.words[2:] == [
+        "--create",
+        "--mirror",
+        "m",
+        "--mirror-config",
+        str(tmp_path / "admin" / "m.properties"),
+    ]
+    assert (
+        tmp_path / "admin" / "m.properties"
+    ).read_text() == "bootstrap.servers=127.0.0.1:2\nmirror.groups.include=a\\\\.b\n", (
+        "a backslash of a properties file stands for itself only twice"
+    )
     ran.command.start("m", ["A.x"], ["A[.].*"])
-    assert ran.words == ["--bootstrap-server", "127.0.0.1:1", "--start", "--mirror", "m", "--topics", r"A\.x,A[.].*"]
+    assert ran.words == [
+        "--bootstrap-server",
+        "127.0.0.1:1",
+        "--start",
+        "--mirror",
+        "m",
+        "--topics",
+        r"A\.x,A[.].*",
+    ]
     ran.command.delete("m")
     assert ran.words[2:] == ["--delete", "--mirror", "m"]
 
 
 @pytest.mark.parametrize(
-    "said", ["Stopped mirroring for topics [] in mirror m\n", "Paused mirroring for 0 topic(s) in mirror m: []\n"]
+    "said",
+    [
+        "Stopped mirroring for topics [] in mirror m\n",
+        "Paused mirroring for 0 topic(s) in mirror m: []\n",
+    ],
 )
-def test_a_verb_that_was_accepted_for_no_topic_took_no_effect(ran: SimpleNamespace, said: str) -> None:
+def test_a_verb_that_was_accepted_for_no_topic_took_no_effect(
+    ran: SimpleNamespace, said: str
+) -> None:
     ran.said = said
     with pytest.raises(Refused, match="NO_TOPICS"):
         ran.command.stop("m", ["A.x"], [])

@@ -1,4 +1,5 @@
-"""What admins ask of a mirror in mid-run: verbs that promote nothing, its coordinator, the addresses of its source."""
+"""What admins ask of a mirror in mid-run: verbs that promote nothing, its coordinator, the
+addresses of its source."""
 
 from __future__ import annotations
 
@@ -23,10 +24,14 @@ TOPICS = ["A.x", "A.y"]
 
 
 class Modelled:
-    """A build that does as the model says, but where `wrong` has another answer. Its canary is mirrored all the time."""
+    """A build that does as the model says, but where `wrong` has another answer. Its canary is
+    mirrored all the time."""
 
     def __init__(self, wrong: dict[str, str] | None = None) -> None:
-        self.world, self.wrong = World(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)), wrong or {}
+        self.world, self.wrong = (
+            World(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)),
+            wrong or {},
+        )
 
     def ask(self, asked: Verb) -> str:
         if asked.words in self.wrong:
@@ -38,7 +43,16 @@ class Modelled:
     def describe(self) -> list[Row]:
         states = {**self.world.topics, "A.linkflap-canary": MIRRORING}
         return [
-            Row(topic=t, partition=0, state=s, source_offset=-1, destination_offset=-1, lag=-1, retries=0, error="")
+            Row(
+                topic=t,
+                partition=0,
+                state=s,
+                source_offset=-1,
+                destination_offset=-1,
+                lag=-1,
+                retries=0,
+                error="",
+            )
             for t, s in states.items()
         ]
 
@@ -65,21 +79,28 @@ def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
 def test_what_disagrees_is_named_with_a_topic_and_ends_the_sequence() -> None:
     build = Modelled({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
     event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, within=1)
-    assert event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
+    assert (
+        event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
+    )
     assert (event.topic, len(event.steps), found.changed, found.wrong) == ("A.x", 1, 0, event.wrong)
 
 
 def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
-    event, found = played(Modelled({"pause A.x A.y": "NO_ANSWER"}), "A->B", TOPICS, "verbs-1 7", 20, within=1)
+    event, found = played(
+        Modelled({"pause A.x A.y": "NO_ANSWER"}), "A->B", TOPICS, "verbs-1 7", 20, within=1
+    )
     assert (event.wrong, event.topic, event.unanswered) == (None, None, "pause A.x A.y: NO_ANSWER")
     assert found.unanswered == event.unanswered
     assert not found.wrong
 
 
 @pytest.mark.parametrize(
-    ("name", "partitions", "number"), [("A-B", 5, 1), ("A-B", 50, 26), ("polygenelubricants", 7, 0), ("", 5, 0)]
+    ("name", "partitions", "number"),
+    [("A-B", 5, 1), ("A-B", 50, 26), ("polygenelubricants", 7, 0), ("", 5, 0)],
 )
-def test_the_coordinating_partition_is_by_javas_hash(name: str, partitions: int, number: int) -> None:
+def test_the_coordinating_partition_is_by_javas_hash(
+    name: str, partitions: int, number: int
+) -> None:
     assert partition_of(name, partitions) == number
 
 
@@ -87,7 +108,12 @@ class Admin:
     """The settings and verbs of a mirror, as its admin answers."""
 
     def __init__(self, *, refuses: bool = False) -> None:
-        self.refuses, self.values, self.states, self.resumed = refuses, {"bootstrap.servers": "h:2,h:1"}, ["PAUSED"], list[Any]()
+        self.refuses, self.values, self.states, self.resumed = (
+            refuses,
+            {"bootstrap.servers": "h:2,h:1"},
+            ["PAUSED"],
+            list[Any](),
+        )
         self.created: list[Mapping[str, str]] = []
 
     def setting(self, name: str, setting: str) -> str:
@@ -102,7 +128,16 @@ class Admin:
 
     def describe(self, name: str) -> list[Row]:
         return [
-            Row(topic="A.x", partition=n, state=s, source_offset=-1, destination_offset=-1, lag=-1, retries=0, error="")
+            Row(
+                topic="A.x",
+                partition=n,
+                state=s,
+                source_offset=-1,
+                destination_offset=-1,
+                lag=-1,
+                retries=0,
+                error="",
+            )
             for n, s in enumerate(self.states)
         ]
 
@@ -136,10 +171,18 @@ def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> R
 
     partitions = {n: SimpleNamespace(leader=leader if n == 1 else 9) for n in range(5)}
     here = SimpleNamespace(
-        list_topics=lambda *_, **__: SimpleNamespace(topics={"__mirror_state": SimpleNamespace(partitions=partitions)})
+        list_topics=lambda *_, **__: SimpleNamespace(
+            topics={"__mirror_state": SimpleNamespace(partitions=partitions)}
+        )
     )
     return Rule(
-        "A-B", "A->B", cast(MirrorAdmin, admin), cast(Any, here), Recorder(), "bootstrap.servers", {"bootstrap.servers": "h:1"}
+        "A-B",
+        "A->B",
+        cast(MirrorAdmin, admin),
+        cast(Any, here),
+        Recorder(),
+        "bootstrap.servers",
+        {"bootstrap.servers": "h:1"},
     )
 
 
@@ -158,7 +201,9 @@ def test_addresses_of_the_source_are_read_and_changed() -> None:
 
 
 def test_settings_that_are_refused_are_a_fault_that_cannot_be() -> None:
-    with pytest.raises(FaultError, match=r"was given no other addresses of its source: .*INVALID_REQUEST \(42\)"):
+    with pytest.raises(
+        FaultError, match=r"was given no other addresses of its source: .*INVALID_REQUEST \(42\)"
+    ):
         rule(Admin(refuses=True)).move_source(["h:3"])
     with pytest.raises(FaultError, match="could not be read"):
         rule(Admin(refuses=True)).source_addresses()
@@ -174,9 +219,17 @@ def test_what_is_paused_is_resumed_until_all_is_mirrored() -> None:
 def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: str) -> None:
     fault = FaultSpec(id="f", fault="mirror-verbs", target="A->B", at=0, duration=1)
     scenario = Scenario(
-        name="s", about="", seed=0, topology=parse("A->B"), mirror=MirrorSpec(kind=kind), workloads=(), schedule=(fault,)
+        name="s",
+        about="",
+        seed=0,
+        topology=parse("A->B"),
+        mirror=MirrorSpec(kind=kind),
+        workloads=(),
+        schedule=(fault,),
     )
-    with pytest.raises(InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) has no object with mirror"):
+    with pytest.raises(
+        InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) has no object with mirror"
+    ):
         mirrors.check_played(scenario)
 
 

@@ -1,4 +1,5 @@
-"""The reference model of KIP-1279's verbs, and the player that holds a build's answers against it."""
+"""The reference model of KIP-1279's verbs, and the player that holds a build's answers against
+it."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def verb(name: Name, *topics: str) -> Verb:
         (EMPTY, verb("delete"), NO_MIRROR),
     ],
 )
-def test_what_is_accepted_and_what_it_makes_of_the_state(world: World, asked: Verb, after: World) -> None:
+def test_what_is_accepted_and_what_it_makes_of_the_state(
+    world: World, asked: Verb, after: World
+) -> None:
     wanted = expected(world, asked)
     assert (wanted.errors, wanted.after) == (frozenset(), after)
     assert wanted.fits("")
@@ -56,7 +59,11 @@ def test_what_is_accepted_and_what_it_makes_of_the_state(world: World, asked: Ve
     ("world", "asked", "error"),
     [
         (EMPTY, verb("create"), "CLUSTER_MIRROR_ALREADY_EXISTS"),
-        *((NO_MIRROR, verb(name, "x"), "UNKNOWN_CLUSTER_MIRROR") for name in NAMES if name != "create"),
+        *(
+            (NO_MIRROR, verb(name, "x"), "UNKNOWN_CLUSTER_MIRROR")
+            for name in NAMES
+            if name != "create"
+        ),
         (at(x=MIRRORING), verb("start", "x"), "INVALID_CLUSTER_MIRROR_STATES"),
         (at(x=PAUSED), verb("start", "x"), "INVALID_CLUSTER_MIRROR_STATES"),
         (at(x=MIRRORING, y=PAUSED), verb("pause", "x", "y"), "INVALID_CLUSTER_MIRROR_STATES"),
@@ -67,7 +74,9 @@ def test_what_is_accepted_and_what_it_makes_of_the_state(world: World, asked: Ve
         (at(x=STOPPED, y=PAUSED), verb("delete"), "CLUSTER_MIRROR_NOT_EMPTY"),
     ],
 )
-def test_what_is_refused_for_all_its_topics_and_changes_nothing(world: World, asked: Verb, error: str) -> None:
+def test_what_is_refused_for_all_its_topics_and_changes_nothing(
+    world: World, asked: Verb, error: str
+) -> None:
     wanted = expected(world, asked)
     assert wanted.after == world
     assert wanted.fits(error)
@@ -78,7 +87,9 @@ def test_what_is_refused_for_all_its_topics_and_changes_nothing(world: World, as
 def test_verbs_of_two_admins_are_explained_by_an_order() -> None:
     start, stop, pause = verb("start", "x"), verb("stop", "x"), verb("pause", "x")
     assert explained(EMPTY, [(start, ""), (stop, "")]) == [at(x=STOPPED)], "started, then stopped"
-    assert explained(EMPTY, [(start, ""), (stop, "INVALID_CLUSTER_MIRROR_STATES")]) == [at(x=MIRRORING)], "stopped first: refused"
+    assert explained(EMPTY, [(start, ""), (stop, "INVALID_CLUSTER_MIRROR_STATES")]) == [
+        at(x=MIRRORING)
+    ], "stopped first: refused"
     assert explained(at(x=MIRRORING), [(pause, ""), (stop, "")]) == [at(x=STOPPED)]
     assert explained(EMPTY, [(start, ""), (start, "")]) == [], "the second one has to be refused"
     assert explained(NO_MIRROR, [(start, "")]) == []
@@ -105,7 +116,13 @@ def test_what_is_known_of_the_build_that_was_run() -> None:
     assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
     assert known(at(x=STOPPED), verb("delete")) == "created-anew"
     others: list[tuple[World, Name]]
-    others = [(EMPTY, "start"), (at(x=MIRRORING), "stop"), (EMPTY, "delete"), (at(x=MIRRORING), "delete"), (NO_MIRROR, "create")]
+    others = [
+        (EMPTY, "start"),
+        (at(x=MIRRORING), "stop"),
+        (EMPTY, "delete"),
+        (at(x=MIRRORING), "delete"),
+        (NO_MIRROR, "create"),
+    ]
     assert not [name for world, name in others if known(world, verb(name, "x"))]
 
 
@@ -136,7 +153,16 @@ class Modelled:
 
     def describe(self) -> list[Row]:
         return [
-            Row(topic=t, partition=n, state=s, source_offset=-1, destination_offset=-1, lag=-1, retries=0, error="")
+            Row(
+                topic=t,
+                partition=n,
+                state=s,
+                source_offset=-1,
+                destination_offset=-1,
+                lag=-1,
+                retries=0,
+                error="",
+            )
             for t, s in self.world.topics.items()
             for n in range(2)
         ]
@@ -153,7 +179,11 @@ def test_a_build_that_does_as_the_kip_says_agrees() -> None:
 def test_a_verb_that_is_accepted_where_the_kip_refuses_it_ends_the_sequence() -> None:
     steps = [(verb("create"),), (verb("delete"),), (verb("start", "x"),), (verb("create"),)]
     seen = play(Modelled({"start x": [""]}), steps, within=5)
-    assert [step.wrong for step in seen] == ["", "", "start x was accepted, expected: UNKNOWN_CLUSTER_MIRROR"]
+    assert [step.wrong for step in seen] == [
+        "",
+        "",
+        "start x was accepted, expected: UNKNOWN_CLUSTER_MIRROR",
+    ]
     assert seen[-1].words.startswith("[no mirror] start x: accepted -- ")
 
 

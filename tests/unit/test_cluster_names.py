@@ -1,4 +1,5 @@
-"""Clusters have the names that people give them (us-east, eu_west), by one rule wherever a name is read or made into another."""
+"""Clusters have the names that people give them (us-east, eu_west), by one rule wherever a name is
+read or made into another."""
 
 from __future__ import annotations
 
@@ -51,7 +52,10 @@ def test_what_is_no_name_is_none_anywhere(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_can_be_played_with_such_names(name: str) -> None:
     own = scenario(name, Wish(seed=3)).topology
-    called = {cluster.name: f"{('us-east', 'eu_west', 'ap-south_1')[n]}" for n, cluster in enumerate(own.clusters)}
+    called = {
+        cluster.name: f"{('us-east', 'eu_west', 'ap-south_1')[n]}"
+        for n, cluster in enumerate(own.clusters)
+    }
     text = arrows(own)
     for old, new in called.items():
         text = text.replace(old, new)
@@ -62,7 +66,13 @@ def test_every_scenario_can_be_played_with_such_names(name: str) -> None:
 def test_mirror_maker_has_them_as_aliases() -> None:
     link = LinkSpec(source="us-east", destination="eu_west")
     values = mm2_config.properties(
-        mm2_config.options({"delivery": "exactly-once"}), link, source="a:1", destination="b:1", topics="x", replicas=1, port=1
+        mm2_config.options({"delivery": "exactly-once"}),
+        link,
+        source="a:1",
+        destination="b:1",
+        topics="x",
+        replicas=1,
+        port=1,
     )
     assert values["clusters"] == "us-east,eu_west"
     assert values["us-east->eu_west.enabled"] == "true"
@@ -71,5 +81,7 @@ def test_mirror_maker_has_them_as_aliases() -> None:
 
 def test_made_names_can_be_read_in_one_way() -> None:
     assert host_name("us-east", 1) == "us.east-1" != host_name("us", 1)
-    assert hyphen_free("a-b") + "-" + hyphen_free("c") != hyphen_free("a") + "-" + hyphen_free("b-c")
+    assert hyphen_free("a-b") + "-" + hyphen_free("c") != hyphen_free("a") + "-" + hyphen_free(
+        "b-c"
+    )
     assert configuration.link_listener("us-east") != configuration.link_listener("us_east")

@@ -1,4 +1,5 @@
-"""A mirror by commands: its manifest, what it promises, what it says, and how far it is behind. No broker runs here."""
+"""A mirror by commands: its manifest, what it promises, what it says, and how far it is behind. No
+broker runs here."""
 
 from __future__ import annotations
 
@@ -40,17 +41,23 @@ def resolved(path: Path) -> MirrorSpec:
 
 
 def test_the_smallest_manifest_declares_its_guarantee(tmp_path: Path) -> None:
-    promised = Guarantee(equality="order", offsets_kept=False, producer_ids="replaced", delivery="at-least-once")
+    promised = Guarantee(
+        equality="order", offsets_kept=False, producer_ids="replaced", delivery="at-least-once"
+    )
     assert resolved(written(tmp_path)).guarantee == promised
 
 
 def test_the_example_allows_what_it_says() -> None:
     guarantee = resolved(EXAMPLE / "mirror.toml").guarantee
-    assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [(Allowance, "mirrored-duplicate", 30.0)]
+    assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [
+        (Allowance, "mirrored-duplicate", 30.0)
+    ]
 
 
 def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: Path) -> None:
-    spec = resolved(written(tmp_path, SMALLEST + 'stop = ["kill", "a b"]\n[environment]\nTOKEN = "geheim"\n'))
+    spec = resolved(
+        written(tmp_path, SMALLEST + 'stop = ["kill", "a b"]\n[environment]\nTOKEN = "geheim"\n')
+    )
     assert spec.resolved["commands"] == "start: python3 mine.py; stop: kill 'a b'"
     assert spec.resolved["environment"] == "TOKEN"
     assert "geheim" not in json.dumps(dict(spec.resolved))
@@ -62,21 +69,43 @@ def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: P
         ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
         ("schema = 1", "", "schema is missing"),
         ('name = "mine"', 'name = "../mine"', "name"),
-        ('equality = "order"', 'equality = "bits"', "invalid enum value 'bits' - at 'guarantee.equality'"),
-        ('equality = "order"', 'equality = "bytes"', "equality is bytes, which compares records at the same offset"),
+        (
+            'equality = "order"',
+            'equality = "bits"',
+            "invalid enum value 'bits' - at 'guarantee.equality'",
+        ),
+        (
+            'equality = "order"',
+            'equality = "bytes"',
+            "equality is bytes, which compares records at the same offset",
+        ),
         ("offsets_kept = false", "offsets_kept = 0", "guarantee.offsets_kept"),
         ("offsets_kept = false", "offset_kept = false", "offset"),
         ('start = ["python3", "mine.py"]', "start = []", "commands.start"),
         ('start = ["python3", "mine.py"]', 'start = "python3 mine.py"', "commands.start"),
-        ('start = ["python3", "mine.py"]', 'start = ["./no-such"]', "command start: there is no program './no-such'"),
+        (
+            'start = ["python3", "mine.py"]',
+            'start = ["./no-such"]',
+            "command start: there is no program './no-such'",
+        ),
         ('start = ["python3", "mine.py"]', 'ready = ["true"]', "'start'"),
-        ("[commands]", '[environment]\nLINKFLAP_LINK = "x"\n[commands]', "'LINKFLAP_LINK' cannot be set"),
+        (
+            "[commands]",
+            '[environment]\nLINKFLAP_LINK = "x"\n[commands]',
+            "'LINKFLAP_LINK' cannot be set",
+        ),
         ("[commands]", "[commands", "it is not TOML"),
-        ('name = "mine"', 'name = "mine"\nkafka = "1.0"', "kafka: no list of jars is kept for Kafka '1.0'"),
+        (
+            'name = "mine"',
+            'name = "mine"\nkafka = "1.0"',
+            "kafka: no list of jars is kept for Kafka '1.0'",
+        ),
         ('name = "mine"', 'name = "mine"\nkafka = "./libs"', "kafka: there is no directory"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path: Path, before: str, after: str, said: str) -> None:
+def test_what_is_wrong_is_one_sentence_with_the_file(
+    tmp_path: Path, before: str, after: str, said: str
+) -> None:
     path = written(tmp_path, SMALLEST.replace(before, after))
     with pytest.raises(InputError) as raised:
         resolved(path)
@@ -107,8 +136,14 @@ def test_a_manifest_is_looked_for_beside_the_scenario_file() -> None:
 
 
 def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a mirror that can is cluster-mirroring, shadow, or a command whose manifest has"):
-        mirrors.check(MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}), reversible=True)
+    with pytest.raises(
+        InputError,
+        match="a mirror that can is cluster-mirroring, shadow, or a command whose manifest has",
+    ):
+        mirrors.check(
+            MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}),
+            reversible=True,
+        )
     able = written(tmp_path, SMALLEST + 'failback = ["true"]\n')
     mirrors.check(MirrorSpec(kind="command", options={"manifest": str(able)}), reversible=True)
     assert resolved(able).guarantee.reversible
@@ -117,7 +152,11 @@ def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
 def test_a_dry_run_shows_the_commands() -> None:
     from linkflap.harness.cli.run import run
 
-    done = CliRunner().invoke(run, [str(EXAMPLE / "crash.toml"), "--dry-run", "--runtime", "process"], standalone_mode=False)
+    done = CliRunner().invoke(
+        run,
+        [str(EXAMPLE / "crash.toml"), "--dry-run", "--runtime", "process"],
+        standalone_mode=False,
+    )
     assert "mirror, start" in done.output, done.exception
     assert "python3 copier.py" in done.output
 
@@ -138,7 +177,10 @@ def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int 
 
 
 def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
-    assert manifests.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {("A.orders", 0): 4, ("A.orders", 1): 7}
+    assert manifests.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
+        ("A.orders", 0): 4,
+        ("A.orders", 1): 7,
+    }
     assert manifests.promoted("done\n", "mine") == {}
     with pytest.raises(EnvironmentFailure, match="no promotion"):
         manifests.promoted('{"promoted": {"A.orders": [-1]}}', "mine")

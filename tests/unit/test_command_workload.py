@@ -1,4 +1,5 @@
-"""A program of the user's as a workload: started, moved, killed, paused and stopped. No broker runs here."""
+"""A program of the user's as a workload: started, moved, killed, paused and stopped. No broker runs
+here."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ from linkflap.harness.workloads.command_options import check
 from tests.unit.recorded_run import run
 
 ADDRESSES = SimpleNamespace(
-    clusters={name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}") for name, port in (("A", 1), ("B", 2))},
-    links={"*->A": SimpleNamespace(bootstrap="127.0.0.1:11"), "*->B": SimpleNamespace(bootstrap="127.0.0.1:12")},
+    clusters={
+        name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}") for name, port in (("A", 1), ("B", 2))
+    },
+    links={
+        "*->A": SimpleNamespace(bootstrap="127.0.0.1:11"),
+        "*->B": SimpleNamespace(bootstrap="127.0.0.1:12"),
+    },
 )
 SAYS = """
 import json, os, pathlib, signal, sys
 said = {name: value for name, value in os.environ.items() if name.startswith("LINKFLAP_")}
-def moved(*_): print("moved to", pathlib.Path(os.environ["LINKFLAP_ADDRESS_FILE"]).read_text().strip(), flush=True)
+file = pathlib.Path(os.environ["LINKFLAP_ADDRESS_FILE"])
+def moved(*_): print("moved to", file.read_text().strip(), flush=True)
 signal.signal(signal.SIGUSR1, moved)
 signal.signal(signal.SIGUSR2, lambda *_: print("quiet", flush=True))
 signal.signal(signal.SIGTERM, lambda *_: (print("stopped", flush=True), sys.exit(0)))
@@ -86,7 +93,9 @@ def said(writer: RunWriter, starts: int) -> dict[str, str]:
     return environment
 
 
-def test_it_finds_addresses_and_topics_in_its_environment(program: Callable[..., Command], writer: RunWriter) -> None:
+def test_it_finds_addresses_and_topics_in_its_environment(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     program().start()
     found = said(writer, 1)
     assert found["LINKFLAP_CLUSTER"] == "A"
@@ -95,12 +104,16 @@ def test_it_finds_addresses_and_topics_in_its_environment(program: Callable[...,
     assert (found["LINKFLAP_READS"], found["LINKFLAP_WRITES"]) == ("A.orders", "")
 
 
-def test_through_the_proxy_it_is_given_the_path_of_clients(program: Callable[..., Command], writer: RunWriter) -> None:
+def test_through_the_proxy_it_is_given_the_path_of_clients(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     program(via="proxy").start()
     assert said(writer, 1)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:11"
 
 
-def test_it_is_moved_by_a_restart_with_the_other_address(program: Callable[..., Command], writer: RunWriter) -> None:
+def test_it_is_moved_by_a_restart_with_the_other_address(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     mine = program()
     mine.start()
     said(writer, 1)
@@ -112,14 +125,24 @@ def test_it_is_moved_by_a_restart_with_the_other_address(program: Callable[..., 
     assert output(writer).count("stopped") == 1
 
 
-def test_it_is_moved_by_a_signal_where_it_says_so(program: Callable[..., Command], writer: RunWriter) -> None:
+def test_it_is_moved_by_a_signal_where_it_says_so(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     mine = program(move="signal")
     mine.start()
     said(writer, 1)
     mine.pause("A")
-    until(lambda: "quiet" in output(writer), within=60, what="the program to be asked to write no more")
+    until(
+        lambda: "quiet" in output(writer),
+        within=60,
+        what="the program to be asked to write no more",
+    )
     mine.ask_to_move("A", "B", drained=False)
-    until(lambda: "moved to 127.0.0.1:2" in output(writer), within=60, what="the program to be asked to move")
+    until(
+        lambda: "moved to 127.0.0.1:2" in output(writer),
+        within=60,
+        what="the program to be asked to move",
+    )
     assert mine.alive
     assert "stopped" not in output(writer)
 
@@ -144,12 +167,19 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
 
 def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: Path) -> None:
     spec = WorkloadSpec(
-        kind="command", home="A", command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"), folder=str(tmp_path)
+        kind="command",
+        home="A",
+        command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"),
+        folder=str(tmp_path),
     )
     mine = Command(spec, "command-1", ADDRESSES, writer)
     mine.start()
     try:
-        until(lambda: mine.look() or output(writer).count("up") >= 2, within=60, what="the program to be started again")
+        until(
+            lambda: mine.look() or output(writer).count("up") >= 2,
+            within=60,
+            what="the program to be started again",
+        )
     finally:
         mine.stop()
     events, _ = RunReader(writer.root).events()
@@ -191,12 +221,24 @@ def test_what_is_wrong_is_one_sentence(changed: dict[str, Any], says: str) -> No
 
 def test_what_it_writes_clients_of_linkflaps_only_read(writer: RunWriter) -> None:
     app = WorkloadSpec(
-        kind="command", home="A", command=("true",), reads=("orders",), writes=("paid",), options={"group": "mine"}
+        kind="command",
+        home="A",
+        command=("true",),
+        reads=("orders",),
+        writes=("paid",),
+        options={"group": "mine"},
     )
-    specs = [app, WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="readers", home="A", options={"assign": True})]
+    specs = [
+        app,
+        WorkloadSpec(kind="transactional", home="A"),
+        WorkloadSpec(kind="readers", home="A", options={"assign": True}),
+    ]
     every = dict.fromkeys(topics(specs), 2)
     assert sorted(every) == ["A.orders", "A.paid"]
-    assert [sorted(topics_for(spec, specs, every)) for spec in specs[1:]] == [["A.orders"], ["A.orders", "A.paid"]]
+    assert [sorted(topics_for(spec, specs, every)) for spec in specs[1:]] == [
+        ["A.orders"],
+        ["A.orders", "A.paid"],
+    ]
     assert groups(specs) == ["mine"]
     crews = make_all(specs, addresses=ADDRESSES, topics=every, writer=writer, seed=1)
     assert [type(crew).__name__ for crew in crews] == ["Command", "Producers", "Readers"]
@@ -222,7 +264,11 @@ def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> No
     path.write_text(SCENARIO)
     read = scenario_file.read(path, seed=1)
     (spec,) = read.workloads
-    assert (spec.kind, spec.command, spec.folder) == ("command", ("python3", "app.py"), str(tmp_path / "service"))
+    assert (spec.kind, spec.command, spec.folder) == (
+        "command",
+        ("python3", "app.py"),
+        str(tmp_path / "service"),
+    )
     again = tmp_path / "again.toml"
     scenario_file.save(read, again)
     assert scenario_file.read(again, seed=1) == read
@@ -233,18 +279,36 @@ def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> No
     [
         ('command = ["python3", "app.py"]\n', "", "line 5: 'kind' is missing; add kind"),
         ('command = ["python3", "app.py"]', "command = []", "'kind' is missing"),
-        ('command = ["python3", "app.py"]', 'command = "python3 app.py"', "line 6: workload.0.command is wrong"),
-        ('command = ["python3", "app.py"]', 'command = ["./nothing"]', "there is no program './nothing'"),
-        ('command = ["python3", "app.py"]', 'kind = "transactional"', "no option of transactional 'group'"),
+        (
+            'command = ["python3", "app.py"]',
+            'command = "python3 app.py"',
+            "line 6: workload.0.command is wrong",
+        ),
+        (
+            'command = ["python3", "app.py"]',
+            'command = ["./nothing"]',
+            "there is no program './nothing'",
+        ),
+        (
+            'command = ["python3", "app.py"]',
+            'kind = "transactional"',
+            "no option of transactional 'group'",
+        ),
         (
             '[workload.options]\ngroup = "mine"\n',
             'kind = "transactional"\n',
             "command is of a program of your own, and transactional is linkflap's",
         ),
-        ('group = "mine"', 'groop = "mine"', "line 12: there is no option of command 'groop' (did you mean 'group'?)"),
+        (
+            'group = "mine"',
+            'groop = "mine"',
+            "line 12: there is no option of command 'groop' (did you mean 'group'?)",
+        ),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, before: str, after: str, says: str) -> None:
+def test_a_mistake_in_the_file_is_named_with_its_line(
+    tmp_path: Path, before: str, after: str, says: str
+) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO.replace(before, after))
     with pytest.raises(InputError) as raised:
@@ -259,10 +323,15 @@ def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(
     monkeypatch.setattr("linkflap.harness.workloads.jvms._installed", lambda _: installed)
     given = {}
     for library in ("librdkafka", "java@4.3.1"):
-        spec = WorkloadSpec(kind="command", home="A", command=("true",), folder=str(tmp_path), library=library)
+        spec = WorkloadSpec(
+            kind="command", home="A", command=("true",), folder=str(tmp_path), library=library
+        )
         given[library] = Command(spec, "command-1", ADDRESSES, writer)._given()
     assert "LINKFLAP_JAVA" not in given["librdkafka"]
-    assert (given["java@4.3.1"]["LINKFLAP_JAVA"], given["java@4.3.1"]["LINKFLAP_CLASSPATH"]) == ("/java", "/libs/*")
+    assert (given["java@4.3.1"]["LINKFLAP_JAVA"], given["java@4.3.1"]["LINKFLAP_CLASSPATH"]) == (
+        "/java",
+        "/libs/*",
+    )
 
 
 def test_a_program_has_one_library() -> None:
@@ -293,4 +362,8 @@ library = "java"
     assert [spec.library for spec in read.workloads] == ["java", "librdkafka", "java"]
     again = tmp_path / "again.toml"
     again.write_text(scenario_file.render(read))
-    assert [spec.library for spec in scenario_file.read(again, seed=1).workloads] == ["java", "librdkafka", "java"]
+    assert [spec.library for spec in scenario_file.read(again, seed=1).workloads] == [
+        "java",
+        "librdkafka",
+        "java",
+    ]

@@ -1,7 +1,8 @@
 """No function has more than 14 decisions; comprehensions count, which ruff's lint (C90) leaves out.
 
-Counted from 1: each if, loop, `except`, conditional expression and `case`, each operand of `and` and `or` but the first, each
-`for` and `if` of a comprehension. A function inside another is counted by itself.
+Counted from 1: each if, loop, `except`, conditional expression and `case`, each operand of `and`
+and `or` but the first, each `for` and `if` of a comprehension. A function inside another is counted
+by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def functions(text: str) -> Iterator[Function]:
 def in_folder(folder: str) -> list[tuple[str, int]]:
     """The functions of a folder by file and name, each with its count."""
     paths = sorted((ROOT / folder).rglob("*.py"))
-    return [(f"{path.relative_to(ROOT)} {f.name}", complexity(f)) for path in paths for f in functions(path.read_text())]
+    return [
+        (f"{path.relative_to(ROOT)} {f.name}", complexity(f))
+        for path in paths
+        for f in functions(path.read_text())
+    ]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

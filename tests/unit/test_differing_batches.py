@@ -54,7 +54,9 @@ def test_a_healthy_partition_is_not_looked_into(tmp_path: Path) -> None:
     ],
     ids=["value", "key", "timestamp", "headers"],
 )
-def test_the_record_and_its_part_are_named(tmp_path: Path, codec: str, broker: int, other: Plain, fields: list[str]) -> None:
+def test_the_record_and_its_part_are_named(
+    tmp_path: Path, codec: str, broker: int, other: Plain, fields: list[str]
+) -> None:
     root = write_run(tmp_path / "run", Shape(codec=codec))
     with_first_batch(replica(root, broker), like_the_first([SOUND[0], other, SOUND[2]], codec))
     (found,) = disagreements(root)

@@ -32,7 +32,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_many_processes_one_makes_and_all_see_it_whole(tmp_path: Path) -> None:
     makers = [
-        subprocess.Popen([sys.executable, "-c", MAKE, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True) for _ in range(4)
+        subprocess.Popen(
+            [sys.executable, "-c", MAKE, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
     ]
     assert [maker.communicate(timeout=120)[0].strip() for maker in makers] == ["200"] * 4
     assert len((tmp_path / "log").read_text().splitlines()) == 1

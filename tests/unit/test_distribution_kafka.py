@@ -25,11 +25,15 @@ def jar(folder: Path, name: str, content: bytes = b"jar") -> Pin:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     artifact, _, version = name.removesuffix(".jar").rpartition("-")
-    return Pin(coordinates=f"group:{artifact}:{version}", sha256=hashlib.sha256(content).hexdigest())
+    return Pin(
+        coordinates=f"group:{artifact}:{version}", sha256=hashlib.sha256(content).hexdigest()
+    )
 
 
 @pytest.mark.parametrize("version", kafkas.released())
-def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirror_maker(version: str) -> None:
+def test_every_list_has_a_broker_and_a_log_backend_and_most_have_tools_and_mirror_maker(
+    version: str,
+) -> None:
     names = set(kafkas.pinned(version))
     wanted = {"kafka_2.13", "kafka-clients", "kafka-server-common", "kafka-storage"}
     if not kafkas.brokers_alone(version):
@@ -44,13 +48,19 @@ def test_the_default_version_has_a_list() -> None:
 
 
 def test_the_releases_of_which_no_repository_has_all_jars() -> None:
-    assert [version for version in kafkas.released() if kafkas.brokers_alone(version)] == ["4.0.1", "4.2.1", "4.4.0"]
+    assert [version for version in kafkas.released() if kafkas.brokers_alone(version)] == [
+        "4.0.1",
+        "4.2.1",
+        "4.4.0",
+    ]
     assert not kafkas.brokers_alone("/some/libs")
 
 
 @pytest.mark.parametrize("asked", ["4.3.99", "latest", "4.3", "image:tag"])
 def test_an_unknown_version_names_the_known_ones_and_the_directory_option(asked: str) -> None:
-    with pytest.raises(InputError, match=r"only for .*4\.3\.1.*; a directory of jars or an unpacked distribution"):
+    with pytest.raises(
+        InputError, match=r"only for .*4\.3\.1.*; a directory of jars or an unpacked distribution"
+    ):
         kafka(asked)
 
 
@@ -84,7 +94,9 @@ def test_a_wrong_checksum_names_the_jar(tmp_path: Path) -> None:
     pins = {"good-1.0.jar": good, "bad-1.0.jar": bad}
     kafkas.check(pins, tmp_path / "jars")
     (tmp_path / "jars" / "bad-1.0.jar").write_bytes(b"tampered")
-    with pytest.raises(SetupError, match=r"^bad-1\.0\.jar has sha256 \w{64} and \w{64} is pinned: .*remove it") as raised:
+    with pytest.raises(
+        SetupError, match=r"^bad-1\.0\.jar has sha256 \w{64} and \w{64} is pinned: .*remove it"
+    ) as raised:
         kafkas.check(pins, tmp_path / "jars")
     assert "\n" not in str(raised.value)
 
@@ -98,7 +110,14 @@ def test_a_jar_too_few_or_too_many_is_named(tmp_path: Path) -> None:
 
 
 def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -110,7 +129,8 @@ def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
     unreachable(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        SetupError, match=r"jars of Kafka 4\.3\.1 could not be fetched with jgo .*check the network.*directory"
+        SetupError,
+        match=r"jars of Kafka 4\.3\.1 could not be fetched with jgo .*check the network.*directory",
     ) as raised:
         kafka("4.3.1")
     assert "\n" not in str(raised.value)
@@ -121,17 +141,22 @@ def test_no_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
 def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path
 ) -> None:
-    closed = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=1" for scheme in ("http", "https"))
+    closed = " ".join(
+        f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=1" for scheme in ("http", "https")
+    )
     monkeypatch.setenv("MAVEN_OPTS", f"-Dmaven.repo.local={tmp_path / 'repository'} {closed}")
     with pytest.raises(
-        SetupError, match=r"jars of Kafka 4\.3\.1 could not be fetched with mvn .*check the network.*directory"
+        SetupError,
+        match=r"jars of Kafka 4\.3\.1 could not be fetched with mvn .*check the network.*directory",
     ) as raised:
         kafka("4.3.1")
     assert "\n" not in str(raised.value)
     assert not [path for path in (own_cache / "kafka").iterdir() if path.is_dir()]
 
 
-def test_a_cache_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(SetupError, match="set LINKFLAP_CACHE"):

@@ -1,4 +1,5 @@
-"""Without the packages of the docker runtime (`linkflap[docker]`) all else works, and what needs them says what to install."""
+"""Without the packages of the docker runtime (`linkflap[docker]`) all else works, and what needs
+them says what to install."""
 
 from __future__ import annotations
 
@@ -46,21 +47,31 @@ assert not any("site-packages" in path for path in sys.path[:1])
 
 def without(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _WITHOUT, *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
-@pytest.mark.parametrize("words", [["run", "baseline", "--dry-run", "--runtime", "docker"], ["images", "check"]])
+@pytest.mark.parametrize(
+    "words", [["run", "baseline", "--dry-run", "--runtime", "docker"], ["images", "check"]]
+)
 def test_what_needs_them_says_what_to_install(words: list[str], tmp_path: Path) -> None:
     done = without(*words, cwd=tmp_path)
     said = (
-        f"linkflap: the docker runtime needs the package docker, which is not installed: {_FIX}; --runtime process needs none\n"
+        f"linkflap: the docker runtime needs the package docker, which is not installed: {_FIX}; "
+        "--runtime process needs none\n"
     )
     assert (done.returncode, done.stderr) == (255, said)
 
 
-def test_what_does_not_need_them_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_need_them_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
-    assert without("run", "baseline", "--dry-run", "--runtime", "process", cwd=tmp_path).returncode == 0
+    assert (
+        without("run", "baseline", "--dry-run", "--runtime", "process", cwd=tmp_path).returncode
+        == 0
+    )
     assert without("clean", cwd=tmp_path).returncode == 0
     done = without("doctor", cwd=tmp_path)
     assert "the package docker is not installed" in done.stdout
@@ -72,7 +83,10 @@ def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_nee
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
     names = {each.partition(">")[0].partition("<")[0].strip() for each in project["dependencies"]}
     assert not names & {"docker", "testcontainers", "pandas", "matplotlib"}
-    assert {each.partition(">")[0] for each in project["optional-dependencies"]["docker"]} == {"docker", "testcontainers"}
+    assert {each.partition(">")[0] for each in project["optional-dependencies"]["docker"]} == {
+        "docker",
+        "testcontainers",
+    }
     tox = (_ROOT / "tox.ini").read_text()
     demo = tox.partition("[testenv:demo]")[2].partition("\n[")[0]
     assert "\ndeps =\n" in demo
@@ -83,11 +97,20 @@ def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path: Path
     pytest.importorskip("testcontainers")
     (tmp_path / "docker").mkdir()
     (tmp_path / "docker" / "__init__.py").write_text("theirs = True\n")
-    done = subprocess.run([sys.executable, "-c", _THEIRS], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _THEIRS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_called_docker_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_called_docker_is_not_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none_installed(name: str) -> None:
         raise PackageNotFoundError(name)
 

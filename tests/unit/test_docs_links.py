@@ -25,7 +25,9 @@ def _broken(page: Path) -> list[str]:
         target = page.parent / name if name else page
         if "://" in link or link.startswith("mailto:"):
             continue
-        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in _anchors(target)):
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in _anchors(target)
+        ):
             found.append(link)
     return found
 
@@ -37,5 +39,8 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# A heading, `code`\n[a](#a-heading-code) [b](#other) [c](page.md#a-heading-code) [d](gone.md)\n")
+    page.write_text(
+        "# A heading, `code`\n[a](#a-heading-code) [b](#other) [c](page.md#a-heading-code) "
+        "[d](gone.md)\n"
+    )
     assert _broken(page) == ["#other", "gone.md"]

@@ -1,4 +1,5 @@
-"""What the doctor says of machines that lack things: the machine is this one, with the thing really taken away."""
+"""What the doctor says of machines that lack things: the machine is this one, with the thing really
+taken away."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def executable(path: Path, script: str) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which nothing is installed and nothing cached; returns the only folder on PATH."""
+    """A machine on which nothing is installed and nothing cached; returns the only folder on
+    PATH."""
     tools = tmp_path / "bin"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
@@ -66,7 +68,10 @@ def test_a_bare_machine_completes_itself(bare: Path) -> None:
         ("java", f"none in JAVA_HOME or PATH; {java.PACKAGE} comes from PyPI on first use"),
         ("spark", "gets its Java on first use"),
         ("kafka", "4.3.1 is fetched on first use with jgo, as there is no mvn"),
-        ("toxiproxy", f"toxiproxy-server {toxiproxy_server.VERSION} is built on first use with Go from PyPI"),
+        (
+            "toxiproxy",
+            f"toxiproxy-server {toxiproxy_server.VERSION} is built on first use with Go from PyPI",
+        ),
     ):
         assert findings[name].ok is None
         assert says in findings[name].says
@@ -76,7 +81,11 @@ def test_a_bare_machine_completes_itself(bare: Path) -> None:
 def test_without_pip_nothing_can_be_fetched(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "_has_pip", lambda: False)
     findings = examine()
-    assert [f.name for f in findings if f.ok is False and not f.needed_by] == ["java", "spark", "toxiproxy"]
+    assert [f.name for f in findings if f.ok is False and not f.needed_by] == [
+        "java",
+        "spark",
+        "toxiproxy",
+    ]
     assert not complete(findings, "process")
     stream = io.StringIO()
     assert show(stream) == FAILED
@@ -99,7 +108,9 @@ def test_java(bare: Path, printed: str, ok: bool | None, says: str) -> None:
     assert says in finding.says
 
 
-def test_java_home_comes_first_unless_it_is_broken(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_comes_first_unless_it_is_broken(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     executable(bare / "java", "echo 'version \"17.0.1\"' >&2")
     executable(tmp_path / "home" / "bin" / "java", "echo 'version \"21.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -120,14 +131,17 @@ def test_what_is_cached_is_found(bare: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "says"), [("go1.27.0", "with /"), ("go1.19", "with Go from PyPI"), ("", "with Go from PyPI")]
+    ("version", "says"),
+    [("go1.27.0", "with /"), ("go1.19", "with Go from PyPI"), ("", "with Go from PyPI")],
 )
 def test_go(bare: Path, version: str, says: str) -> None:
     executable(bare / "go", f"echo {version}")
     assert says in found("toxiproxy").says
 
 
-def test_a_cache_that_cannot_be_made(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_made(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "file" / "cache"))
     finding = found("cache")
@@ -151,8 +165,12 @@ def test_leftovers_of_a_dead_run(bare: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = process_identity.identify(child.pid)
     assert owner is not None
-    entry = ledger.Entry(owner=owner, folders=("/nonexistent/folder",), engines=("",), contained=(owner,))
-    (ledger.folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json").write_bytes(msgspec.json.encode(entry))
+    entry = ledger.Entry(
+        owner=owner, folders=("/nonexistent/folder",), engines=("",), contained=(owner,)
+    )
+    (ledger.folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json").write_bytes(
+        msgspec.json.encode(entry)
+    )
     assert found("leftovers").ok, "its owner is alive"
     child.communicate(b"\n", timeout=60)
     finding = found("leftovers")
@@ -168,7 +186,9 @@ def test_no_docker(bare: Path) -> None:
     assert not complete([finding], "docker")
 
 
-def test_a_docker_engine_that_does_not_answer(bare: Path, deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_docker_engine_that_does_not_answer(
+    bare: Path, deaf: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{deaf}")
     began = time.monotonic()
     assert found("docker").ok is False
@@ -182,4 +202,11 @@ def test_shown_without_a_terminal(bare: Path) -> None:
     text = stream.getvalue()
     assert "runtime process: complete, or completes itself on first use" in text
     assert "\x1b" not in text
-    assert os.linesep.join(text.splitlines()[:1]).split() == ["what", "found", "how", "to", "fix", "it"]
+    assert os.linesep.join(text.splitlines()[:1]).split() == [
+        "what",
+        "found",
+        "how",
+        "to",
+        "fix",
+        "it",
+    ]

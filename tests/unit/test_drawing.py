@@ -152,7 +152,9 @@ def test_ascii() -> None:
 
 @given(legal())
 def test_every_cluster_and_link_is_in_the_drawing(topology: Topology) -> None:
-    plain = replace(topology, clusters=tuple(replace(c, kafka=DEFAULT_KAFKA) for c in topology.clusters))
+    plain = replace(
+        topology, clusters=tuple(replace(c, kafka=DEFAULT_KAFKA) for c in topology.clusters)
+    )
     drawing = draw(plain, ascii_only=True)
     for cluster in topology.clusters:
         assert cluster.name in drawing
@@ -161,19 +163,27 @@ def test_every_cluster_and_link_is_in_the_drawing(topology: Topology) -> None:
         heads = sum(drawing.count(head) for head in (">", "<", "^"))
         assert heads >= len({link.destination for link in topology.links})
     else:
-        rows = {line.split()[0]: line.partition(" -> ")[2].split(", ") for line in drawing.splitlines()}
+        rows = {
+            line.split()[0]: line.partition(" -> ")[2].split(", ") for line in drawing.splitlines()
+        }
         assert all(link.destination in rows[link.source] for link in topology.links)
 
 
 def test_long_paths_are_shortened_from_the_left() -> None:
-    assert "…of/some/kafka/build/dist " not in draw(parse("A@/a/long/path/of/some/kafka/build/dist->B")).splitlines()[0]
+    assert (
+        "…of/some/kafka/build/dist "
+        not in draw(parse("A@/a/long/path/of/some/kafka/build/dist->B")).splitlines()[0]
+    )
     assert "/some/kafka/build/dist" in draw(parse("A@/a/long/path/of/some/kafka/build/dist->B"))
 
 
 @pytest.mark.parametrize(
     ("topology", "said"),
     [
-        (replace(parse("A->B"), clusters=parse("A->B").clusters[:1]), "link A->B names B, which is no cluster"),
+        (
+            replace(parse("A->B"), clusters=parse("A->B").clusters[:1]),
+            "link A->B names B, which is no cluster",
+        ),
         (Topology(clusters=(), links=()), "has no cluster"),
     ],
 )

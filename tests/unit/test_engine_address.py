@@ -1,4 +1,5 @@
-"""Where the Docker engine is, as everything that asks for it sees it: near, another machine's, or nowhere that can be named."""
+"""Where the Docker engine is, as everything that asks for it sees it: near, another machine's, or
+nowhere that can be named."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from linkflap.harness.machine import engine_address
 from linkflap.harness.model.errors import SetupError
 
 
-@pytest.mark.parametrize("host", ["unix:///run/docker.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:2375"])
+@pytest.mark.parametrize(
+    "host",
+    ["unix:///run/docker.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:2375"],
+)
 def test_an_engine_of_this_machine_is_near(host: str) -> None:
     assert engine_address.not_near(host) is None
 
@@ -16,8 +20,14 @@ def test_an_engine_of_this_machine_is_near(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        ("tcp://engine.example:2375", "the Docker engine at tcp://engine.example:2375 is another machine's"),
-        ("ssh://me@engine.example", "the Docker engine at ssh://me@engine.example is another machine's"),
+        (
+            "tcp://engine.example:2375",
+            "the Docker engine at tcp://engine.example:2375 is another machine's",
+        ),
+        (
+            "ssh://me@engine.example",
+            "the Docker engine at ssh://me@engine.example is another machine's",
+        ),
         ("foo", "DOCKER_HOST is 'foo', which names no engine"),
         ("unix://", "DOCKER_HOST is 'unix://', which names no engine"),
         ("tcp://[::1:2375", "DOCKER_HOST is 'tcp://[::1:2375', which names no engine"),
@@ -25,7 +35,9 @@ def test_an_engine_of_this_machine_is_near(host: str) -> None:
         ("tcp://127.0.0.1:1", "no Docker engine answers"),
     ],
 )
-def test_an_engine_that_cannot_be_had_is_said_in_a_sentence(host: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_be_had_is_said_in_a_sentence(
+    host: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from linkflap.harness.runtimes.docker import engine
 
     monkeypatch.setenv("DOCKER_HOST", host)

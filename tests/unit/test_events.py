@@ -66,9 +66,16 @@ def test_a_kind_is_called_as_its_class() -> None:
 
 
 def test_every_kind_is_written_somewhere() -> None:
-    sources = [path for part in ("harness", "chaos") for path in (ROOT / part).rglob("*.py") if "model/events" not in str(path)]
+    sources = [
+        path
+        for part in ("harness", "chaos")
+        for path in (ROOT / part).rglob("*.py")
+        if "model/events" not in str(path)
+    ]
     written = set(re.findall(r"\b[A-Z]\w+", "\n".join(path.read_text() for path in sources)))
-    assert {cls.__name__ for cls in KINDS.values()} - written == {"Note"}, "notes are for faults and mirrors of others"
+    assert {cls.__name__ for cls in KINDS.values()} - written == {"Note"}, (
+        "notes are for faults and mirrors of others"
+    )
 
 
 def test_a_misspelt_field_is_refused_and_so_is_a_missing_one() -> None:
@@ -80,7 +87,9 @@ def test_a_misspelt_field_is_refused_and_so_is_a_missing_one() -> None:
 
 def test_what_is_none_by_default_is_left_out_and_what_is_none_otherwise_is_not() -> None:
     assert MirrorStopped(link="A->B", drained=True).row.data == {"drained": True}
-    row = EventRow(time=1, kind="mirror-lag", subject="A->B", data={"reported": None, "measured": 3})
+    row = EventRow(
+        time=1, kind="mirror-lag", subject="A->B", data={"reported": None, "measured": 3}
+    )
     assert read(row).row == row
 
 
@@ -103,7 +112,12 @@ def test_what_is_no_link_is_not_read_as_one(name: str) -> None:
 
 def test_a_link_is_parsed_in_one_way() -> None:
     link = LinkSpec.parse("us-east->eu")
-    assert (link.source, link.destination, link.name, link.reverse.name) == ("us-east", "eu", "us-east->eu", "eu->us-east")
+    assert (link.source, link.destination, link.name, link.reverse.name) == (
+        "us-east",
+        "eu",
+        "us-east->eu",
+        "eu->us-east",
+    )
 
 
 @pytest.fixture
@@ -126,7 +140,9 @@ def test_a_note_of_a_users_own_says_whatever_it_wants(writer: RunWriter) -> None
     assert of_kind([note], Note)[0].data == {"bytes": 3, "time": 1, "subject": "x"}
 
 
-def test_kinds_of_a_newer_linkflap_are_named_in_one_sentence_and_the_rest_is_read(writer: RunWriter) -> None:
+def test_kinds_of_a_newer_linkflap_are_named_in_one_sentence_and_the_rest_is_read(
+    writer: RunWriter,
+) -> None:
     append_row(writer.root, "mirror-resharded", "A->B", into=3)
     append_row(writer.root, "mirror-resharded", "A->B", into=4)
     append_row(writer.root, "clock-skew", "A", seconds=1.0)
@@ -136,9 +152,9 @@ def test_kinds_of_a_newer_linkflap_are_named_in_one_sentence_and_the_rest_is_rea
     version = RunReader(writer.root).run.linkflap
     assert [event.kind for event in events] == ["phase"]
     assert damage.path == "events.jsonl"
-    assert damage.reason == (
-        "it has kinds of events that this linkflap does not know: clock-skew (1), mirror-resharded (2); "
-        f"judge it with linkflap {version}, which recorded it"
+    assert (
+        damage.reason == "it has kinds of events that this linkflap does not know: clock-skew (1),"
+        f" mirror-resharded (2); judge it with linkflap {version}, which recorded it"
     )
 
 
@@ -146,4 +162,7 @@ def test_an_event_that_does_not_fit_its_kind_is_damage_and_says_where(writer: Ru
     append_row(writer.root, "captured", "A", moment=3)
     writer.close("finished")
     events, (damage,) = RunReader(writer.root).events()
-    assert (events, damage.reason) == ([], "a captured of A that cannot be read: Expected `str`, got `int` - at `$.moment`")
+    assert (events, damage.reason) == (
+        [],
+        "a captured of A that cannot be read: Expected `str`, got `int` - at `$.moment`",
+    )

@@ -27,12 +27,15 @@ def written(judgement: Judgement) -> Path:
 
 @pytest.fixture
 def diverged(tmp_path: Path) -> Path:
-    return written(judged(tmp_path / "run", asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")))
+    return written(
+        judged(tmp_path / "run", asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A"))
+    )
 
 
 @pytest.fixture
 def aborted(tmp_path: Path) -> tuple[Path, int]:
-    """A recorded run in whose log of A the second transaction ends in ABORT, although its commit returned ok."""
+    """A recorded run in whose log of A the second transaction ends in ABORT, although its commit
+    returned ok."""
     root = write_run(tmp_path / "run")
     path = root / "captures" / DIED / "A" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
     data = [each for _, each in batches_in(path)]
@@ -45,11 +48,17 @@ def test_both_sides_are_shown_around_the_offset(diverged: Path) -> None:
     explained = explain(diverged, "byte-equality:A:tx-0@22")
     assert explained.promised.startswith("Where a mirror keeps offsets")
     assert explained.meaning.startswith("A batch at the same offset has another")
-    assert explained.there == (
-        "A/0 has data at 22-23 (leader epoch 2, CRC 28cfd9f8); B/0 has MIRROR_PID_RESET at 22 (leader epoch 13, CRC 8a0e3187)"
+    assert (
+        explained.there
+        == "A/0 has data at 22-23 (leader epoch 2, CRC 28cfd9f8); B/0 has MIRROR_PID_RESET at 22"
+        " (leader epoch 13, CRC 8a0e3187)"
     )
     ours, theirs = explained.sides
-    assert [(b["base_offset"], b["kind"]) for b in ours.batches] == [(18, "data"), (21, "COMMIT"), (22, "data")]
+    assert [(b["base_offset"], b["kind"]) for b in ours.batches] == [
+        (18, "data"),
+        (21, "COMMIT"),
+        (22, "data"),
+    ]
     assert [(b["base_offset"], b["kind"]) for b in theirs.batches] == [
         (18, "data"), (21, "ABORT"), (22, "MIRROR_PID_RESET"), (23, "data"), (26, "transactional"),
     ]  # fmt: skip
@@ -67,19 +76,30 @@ def test_the_operations_and_polls_that_touch_it_are_shown(aborted: tuple[Path, i
     root, offset = aborted
     explained = explain(root, f"commit-aborted:A:{TOPIC}-0@{offset}")
     assert explained.anomaly.kind == "commit-aborted"
-    assert {(row.phase, row.number) for row in explained.operations} == {("invoke", (1 << 40) + 1), ("return", (1 << 40) + 1)}
+    assert {(row.phase, row.number) for row in explained.operations} == {
+        ("invoke", (1 << 40) + 1),
+        ("return", (1 << 40) + 1),
+    }
     (side,) = (s for s in explained.sides if s.cluster == "A")
     assert f"A/1 has ABORT of producer 0 epoch 0 at {offset}" in explained.there
     assert [b["kind"] for b in side.batches if b["base_offset"] == offset] == ["ABORT"]
 
 
-def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(aborted: tuple[Path, int]) -> None:
+def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
+    aborted: tuple[Path, int],
+) -> None:
     root, _ = aborted
     verdict = json.loads((root / "verdict.json").read_bytes())
-    number = next(n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write")
+    number = next(
+        n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write"
+    )
     explained = explain(root, str(number))
     uid = cast(int, explained.anomaly.evidence["uid"])
-    assert any(g.first_uid <= uid < g.first_uid + g.count for row in explained.operations for g in row.sends)
+    assert any(
+        g.first_uid <= uid < g.first_uid + g.count
+        for row in explained.operations
+        for g in row.sends
+    )
     assert {poll.reader for poll in explained.polls} == {"r1"}
     shown = [r for side in explained.sides for r in side.records if r["uid"] == uid]
     assert shown
@@ -109,10 +129,14 @@ def test_what_names_nothing_is_refused(diverged: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_prints_text_or_one_document(diverged: Path) -> None:
-    text = CliRunner().invoke(linkflap, ["explain", str(diverged), "2"], standalone_mode=False).stdout
+    text = (
+        CliRunner().invoke(linkflap, ["explain", str(diverged), "2"], standalone_mode=False).stdout
+    )
     assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 5)")
     assert "no operation of the history touches it" in text
-    result = CliRunner().invoke(linkflap, ["explain", "--json", str(diverged), "2"], standalone_mode=False)
+    result = CliRunner().invoke(
+        linkflap, ["explain", "--json", str(diverged), "2"], standalone_mode=False
+    )
     document = json.loads(result.stdout)
     assert document["anomaly"]["offset"] == 22
     assert [side["cluster"] for side in document["sides"]] == ["A", "B"]
@@ -121,7 +145,13 @@ def test_the_command_prints_text_or_one_document(diverged: Path) -> None:
 def test_operations_are_described_in_words(aborted: tuple[Path, int]) -> None:
     root, offset = aborted
     text = (
-        CliRunner().invoke(linkflap, ["explain", str(root), f"commit-aborted:A:{TOPIC}-0@{offset}"], standalone_mode=False).stdout
+        CliRunner()
+        .invoke(
+            linkflap,
+            ["explain", str(root), f"commit-aborted:A:{TOPIC}-0@{offset}"],
+            standalone_mode=False,
+        )
+        .stdout
     )
     assert "p1 #1099511627777 transaction on A, commit asked" in text
     assert "p1 #1099511627777 transaction on A, commit ok" in text

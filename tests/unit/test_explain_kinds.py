@@ -1,4 +1,5 @@
-"""Explaining anomalies of every kind: what was promised, both sides, operations, polls, samples, group offsets and promotions."""
+"""Explaining anomalies of every kind: what was promised, both sides, operations, polls, samples,
+group offsets and promotions."""
 
 from __future__ import annotations
 
@@ -24,21 +25,42 @@ KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in chec
 
 def row_in(made: World) -> Row | None:
     """A record that was acknowledged on A, read there, and is on B, in a world that failed over."""
-    if not made.promotions or not any(g["group"] == "g" and g["partition"] == 0 for g in made.groups):
+    if not made.promotions or not any(
+        g["group"] == "g" and g["partition"] == 0 for g in made.groups
+    ):
         return None
     mirrored = {r["uid"]: batch["base"] for batch in made.logs["B", 0] for r in batch["records"]}
     for send in made.sends:
         for i, offset in enumerate(send["offsets"]):
             uid = send["first_uid"] + i
-            readers = [r["reader"] for r in made.reads if r["cluster"] == "A" and r["partition"] == 0 and uid in r["uids"]]
-            if send["cluster"] == "A" and send["partition"] == 0 and offset > 0 and readers and uid in mirrored:
-                return {"offset": offset, "uid": uid, "operation": send["number"], "reader": readers[0]}
+            readers = [
+                r["reader"]
+                for r in made.reads
+                if r["cluster"] == "A" and r["partition"] == 0 and uid in r["uids"]
+            ]
+            if (
+                send["cluster"] == "A"
+                and send["partition"] == 0
+                and offset > 0
+                and readers
+                and uid in mirrored
+            ):
+                return {
+                    "offset": offset,
+                    "uid": uid,
+                    "operation": send["number"],
+                    "reader": readers[0],
+                }
     return None
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
-    made = next(made for made in (world(Random(seed)) for seed in range(1000)) if made.mirror == "shadow" and row_in(made))
+    made = next(
+        made
+        for made in (world(Random(seed)) for seed in range(1000))
+        if made.mirror == "shadow" and row_in(made)
+    )
     named = row_in(made)
     assert named is not None
     return write(made, tmp_path_factory.mktemp("explained") / "run"), named
@@ -56,9 +78,18 @@ def text_of(explained: Explanation) -> str:
 
 
 @pytest.mark.parametrize(("check", "kind"), KINDS)
-def test_an_offset_is_enough_for_all_that_shows_it(run: tuple[Path, Row], check: str, kind: str) -> None:
+def test_an_offset_is_enough_for_all_that_shows_it(
+    run: tuple[Path, Row], check: str, kind: str
+) -> None:
     root, named = run
-    anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": named["offset"]}
+    anomaly = {
+        "check": check,
+        "kind": kind,
+        "cluster": "A",
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": named["offset"],
+    }
     shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
     assert shown.promised == REGISTRY[check].guarantee
     assert shown.meaning
@@ -66,7 +97,9 @@ def test_an_offset_is_enough_for_all_that_shows_it(run: tuple[Path, Row], check:
     assert shown.there in shown.sentence
     assert {side.cluster for side in shown.sides} >= {"A", "B"}
     for side in shown.sides:
-        assert any(b["base_offset"] <= named["offset"] <= b["last_offset"] for b in side.batches), "the batch itself"
+        assert any(b["base_offset"] <= named["offset"] <= b["last_offset"] for b in side.batches), (
+            "the batch itself"
+        )
         assert len(side.batches) > 1, "and its neighbours"
     assert named["operation"] in {row.number for row in shown.operations}
     assert named["reader"] in {row.reader for row in shown.polls}
@@ -75,16 +108,32 @@ def test_an_offset_is_enough_for_all_that_shows_it(run: tuple[Path, Row], check:
     assert {row.group for row in shown.groups} == {"g"}
     assert {row.kind for row in shown.takeovers} >= {"promotion", "mirror-stopped", "failover"}
     text = text_of(shown)
-    assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and truncations"))
+    assert all(
+        f"\n{heading}\n" in text
+        for heading in ("sampled bounds", "committed offsets", "promotions and truncations")
+    )
 
 
-def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run: tuple[Path, Row]) -> None:
+def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(
+    run: tuple[Path, Row],
+) -> None:
     root, named = run
     evidence = {"uid": named["uid"], "reader": named["reader"]}
-    anomaly = {"check": "aborted-read", "kind": "aborted-read", "cluster": "A", "topic": TOPIC, "partition": 0, "offset": -1}
+    anomaly = {
+        "check": "aborted-read",
+        "kind": "aborted-read",
+        "cluster": "A",
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": -1,
+    }
     shown = explain(with_verdict(root, anomaly | {"evidence": evidence}), "1")
     mine = [row for row in shown.polls if row.reader == named["reader"]]
-    got = [n for n, row in enumerate(mine) if any(u <= named["uid"] < u + c for f in row.fetched for u, _, c in f.runs)]
+    got = [
+        n
+        for n, row in enumerate(mine)
+        if any(u <= named["uid"] < u + c for f in row.fetched for u, _, c in f.runs)
+    ]
     assert got
     assert got[0] > 0, "what the reader did before is there: at least its assignment"
 
@@ -96,10 +145,18 @@ def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path: Path) 
         made = world(random)
         change(made, 4)
         root = write(made, tmp_path / str(seed))
-        rows = [row for check in REGISTRY.values() for row in findings(check, list(views(root))) if row.finding == "found"]
+        rows = [
+            row
+            for check in REGISTRY.values()
+            for row in findings(check, list(views(root)))
+            if row.finding == "found"
+        ]
         one_each = list({row.kind: row for row in rows}.values())
         names = ("check", "kind", "cluster", "topic", "partition", "offset")
-        anomalies = [{name: getattr(row, name) for name in names} | {"evidence": row.data} for row in one_each]
+        anomalies = [
+            {name: getattr(row, name) for name in names} | {"evidence": row.data}
+            for row in one_each
+        ]
         with_verdict(root, *anomalies)
         for number, row in enumerate(one_each, start=1):
             shown = explain(root, str(number))

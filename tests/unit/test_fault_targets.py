@@ -22,9 +22,16 @@ from linkflap.harness.model.faults import FaultName, Target
         ("", "", "", 0, "", "", ""),
     ],
 )
-def test_a_target_is_parsed(text: str, source: str, destination: str, broker: int, cluster: str, entered: str, back: str) -> None:
+def test_a_target_is_parsed(
+    text: str, source: str, destination: str, broker: int, cluster: str, entered: str, back: str
+) -> None:
     on = Target.parse(text)
-    assert (on.source, on.destination, on.broker, on.cluster) == (source, destination, broker, cluster)
+    assert (on.source, on.destination, on.broker, on.cluster) == (
+        source,
+        destination,
+        broker,
+        cluster,
+    )
     assert (on.entered, on.back, on.is_client_path) == (entered, back, text == "*->A")
     assert (on.link.name if on.link else "") == (text if back else "")
 
@@ -42,5 +49,9 @@ def test_a_target_is_parsed(text: str, source: str, destination: str, broker: in
 )
 def test_a_faults_name_says_what_it_breaks(text: str, is_: set[str]) -> None:
     name = FaultName(text)
-    assert {each for each in ("fails_over", "forced", "of_mirror", "reverses", "of_link") if getattr(name, each)} == is_
+    assert {
+        each
+        for each in ("fails_over", "forced", "of_mirror", "reverses", "of_link")
+        if getattr(name, each)
+    } == is_
     assert str(name) == text

@@ -14,12 +14,18 @@ DEFAULTS: dict[str, Option] = {"latency": 100, "share": 0.5, "stalled": "respons
 
 
 def spec(**options: Option) -> FaultSpec:
-    return FaultSpec(id="slow", fault="link-latency", target="A->B", at=0, duration=1, options=options)
+    return FaultSpec(
+        id="slow", fault="link-latency", target="A->B", at=0, duration=1, options=options
+    )
 
 
 def test_defaults_fill_what_is_not_given() -> None:
     values = settings(spec(latency=5), DEFAULTS)
-    assert (number(values, "latency"), number(values, "share"), direction(values, "stalled")) == (5, 0.5, "responses")
+    assert (number(values, "latency"), number(values, "share"), direction(values, "stalled")) == (
+        5,
+        0.5,
+        "responses",
+    )
 
 
 def test_the_other_direction_can_be_chosen() -> None:
@@ -31,12 +37,36 @@ def test_the_other_direction_can_be_chosen() -> None:
     [
         (
             {"latncy": 5},
-            "fault 'slow' (link-latency) has no option 'latncy' (did you mean 'latency'?); it has latency, share, stalled",
+            (
+                "fault 'slow' (link-latency) has no option 'latncy' (did you mean 'latency'?); it "
+                "has latency, share, stalled"
+            ),
         ),
-        ({"latency": -1}, "option latency of fault 'slow' (link-latency) is -1; it must be a number of 0 or more"),
-        ({"latency": True}, "option latency of fault 'slow' (link-latency) is True; it must be a number of 0 or more"),
-        ({"latency": "long"}, "option latency of fault 'slow' (link-latency) is 'long'; it must be a number of 0 or more"),
-        ({"stalled": "both"}, "option stalled of fault 'slow' (link-latency) is 'both'; it can be responses or requests"),
+        (
+            {"latency": -1},
+            "option latency of fault 'slow' (link-latency) is -1; it must be a number of 0 or more",
+        ),
+        (
+            {"latency": True},
+            (
+                "option latency of fault 'slow' (link-latency) is True; it must be a number of 0 or"
+                " more"
+            ),
+        ),
+        (
+            {"latency": "long"},
+            (
+                "option latency of fault 'slow' (link-latency) is 'long'; it must be a number of 0 "
+                "or more"
+            ),
+        ),
+        (
+            {"stalled": "both"},
+            (
+                "option stalled of fault 'slow' (link-latency) is 'both'; it can be responses or "
+                "requests"
+            ),
+        ),
     ],
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Option], said: str) -> None:

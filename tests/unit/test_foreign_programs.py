@@ -1,4 +1,5 @@
-"""Programs of the user's own: a process group that is killed as one, and nothing of their environment in logs."""
+"""Programs of the user's own: a process group that is killed as one, and nothing of their
+environment in logs."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ pathlib.Path(sys.argv[1]).write_text(str(child.pid))
 
 
 def foreign(tmp_path: Path, **secrets: str) -> Foreign:
-    return Foreign(name="the program", folder=tmp_path, log=tmp_path / "output.log", secrets=secrets)
+    return Foreign(
+        name="the program", folder=tmp_path, log=tmp_path / "output.log", secrets=secrets
+    )
 
 
 def gone(pid: int) -> bool:
@@ -39,7 +42,9 @@ def started(tmp_path: Path, then: str) -> tuple[Child, int]:
     """A program that starts another, and the pid of that one."""
     note = tmp_path / "pid"
     child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
-    until(lambda: note.exists() and note.read_text(), within=60, what="the program to start another")
+    until(
+        lambda: note.exists() and note.read_text(), within=60, what="the program to start another"
+    )
     return child, int(note.read_text())
 
 
@@ -57,12 +62,17 @@ def test_what_a_program_left_behind_dies_when_it_ends_by_itself(tmp_path: Path) 
 
 
 def test_one_that_is_killed_by_a_signal_says_which(tmp_path: Path) -> None:
-    child = foreign(tmp_path).start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+    child = foreign(tmp_path).start(
+        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    )
     assert until(child.end_group, within=60, what="the program to end") == -signal.SIGKILL
 
 
 def test_one_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause(); signal.pause()"
+    code = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+        "signal.pause(); signal.pause()"
+    )
     mine = foreign(tmp_path)
     child = mine.start([sys.executable, "-c", code])
     until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
@@ -72,7 +82,9 @@ def test_one_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    child = mine.start([sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"])
+    child = mine.start(
+        [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
+    )
     until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
     child.pause()
     assert child.paused
@@ -81,7 +93,9 @@ def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
 
 def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    child = mine.start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
+    child = mine.start(
+        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
+    )
     until(lambda: child.stands_still, within=60, what="the program to stop itself")
     assert not child.paused
     mine.kill(child)
@@ -95,33 +109,45 @@ import sys
 from pathlib import Path
 from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.model.wait import until
-mine = Foreign(name="it", folder=Path({str(tmp_path)!r}), log=Path({str(tmp_path / "output.log")!r}))
+folder, note = Path({str(tmp_path)!r}), Path({str(note)!r})
+mine = Foreign(name="it", folder=folder, log=folder / "output.log")
 mine.start([sys.executable, "-c", {PARENT.format(then="child.wait()")!r}, {str(note)!r}])
-until(lambda: Path({str(note)!r}).exists() and Path({str(note)!r}).read_text(), within=60, what="it")
+until(lambda: note.exists() and note.read_text(), within=60, what="it")
 import os, signal
 os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, "LINKFLAP_RUNTIME_DIR": str(tmp_path / "ledger")}
-    done = subprocess.run([sys.executable, "-c", harness], env=environment, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", harness], env=environment, timeout=120, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     until(lambda: gone(int(note.read_text())), within=60, what="the program's own child to die")
 
 
 def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    assert mine.run([sys.executable, "-c", "print('first')"], what="ask", within=60).output == "first\n"
-    ran = mine.run([sys.executable, "-c", "import sys; print('second'); sys.exit(3)"], what="ask", within=60)
+    assert (
+        mine.run([sys.executable, "-c", "print('first')"], what="ask", within=60).output
+        == "first\n"
+    )
+    ran = mine.run(
+        [sys.executable, "-c", "import sys; print('second'); sys.exit(3)"], what="ask", within=60
+    )
     assert (ran.status, ran.output) == (3, "second\n")
 
 
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="ask of the program to end"):
-        foreign(tmp_path).run([sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5)
+        foreign(tmp_path).run(
+            [sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5
+        )
 
 
 def test_values_that_the_user_gave_are_in_no_log(tmp_path: Path) -> None:
     mine = foreign(tmp_path, TOKEN="a-secret-value", SHORT="1")
-    ran = mine.run([sys.executable, "-c", "import os; print(os.environ['TOKEN'], 1)"], what="ask", within=60)
+    ran = mine.run(
+        [sys.executable, "-c", "import os; print(os.environ['TOKEN'], 1)"], what="ask", within=60
+    )
     assert "a-secret-value" not in ran.output
     assert "a-secret-value" not in mine.log.read_text()
     assert "a-secret-value" not in mine.last_words()

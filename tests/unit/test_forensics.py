@@ -1,4 +1,5 @@
-"""Forensics: every kind of fault is found by the bytes alone, sound logs have none, and exit codes say which it was."""
+"""Forensics: every kind of fault is found by the bytes alone, sound logs have none, and exit codes
+say which it was."""
 
 from __future__ import annotations
 
@@ -12,12 +13,26 @@ from click.testing import CliRunner
 from linkflap.harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
 from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, state_of
-from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    batch,
+    batches_in,
+    changed,
+    marker,
+    mirror_pid_reset,
+    ours,
+    record,
+    rewrite,
+    segment,
+)
 
 
 def look(*folders: Path, code: int) -> dict[str, Any]:
     """The document, and its exit code checked."""
-    result = CliRunner().invoke(linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False)
+    result = CliRunner().invoke(
+        linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False
+    )
     assert result.exception is None, result.output
     assert result.return_value == code, result.output
     document: dict[str, Any] = json.loads(result.stdout)
@@ -41,37 +56,50 @@ def test_nothing_is_found_in_sound_logs(tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "sequence-gap": ([batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE, pid=1, epoch=0, seq=2)], 1),
+    "sequence-gap": ([batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE, pid=1, epoch=0, seq=2)],
+        1),
     "sequence-start": ([batch(0, ONE), batch(1, ONE, pid=1, epoch=0, seq=3)], 1),
-    "sequence-repeat": ([batch(0, TWO, pid=1, epoch=0, seq=0), batch(2, ONE, pid=1, epoch=0, seq=1)], 2),
-    "epoch-regression": ([batch(0, ONE, pid=1, epoch=4, seq=0), batch(1, ONE, pid=1, epoch=3, seq=0)], 1),
+    "sequence-repeat": ([batch(0, TWO, pid=1, epoch=0, seq=0),
+        batch(2, ONE, pid=1, epoch=0, seq=1)], 2),
+    "epoch-regression": ([batch(0, ONE, pid=1, epoch=4, seq=0),
+        batch(1, ONE, pid=1, epoch=3, seq=0)], 1),
     "leader-epoch-regression": ([batch(0, ONE, leader_epoch=3), batch(1, ONE, leader_epoch=2)], 1),
-    "producer-id-shared": ([batch(0, TWO, pid=1, epoch=0, seq=0), batch(2, ONE, pid=1, epoch=0, seq=0)], 2),
+    "producer-id-shared": ([batch(0, TWO, pid=1, epoch=0, seq=0),
+        batch(2, ONE, pid=1, epoch=0, seq=0)], 2),
     "transaction-left-open": (
-        [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO), mirror_pid_reset(3), batch(4, ONE)],
+        [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO),
+            mirror_pid_reset(3), batch(4, ONE)],
         0,
     ),
     "not-transactional": (
         [
-            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, ONE, pid=1, epoch=0, seq=1),
+            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True),
+            batch(1, ONE, pid=1, epoch=0, seq=1),
             marker(2, COMMIT, pid=1, epoch=0),
         ],
         1,
     ),
-    "open-transaction": ([batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO)], 0),
-    "marker-epoch": ([batch(0, ONE, pid=1, epoch=2, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=1)], 1),
+    "open-transaction": ([batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO)],
+        0),
+    "marker-epoch": ([batch(0, ONE, pid=1, epoch=2, seq=0, transactional=True),
+        marker(1, COMMIT, pid=1, epoch=1)], 1),
     "stale-data": (
         [
-            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=1),
-            batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True), marker(3, COMMIT, pid=1, epoch=2),
+            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True),
+            marker(1, COMMIT, pid=1, epoch=1),
+            batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True),
+            marker(3, COMMIT, pid=1, epoch=2),
         ],
         2,
     ),
 }  # fmt: skip
 
 
-def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(tmp_path: Path) -> None:
-    """A's producer ended at sequence 0, B's of the same id goes on at 1: its first record was acknowledged and not appended."""
+def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(
+    tmp_path: Path,
+) -> None:
+    """A's producer ended at sequence 0, B's of the same id goes on at 1: its first record was
+    acknowledged and not appended."""
     mirrored, reset = batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1)
     segment(tmp_path / "bad-0", [mirrored, reset, batch(2, ONE, pid=1, epoch=0, seq=1)])
     segment(tmp_path / "good-0", [mirrored, reset, batch(2, TWO, pid=1, epoch=0, seq=0)])
@@ -83,18 +111,34 @@ def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_ane
 def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: Path) -> None:
     own = batch(2, TWO, pid=1, epoch=0, seq=0)
     segment(
-        tmp_path / "bad-0", [batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1), own, batch(4, ONE, pid=1, epoch=0, seq=0)]
+        tmp_path / "bad-0",
+        [
+            batch(0, ONE, pid=1, epoch=0, seq=0),
+            mirror_pid_reset(1),
+            own,
+            batch(4, ONE, pid=1, epoch=0, seq=0),
+        ],
     )
     assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
 
 
 def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path: Path) -> None:
-    data = [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=0, coordinator=4)]
-    data += [batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True), marker(3, COMMIT, pid=1, epoch=0, coordinator=3)]
+    data = [
+        batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True),
+        marker(1, COMMIT, pid=1, epoch=0, coordinator=4),
+    ]
+    data += [
+        batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True),
+        marker(3, COMMIT, pid=1, epoch=0, coordinator=3),
+    ]
     segment(tmp_path / "bad-0", data)
     document = look(tmp_path, code=1)
     assert found(document) == [("coordinator-epoch-regression", "bad", 0, 3)]
-    assert document["cases"][0]["evidence"] == {"producer_id": 1, "coordinator_epoch": 3, "fenced_by": 4}
+    assert document["cases"][0]["evidence"] == {
+        "producer_id": 1,
+        "coordinator_epoch": 3,
+        "fenced_by": 4,
+    }
 
 
 def test_sessions_that_outlive_a_failback_are_none(tmp_path: Path) -> None:
@@ -114,26 +158,43 @@ def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path: Path, kind: st
     rows = case["batches"]
     assert {r["base_offset"] for r in rows} >= {offset}
     assert all(r["file"] == "orders-0/00000000000000000000.log" for r in rows)
-    assert [r["position"] for r in rows] == [p for p, _ in batches_in(tmp_path / rows[0]["file"])][: len(rows)]
+    assert [r["position"] for r in rows] == [p for p, _ in batches_in(tmp_path / rows[0]["file"])][
+        : len(rows)
+    ]
 
 
-def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(tmp_path: Path) -> None:
+def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(
+    tmp_path: Path,
+) -> None:
     segment(tmp_path / "t-0", [batch(0, ONE, pid=5, epoch=0, seq=0)])
-    segment(tmp_path / "t-1", [batch(0, ONE, pid=5, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=5, epoch=0)])
+    segment(
+        tmp_path / "t-1",
+        [
+            batch(0, ONE, pid=5, epoch=0, seq=0, transactional=True),
+            marker(1, COMMIT, pid=5, epoch=0),
+        ],
+    )
     document = look(tmp_path, code=1)
     assert found(document) == [("producer-id-shared", "t", 0, 0)]
     assert document["cases"][0]["evidence"]["transactional_at"] == "t-1@0"
     assert len(document["cases"][0]["batches"]) == 2
 
 
-def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluster(tmp_path: Path) -> None:
-    segment(tmp_path / "t-0", [batch(0, [record(b"a", timestamp=1_000_000)], pid=5, epoch=0, seq=0, transactional=True)])
+def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluster(
+    tmp_path: Path,
+) -> None:
+    segment(
+        tmp_path / "t-0",
+        [batch(0, [record(b"a", timestamp=1_000_000)], pid=5, epoch=0, seq=0, transactional=True)],
+    )
     segment(tmp_path / "t-1", [batch(0, [record(b"b", timestamp=1_090_500)])])
     document = look(tmp_path, code=1)
     assert document["cases"][0]["evidence"]["open_seconds"] == 90.5
 
 
-def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(tmp_path: Path) -> None:
+def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(
+    tmp_path: Path,
+) -> None:
     segment(
         tmp_path / "t-0",
         [
@@ -148,27 +209,45 @@ def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_fin
 
 
 def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path: Path) -> None:
-    """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the next."""
-    kept = [marker(2, COMMIT, pid=1, epoch=0), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
+    """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the
+    next."""
+    kept = [
+        marker(2, COMMIT, pid=1, epoch=0),
+        batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True),
+    ]
     segment(tmp_path / "t-0", [*kept, marker(4, COMMIT, pid=1, epoch=0)])
     assert [n.partition(" ")[0] for n in look(tmp_path, code=0)["notes"]] == ["t-0:", "2"]
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 3\n")
     assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
 
 
-def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(tmp_path: Path) -> None:
-    segment(tmp_path / "t-0", [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)])
+def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(
+    tmp_path: Path,
+) -> None:
+    segment(
+        tmp_path / "t-0",
+        [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)],
+    )
     document = look(tmp_path, code=1)
     assert found(document) == [("sequence-gap", "t", 0, 6)]
-    assert document["notes"] == [f"4 offsets of {tmp_path.name}'s t-0 are missing, first 1: compaction, or loss"]
+    assert document["notes"] == [
+        f"4 offsets of {tmp_path.name}'s t-0 are missing, first 1: compaction, or loss"
+    ]
 
 
 def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: Path) -> None:
     """A marker is lost: the next transaction of its producer takes its place."""
-    data = [batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
+    data = [
+        batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True),
+        batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True),
+    ]
     segment(tmp_path / "t-0", [*data, marker(4, COMMIT, pid=1, epoch=0)])
-    assert look(tmp_path, code=0)["notes"] == [f"1 offsets of {tmp_path.name}'s t-0 are missing, first 2: compaction, or loss"]
-    output = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False).stdout
+    assert look(tmp_path, code=0)["notes"] == [
+        f"1 offsets of {tmp_path.name}'s t-0 are missing, first 2: compaction, or loss"
+    ]
+    output = (
+        CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False).stdout
+    )
     assert "not counted: 1 offsets of" in output
 
 
@@ -188,12 +267,18 @@ def test_two_batches_of_one_log_at_one_offset_are_both_shown(tmp_path: Path) -> 
     (reuse,) = (c for c in look(tmp_path, code=1)["cases"] if c["kind"] == "epoch-reuse")
     assert reuse["evidence"]["batches_of_the_log"] == [2, 3]
     shown = [(r["file"], r["position"]) for r in reuse["batches"] if r["base_offset"] == 1]
-    assert shown == [("t-0/00000000000000000000.log", batches_in(path)[1][0]), ("t-0/00000000000000000001.log", 0)]
+    assert shown == [
+        ("t-0/00000000000000000000.log", batches_in(path)[1][0]),
+        ("t-0/00000000000000000001.log", 0),
+    ]
 
 
 def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path: Path) -> None:
     """What is at the offset first is somebody else's."""
-    segment(tmp_path / "t-0", [batch(0, TWO), batch(2, ONE, pid=1, epoch=0, seq=0), batch(0, TWO, pid=1, epoch=0, seq=0)])
+    segment(
+        tmp_path / "t-0",
+        [batch(0, TWO), batch(2, ONE, pid=1, epoch=0, seq=0), batch(0, TWO, pid=1, epoch=0, seq=0)],
+    )
     assert ("producer-id-shared", "t", 0, 0) in found(look(tmp_path, code=1))
 
 
@@ -227,8 +312,12 @@ def test_bad_files_never_count_as_nothing(tmp_path: Path, what: str) -> None:
 
 def test_the_real_logs_have_what_their_readme_says(tmp_path: Path) -> None:
     before = look(KIP_1279 / "1-before-stop" / "A", KIP_1279 / "1-before-stop" / "B", code=1)
-    assert [(c["cluster"], *rest) for c, rest in zip(before["cases"], found(before), strict=True)] == [
-        (cluster, "open-transaction", "tx", partition, offset) for cluster in "AB" for partition, offset in ((0, 16), (1, 6))
+    assert [
+        (c["cluster"], *rest) for c, rest in zip(before["cases"], found(before), strict=True)
+    ] == [
+        (cluster, "open-transaction", "tx", partition, offset)
+        for cluster in "AB"
+        for partition, offset in ((0, 16), (1, 6))
     ]
     for moment in ("2-after-stop", "3-diverged"):
         assert found(look(KIP_1279 / moment / "B", code=0)) == []
@@ -243,16 +332,23 @@ def test_the_plain_text_has_one_section_for_each(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("1. sequence-gap  ")
     assert lines[0].endswith("orders-0 @ 1")
-    assert any(line.strip().startswith(">") and "orders-0/00000000000000000000.log" in line for line in lines)
+    assert any(
+        line.strip().startswith(">") and "orders-0/00000000000000000000.log" in line
+        for line in lines
+    )
     assert lines[-1].startswith("1 things found, 0 parts unreadable, in 1 partitions")
 
 
 def test_topics_can_be_chosen(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", FAULTS["sequence-gap"][0])
     sound(tmp_path / "fine-0")
-    result = CliRunner().invoke(linkflap, ["forensics", "--topics", "fi.*", str(tmp_path)], standalone_mode=False)
+    result = CliRunner().invoke(
+        linkflap, ["forensics", "--topics", "fi.*", str(tmp_path)], standalone_mode=False
+    )
     assert result.return_value == 0
-    refused = CliRunner().invoke(linkflap, ["forensics", "--topics", "(", str(tmp_path)], standalone_mode=False)
+    refused = CliRunner().invoke(
+        linkflap, ["forensics", "--topics", "(", str(tmp_path)], standalone_mode=False
+    )
     assert "no regular expression" in str(refused.exception)
 
 
@@ -281,25 +377,35 @@ def coordinated(tmp_path: Path, *states: int, end: int = COMMIT) -> Path:
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
     output = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]
-    segment(tmp_path / "__transaction_state-0", [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(output)])
+    segment(
+        tmp_path / "__transaction_state-0",
+        [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(output)],
+    )
     return tmp_path
 
 
 def test_kafkas_own_topics_are_looked_at_and_what_is_not_is_said(tmp_path: Path) -> None:
     sound(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__other-3")
     document = look(tmp_path, code=0)
-    assert {line.split(":")[0].split(" ")[1] for line in document["files"]} == {"orders-0", "__transaction_state-0"}
+    assert {line.split(":")[0].split(" ")[1] for line in document["files"]} == {
+        "orders-0",
+        "__transaction_state-0",
+    }
     assert [line.split(" ")[1] for line in document["left_out"]] == ["__other-3"]
 
 
 def test_a_marker_that_the_coordinator_did_not_decide_is_found(tmp_path: Path) -> None:
-    assert found(look(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, end=ABORT), code=1)) == [
-        ("outcome-disagreement", "orders", 0, 1)
-    ]
+    assert found(
+        look(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, end=ABORT), code=1)
+    ) == [("outcome-disagreement", "orders", 0, 1)]
 
 
 def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path: Path) -> None:
-    path = coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__transaction_state-0" / f"{0:020}.log"
+    path = (
+        coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)
+        / "__transaction_state-0"
+        / f"{0:020}.log"
+    )
     first, second, third = (data for _, data in batches_in(path))
     rewrite(path, [first, third])
     assert found(look(tmp_path, code=1)) == [("offsets-missing", "__transaction_state", 0, 1)]

@@ -23,7 +23,8 @@ EVERY = list(REGISTRY.values())
 
 def check(name: str, *inputs: str, from_bytes: bool = True) -> Check:
     return Check(
-        name=name, guarantee="", source="", inputs=frozenset(inputs), anomalies=(), kernel=lambda _: [],  # type: ignore[arg-type]
+        name=name, guarantee="", source="", inputs=frozenset(inputs), # type: ignore[arg-type]
+        anomalies=(), kernel=lambda _: [],
         from_bytes=from_bytes,
     )  # fmt: skip
 
@@ -51,8 +52,12 @@ def test_of_copied_logs_only_those_with_records_of_ours(copied: RunPlan) -> None
     assert records(copied, [REGISTRY["leader-epochs"], REGISTRY["sequence-continuity"]]) == "none"
 
 
-@pytest.mark.parametrize("asking", [check("new", "batches", "records"), check("says-nothing")], ids=lambda c: c.name)
-def test_a_check_of_which_nothing_is_known_gets_every_record(copied: RunPlan, asking: Check) -> None:
+@pytest.mark.parametrize(
+    "asking", [check("new", "batches", "records"), check("says-nothing")], ids=lambda c: c.name
+)
+def test_a_check_of_which_nothing_is_known_gets_every_record(
+    copied: RunPlan, asking: Check
+) -> None:
     assert records(copied, [*EVERY, asking]) == "every"
 
 
@@ -63,7 +68,10 @@ def test_a_check_that_is_not_made_of_logs_alone_asks_for_nothing(copied: RunPlan
 @pytest.mark.parametrize("how", ["negate", "complement", "region"])
 def test_where_no_crc_can_be_compared_every_record_is(copied: RunPlan, how: str) -> None:
     mapped = replace(
-        copied, facts=replace(copied.facts, mirror=declared(MirrorSpec(kind="exact", options={"producer_ids": how})))
+        copied,
+        facts=replace(
+            copied.facts, mirror=declared(MirrorSpec(kind="exact", options={"producer_ids": how}))
+        ),
     )
     assert records(mapped, EVERY) == "every"
 

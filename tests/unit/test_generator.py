@@ -1,4 +1,5 @@
-"""Generated scenarios: every one can be played, the same seed gives the same, and coverage guides what comes next."""
+"""Generated scenarios: every one can be played, the same seed gives the same, and coverage guides
+what comes next."""
 
 from __future__ import annotations
 
@@ -62,8 +63,14 @@ def test_each_library_alone_and_all_by_turns_are_drawn_and_played() -> None:
         coverage = coverage.with_run(cells_of(made))
         seen += {workload.library for workload in made.workloads}
     assert len(seen) == 30, "all clients of one run are of one kind"
-    assert {name: seen.count(name) > 1 for name in seen} == {"librdkafka": True, "java": True, "librdkafka,java": True}
-    assert generate(5, 1, Coverage(), Bounds()) == generate(5, 1, Coverage(), Bounds(clients=("librdkafka",)))
+    assert {name: seen.count(name) > 1 for name in seen} == {
+        "librdkafka": True,
+        "java": True,
+        "librdkafka,java": True,
+    }
+    assert generate(5, 1, Coverage(), Bounds()) == generate(
+        5, 1, Coverage(), Bounds(clients=("librdkafka",))
+    )
 
 
 def test_clients_that_there_are_not_are_refused() -> None:
@@ -73,7 +80,13 @@ def test_clients_that_there_are_not_are_refused() -> None:
 
 def test_what_strikes_again_and_how_is_counted() -> None:
     made = generate(37, 8, Coverage(), EVERY, guided=False)
-    kill = replace(made.schedule[0], fault="client-kill", target="A", options={"workload": "readers"}, when="always")
+    kill = replace(
+        made.schedule[0],
+        fault="client-kill",
+        target="A",
+        options={"workload": "readers"},
+        when="always",
+    )
     cells = cells_of(replace(made, schedule=(kill, replace(kill, id="again"))))
     kind = made.mirror.kind
     assert {f"again/client-kill/{kind}", f"how/client-kill/workload=readers/{kind}"} <= cells
@@ -83,8 +96,14 @@ def test_what_strikes_again_and_how_is_counted() -> None:
 def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path: Path) -> None:
     made = generate(37, 8, Coverage(), EVERY, guided=False)
     first = [replace(made.schedule[0], id=f"{n}-{'x' * 20}", when="always") for n in range(20)]
-    last = replace(made.schedule[0], id="last", when=f"after:{','.join(fault.id for fault in first)} and open-transactions:2")
-    (tmp_path / "made.toml").write_text(scenario_file.render(replace(made, schedule=(*first, last))))
+    last = replace(
+        made.schedule[0],
+        id="last",
+        when=f"after:{','.join(fault.id for fault in first)} and open-transactions:2",
+    )
+    (tmp_path / "made.toml").write_text(
+        scenario_file.render(replace(made, schedule=(*first, last)))
+    )
     assert scenario_file.read(tmp_path / "made.toml", seed=0).schedule[-1].when == last.when
 
 
@@ -99,7 +118,8 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, num
 @settings(max_examples=60, deadline=None)
 @given(seed=seeds)
 def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
-    """After a forced failover nothing is done to its source, nor to links into it, until its mirror was reversed."""
+    """After a forced failover nothing is done to its source, nor to links into it, until its mirror
+    was reversed."""
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     down: set[str] = set()
     for fault in made.schedule:
@@ -114,7 +134,9 @@ def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds)
-def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed: int) -> None:
+def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(
+    seed: int,
+) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     for fault in made.schedule:
         if fault.fault in ("broker-restart", "coordinator-loss", "controller-loss"):
@@ -131,21 +153,41 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays() -> None:
 
 def test_a_fault_waits_for_no_more_open_partitions_than_there_are() -> None:
     made = [generate(11, n, Coverage(), EVERY, guided=False) for n in range(300)]
-    waiting = [one for one in made if any("open-partitions" in fault.when for fault in one.schedule)]
+    waiting = [
+        one for one in made if any("open-partitions" in fault.when for fault in one.schedule)
+    ]
     assert {one.topics.partitions for one in waiting} >= {1, 2}
     for one in waiting:
         asked = [trigger for fault in one.schedule for trigger in condition(fault.when).triggers]
-        assert max(int(least or 1) for name, least in asked if name == "open-partitions") <= one.topics.partitions
+        assert (
+            max(int(least or 1) for name, least in asked if name == "open-partitions")
+            <= one.topics.partitions
+        )
 
 
 def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
-    drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
+    drawn = {
+        f.fault
+        for n in range(400)
+        for f in generate(7, n, Coverage(), EVERY, guided=False).schedule
+    }
     upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
-    drawn |= {f.fault for n in range(100) for f in generate(7, n, Coverage(), upgraded, guided=False).schedule}
+    drawn |= {
+        f.fault
+        for n in range(100)
+        for f in generate(7, n, Coverage(), upgraded, guided=False).schedule
+    }
     ruled = set(OF_BROKERS_MIRRORS)
-    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED - ruled
+    assert (
+        drawn
+        == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED - ruled
+    )
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
-    drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
+    drawn = {
+        f.fault
+        for n in range(400)
+        for f in generate(7, n, Coverage(), docker, guided=False).schedule
+    }
     assert drawn >= IN_CONTAINERS
     assert not drawn & IN_PROCESSES
 
@@ -154,12 +196,16 @@ def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certi
     bounds = Bounds(topologies=("A{tls+scram}->B{mtls}",))
     bounds.check()
     made = [generate(7, n, Coverage(), bounds, guided=False) for n in range(60)]
-    assert {tuple(cluster.security for cluster in one.topology.clusters) for one in made} == {("tls+scram", "mtls")}
+    assert {tuple(cluster.security for cluster in one.topology.clusters) for one in made} == {
+        ("tls+scram", "mtls")
+    }
     assert {f.fault for one in made for f in one.schedule} >= OF_CERTIFICATES
     assert not set(Bounds(topologies=("A{tls}->B{scram}",)).allowed) & OF_CERTIFICATES
 
 
-def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Strange(BrokerKill):
         """A fault that the generator has never heard of."""
 
@@ -179,10 +225,17 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeyp
 def test_coverage_guides_towards_what_was_not_hit() -> None:
     bounds = Bounds(faults=("link-cut", "link-latency"))
     link_cut = Coverage(
-        hits={cell: 1000 for n in range(60) for cell in cells_of(generate(3, n, Coverage(), bounds)) if "link-cut" in cell}
+        hits={
+            cell: 1000
+            for n in range(60)
+            for cell in cells_of(generate(3, n, Coverage(), bounds))
+            if "link-cut" in cell
+        }
     )
     guided = [f.fault for n in range(40) for f in generate(9, n, link_cut, bounds).schedule]
-    uniform = [f.fault for n in range(40) for f in generate(9, n, link_cut, bounds, guided=False).schedule]
+    uniform = [
+        f.fault for n in range(40) for f in generate(9, n, link_cut, bounds, guided=False).schedule
+    ]
     assert guided.count("link-cut") / len(guided) < uniform.count("link-cut") / len(uniform)
 
 
@@ -256,13 +309,21 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> No
 
 
 @pytest.mark.parametrize(("mirrored", "waited_for"), [({"B->C"}, False), ({"A->B", "B->C"}, True)])
-def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(mirrored: set[str], waited_for: bool) -> None:
-    """Clients that came back to A, and no mirror from there: a mirror from B to C has nothing to be behind of."""
+def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(
+    mirrored: set[str], waited_for: bool
+) -> None:
+    """Clients that came back to A, and no mirror from there: a mirror from B to C has nothing to be
+    behind of."""
     seen = set()
     for seed in range(60):
         draft = Draft(topology=parse("A->B->C"), dice=random.Random(seed))
         draft.up, draft.mirrored, draft.at = {"A", "B", "C"}, set(mirrored), {"A": "A"}
-        seen |= {name for name, _ in generator.packages.moment("link-latency", "B->C", draft, Wants()).triggers}
+        seen |= {
+            name
+            for name, _ in generator.packages.moment(
+                "link-latency", "B->C", draft, Wants()
+            ).triggers
+        }
     assert ("mirror-behind" in seen) == ("open-at-destination" in seen) == waited_for
     assert "transactions-ended" in seen
 
@@ -287,11 +348,19 @@ def _forced(made: Scenario) -> list[tuple[FaultSpec, bool]]:
     """The forced failovers of a scenario, and whether a failback follows each."""
     behind = [made.schedule[n + 1 :] for n in range(len(made.schedule))]
     found = zip(made.schedule, behind, strict=True)
-    return [(fault, any(other.name.reverses for other in later)) for fault, later in found if fault.name.forced]
+    return [
+        (fault, any(other.name.reverses for other in later))
+        for fault, later in found
+        if fault.name.forced
+    ]
 
 
 def test_many_a_failback_has_something_to_truncate() -> None:
-    drawn = [one for n in range(150) for one in _forced(generate(1, n, Coverage(), Bounds(), guided=False))]
+    drawn = [
+        one
+        for n in range(150)
+        for one in _forced(generate(1, n, Coverage(), Bounds(), guided=False))
+    ]
     during = [bool(condition(fault.when).during) for fault, back in drawn if back]
     assert sum(during) > len(during) / 3, (sum(during), len(during))
     alone = [bool(condition(fault.when).during) for fault, back in drawn if not back]
@@ -302,4 +371,7 @@ def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
     bounds = Bounds(faults=("failover-forced", "mirror-reverse"))
     made = [generate(1, n, Coverage(), bounds, guided=False) for n in range(40)]
     assert any(back for scenario in made for _, back in _forced(scenario))
-    assert {fault.fault for scenario in made for fault in scenario.schedule} == {"failover-forced", "mirror-reverse"}
+    assert {fault.fault for scenario in made for fault in scenario.schedule} == {
+        "failover-forced",
+        "mirror-reverse",
+    }

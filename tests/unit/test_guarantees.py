@@ -18,13 +18,17 @@ from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
-PROMISED = Guarantee(equality="records", offsets_kept=True, producer_ids="replaced", delivery="exactly-once")
+PROMISED = Guarantee(
+    equality="records", offsets_kept=True, producer_ids="replaced", delivery="exactly-once"
+)
 
 
 def written(folder: Path, mirror: MirrorSpec) -> Path:
     """A run directory of a run with this mirror."""
     began = run()
-    RunWriter(folder, replace(began, scenario=replace(began.scenario, mirror=mirror))).close("finished")
+    RunWriter(folder, replace(began, scenario=replace(began.scenario, mirror=mirror))).close(
+        "finished"
+    )
     return folder
 
 
@@ -32,7 +36,9 @@ def written(folder: Path, mirror: MirrorSpec) -> Path:
 def test_every_mirror_declares_its_guarantee_and_all_of_its_options(kind: str) -> None:
     resolved = mirrors.resolve(MirrorSpec(kind=kind))
     assert resolved.guarantee == DECLARATIONS[kind]({})
-    assert resolved.guarantee == DECLARATIONS[kind](resolved.resolved), "defaults are what the guarantee takes them to be"
+    assert resolved.guarantee == DECLARATIONS[kind](resolved.resolved), (
+        "defaults are what the guarantee takes them to be"
+    )
     assert resolved.options == {}
     assert resolved.resolved
 
@@ -44,15 +50,21 @@ def test_a_guarantee_comes_back_from_run_json_as_it_was_declared(tmp_path: Path)
 
 
 @pytest.mark.parametrize("options", [{"delivery": "exactly-once"}, {"delivery": "at-least-once"}])
-def test_runs_from_before_guarantees_were_written_have_that_of_their_kind(tmp_path: Path, options: dict[str, str]) -> None:
-    mirror = RunReader(written(tmp_path / "run", MirrorSpec(kind="mm2", options=options))).run.scenario.mirror
+def test_runs_from_before_guarantees_were_written_have_that_of_their_kind(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    mirror = RunReader(
+        written(tmp_path / "run", MirrorSpec(kind="mm2", options=options))
+    ).run.scenario.mirror
     assert mirror.guarantee.delivery == options["delivery"]
     assert mirror == declared(MirrorSpec(kind="mm2", options=options))
 
 
 def test_a_mirror_that_is_not_known_and_declares_nothing_is_named(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", MirrorSpec(kind="mine"))
-    with pytest.raises(InputError, match=r"run\.json has the mirror .mine. without its guarantee.*add scenario"):
+    with pytest.raises(
+        InputError, match=r"run\.json has the mirror .mine. without its guarantee.*add scenario"
+    ):
         RunReader(folder)
 
 
@@ -68,4 +80,6 @@ def test_a_guarantee_that_cannot_be_is_no_guarantee(tmp_path: Path) -> None:
 def test_the_verifier_names_no_kind_of_mirror() -> None:
     kinds = re.compile(rf"""["']({"|".join(mirrors.MIRRORS)}|cluster-mirroring)["']""")
     sources = (Path(__file__).parents[2] / "spark_verify").rglob("*.py")
-    assert [f"{path.name}: {found}" for path in sources for found in kinds.findall(path.read_text())] == []
+    assert [
+        f"{path.name}: {found}" for path in sources for found in kinds.findall(path.read_text())
+    ] == []

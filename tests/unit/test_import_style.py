@@ -1,4 +1,5 @@
-"""One style of imports in the tests: by the full name, `from tests.unit.checks.histories import Log`."""
+"""One style of imports in the tests: by the full name, `from tests.unit.checks.histories import
+Log`."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ def imported(path: Path) -> Iterator[str]:
 
 def test_tests_import_one_another_by_their_full_name() -> None:
     paths = sorted((ROOT / "tests").rglob("*.py"))
-    own = ({path.stem for path in paths} | {path.parent.name for path in paths} | {"."}) - sys.stdlib_module_names
+    own = (
+        {path.stem for path in paths} | {path.parent.name for path in paths} | {"."}
+    ) - sys.stdlib_module_names
     own -= {"tests", "docker", "linkflap"}
     assert {"histories", "round_trip", "integration"} <= own
-    assert {str(path.relative_to(ROOT)): bare for path in paths if (bare := own & set(imported(path)))} == {}
+    assert {
+        str(path.relative_to(ROOT)): bare for path in paths if (bare := own & set(imported(path)))
+    } == {}

@@ -1,4 +1,5 @@
-"""Java clients without a JVM: what crosses to it, which errors and settings stand for which, whose clients are wanted."""
+"""Java clients without a JVM: what crosses to it, which errors and settings stand for which, whose
+clients are wanted."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from linkflap.topologies import parse
 
 
 class Reader:
-    """The obvious reader of what `serialized` writes: arrays of arrays of bytes, and references to classes."""
+    """The obvious reader of what `serialized` writes: arrays of arrays of bytes, and references to
+    classes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 4
@@ -96,17 +98,30 @@ def errors() -> Errors:
 @pytest.mark.parametrize(
     ("text", "name", "words"),
     [
-        ("org.apache.kafka.common.errors.TimeoutException: Expiring 3", "REQUEST_TIMED_OUT", "TimeoutException: Expiring 3"),
         (
-            "java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.RecordTooLargeException: 9: large",
+            "org.apache.kafka.common.errors.TimeoutException: Expiring 3",
+            "REQUEST_TIMED_OUT",
+            "TimeoutException: Expiring 3",
+        ),
+        (
+            (
+                "java.util.concurrent.ExecutionException: "
+                "org.apache.kafka.common.errors.RecordTooLargeException: 9: large"
+            ),
             "MSG_SIZE_TOO_LARGE",
             "RecordTooLargeException: 9: large",
         ),
-        ("org.apache.kafka.common.KafkaException: Producer is closed forcefully.", "_FAIL", "KafkaException: Producer is closed"),
+        (
+            "org.apache.kafka.common.KafkaException: Producer is closed forcefully.",
+            "_FAIL",
+            "KafkaException: Producer is closed",
+        ),
         ("java.lang.NullPointerException", "_FAIL", "NullPointerException"),
     ],
 )
-def test_a_delivery_that_failed_has_the_code_of_its_exception(text: str, name: str, words: str) -> None:
+def test_a_delivery_that_failed_has_the_code_of_its_exception(
+    text: str, name: str, words: str
+) -> None:
     error = errors().delivery(text)
     assert error.name() == name
     assert error.str().startswith(words)
@@ -115,14 +130,21 @@ def test_a_delivery_that_failed_has_the_code_of_its_exception(text: str, name: s
 
 def test_what_an_error_lets_a_client_do_is_as_it_was_given() -> None:
     error = errors().of("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)
-    assert (error.code(), error.retriable(), error.fatal(), error.txn_requires_abort()) == (7, True, False, False)
+    assert (error.code(), error.retriable(), error.fatal(), error.txn_requires_abort()) == (
+        7,
+        True,
+        False,
+        False,
+    )
     assert errors().of("x.Y", "z", abortable=True).txn_requires_abort()
     assert errors().of("x.Y", "z", fatal=True).fatal()
     assert errors().of("x.Y", "z").code() == KafkaError._FAIL
 
 
 def test_every_setting_of_a_producer_has_a_name_of_javas() -> None:
-    java: dict[str, Any] = of_producer(producer_config("b:1", "tx", timeout=3.0, compression="lz4", largest=40 << 20))
+    java: dict[str, Any] = of_producer(
+        producer_config("b:1", "tx", timeout=3.0, compression="lz4", largest=40 << 20)
+    )
     assert java["delivery.timeout.ms"] == java["transaction.timeout.ms"] == 3000
     assert java["linger.ms"] + java["request.timeout.ms"] <= 3000
     assert java["buffer.memory"] >= java["max.request.size"] > 40 << 20
@@ -140,16 +162,34 @@ def test_every_setting_of_a_reader_has_a_name_of_javas(group: str) -> None:
 
     nowhere: Any = Nowhere()
     context = Context(
-        spec=spec, clusters={"A": "b:1"}, links={}, topics={"A.t": 1}, writer=nowhere, seed=1, numbers=cast(Numbers, None)
+        spec=spec,
+        clusters={"A": "b:1"},
+        links={},
+        topics={"A.t": 1},
+        writer=nowhere,
+        seed=1,
+        numbers=cast(Numbers, None),
     )
     java = of_consumer(readers.ReaderClient(context, "readers-1", "A")._config(), batch=77)
-    assert (java["auto.offset.reset"], java["max.poll.records"], java["fetch.max.wait.ms"]) == ("none", 77, 100)
+    assert (java["auto.offset.reset"], java["max.poll.records"], java["fetch.max.wait.ms"]) == (
+        "none",
+        77,
+        100,
+    )
     assert java.get("group.instance.id") == ("readers-1" if group else None)
 
 
 def test_a_secured_cluster_is_entered_as_java_enters_it() -> None:
-    security = Security(protocol="SASL_SSL", authority="/ca.pem", mechanism="PLAIN", username="client", password="secret")
-    java: dict[str, Any] = of_producer(producer_config(Address("b:1", security), "", timeout=3.0, compression="none"))
+    security = Security(
+        protocol="SASL_SSL",
+        authority="/ca.pem",
+        mechanism="PLAIN",
+        username="client",
+        password="secret",
+    )
+    java: dict[str, Any] = of_producer(
+        producer_config(Address("b:1", security), "", timeout=3.0, compression="none")
+    )
     assert java.items() >= security.java().items()
     assert java["bootstrap.servers"] == "b:1"
     assert not [name for name in java if name.endswith(("username", "ca.location"))]
@@ -165,7 +205,10 @@ def test_a_setting_that_nobody_translated_is_refused() -> None:
     [
         ("librdkafka", [Library(name="librdkafka")]),
         ("java", [Library(name="java")]),
-        ("java@3.9.2, librdkafka", [Library(name="java", release="3.9.2"), Library(name="librdkafka")]),
+        (
+            "java@3.9.2, librdkafka",
+            [Library(name="java", release="3.9.2"), Library(name="librdkafka")],
+        ),
     ],
 )
 def test_whose_clients(text: str, libraries_: list[Library]) -> None:
@@ -176,7 +219,13 @@ def test_whose_clients(text: str, libraries_: list[Library]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("jave", r"there are no clients 'jave' \(did you mean 'java'\?\); there are librdkafka, java, and java@3\.9\.2"),
+        (
+            "jave",
+            (
+                r"there are no clients 'jave' \(did you mean 'java'\?\); there are librdkafka,"
+                r" java, and java@3\.9\.2"
+            ),
+        ),
         ("java@", "clients 'java@' name no release"),
         ("librdkafka@2.0", "clients 'librdkafka@2.0' name no release"),
         ("java@1.0", r"no list of jars is kept for Kafka '1\.0'"),
@@ -192,7 +241,10 @@ def test_clients_that_there_are_not(text: str, sentence: str) -> None:
 
 def test_several_libraries_take_turns_and_share_no_process() -> None:
     hosted = [Hosted(name=f"c-{number}", cluster="A") for number in range(8)]
-    shared = [(str(library), [each.name for each in some]) for library, some in _shared_out(hosted, libraries("java,librdkafka"))]
+    shared = [
+        (str(library), [each.name for each in some])
+        for library, some in _shared_out(hosted, libraries("java,librdkafka"))
+    ]
     assert shared == [
         ("java", ["c-0", "c-2", "c-4"]),
         ("java", ["c-6"]),
@@ -204,15 +256,25 @@ def test_several_libraries_take_turns_and_share_no_process() -> None:
 
 def test_a_workload_with_one_client_has_the_first_library() -> None:
     hosted = [Hosted(name="c-0", cluster="A")]
-    assert [(str(library), len(some)) for library, some in _shared_out(hosted, libraries("java,librdkafka"))] == [("java", 1)]
+    assert [
+        (str(library), len(some))
+        for library, some in _shared_out(hosted, libraries("java,librdkafka"))
+    ] == [("java", 1)]
 
 
 def test_java_is_the_newest_release_of_the_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
     monkeypatch.setattr(jvms, "_installed", fetched.append)
-    specs = [WorkloadSpec(kind="relay", home="A", library=text) for text in ("java", "java@3.9.1,librdkafka", "librdkafka")]
+    specs = [
+        WorkloadSpec(kind="relay", home="A", library=text)
+        for text in ("java", "java@3.9.1,librdkafka", "librdkafka")
+    ]
     topology = parse("A@3.9.2->B@3.8.1")
-    assert [spec.library for spec in jvms.resolve(specs, topology)] == ["java@3.9.2", "java@3.9.1,librdkafka", "librdkafka"]
+    assert [spec.library for spec in jvms.resolve(specs, topology)] == [
+        "java@3.9.2",
+        "java@3.9.1,librdkafka",
+        "librdkafka",
+    ]
     assert fetched == ["3.9.2", "3.9.1"]
 
 
@@ -241,6 +303,10 @@ def test_a_file_names_clients_for_all_and_for_one(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('clients = "java"', 'clients = "jave"'))
     with pytest.raises(InputError, match=r"mixed\.toml, line 4: there are no clients 'jave'"):
         scenario_file.read(path, seed=1)
-    path.write_text(path.read_text().replace('"jave"', '"java"').replace('"librdkafka"', '"java@1.0"'))
-    with pytest.raises(InputError, match=r"mixed\.toml, line 11: no list of jars is kept for Kafka '1\.0'"):
+    path.write_text(
+        path.read_text().replace('"jave"', '"java"').replace('"librdkafka"', '"java@1.0"')
+    )
+    with pytest.raises(
+        InputError, match=r"mixed\.toml, line 11: no list of jars is kept for Kafka '1\.0'"
+    ):
         scenario_file.read(path, seed=1)

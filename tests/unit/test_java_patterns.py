@@ -1,4 +1,5 @@
-"""Which patterns java.util.regex.Pattern takes: what it said of each of these, and what is known here without asking it."""
+"""Which patterns java.util.regex.Pattern takes: what it said of each of these, and what is known
+here without asking it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from linkflap.harness.mirrors.java_patterns import reason_against
 @pytest.mark.parametrize(
     "pattern",
     [
-        "", "a|", "|", "a}", "a]", "[]a]", "[^]a]", "[a-]", "[a-[b]]", "[&a]", "[a&&]", "[a&&[b]]", "^*", "$+", "a+?", "a{2}+",
-        "(a)*", "(?:a)", "(?=a)*", "(?!a).*", "(?<n>a)", "(?<!ab?c)d", "(?i)a", "(?i:a)", "(?-i)a", "(?)", "a{1,3}", "a{2,}",
+        "", "a|", "|", "a}", "a]", "[]a]", "[^]a]", "[a-]", "[a-[b]]", "[&a]", "[a&&]", "[a&&[b]]",
+        "^*", "$+", "a+?", "a{2}+",
+        "(a)*", "(?:a)", "(?=a)*", "(?!a).*", "(?<n>a)", "(?<!ab?c)d", "(?i)a", "(?i:a)", "(?-i)a",
+        "(?)", "a{1,3}", "a{2,}",
     ],
 )  # fmt: skip
 def test_what_java_takes_is_taken(pattern: str) -> None:
@@ -59,7 +62,21 @@ def test_what_java_refuses_is_refused_with_the_reason(pattern: str, why: str) ->
 def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
     """Held against Java itself, on patterns by chance."""
     dice = random.Random(5)
-    parts = [*"aabz[](){}|*+?^$.-,&123", "[a-z]", "(?:", "(?i)", "(?=", "(?<n>", "(?<=", "{2}", "{3,1}", "&&", "[^", "a{", "-["]
+    parts = [
+        *"aabz[](){}|*+?^$.-,&123",
+        "[a-z]",
+        "(?:",
+        "(?i)",
+        "(?=",
+        "(?<n>",
+        "(?<=",
+        "{2}",
+        "{3,1}",
+        "&&",
+        "[^",
+        "a{",
+        "-[",
+    ]
     assert spark._jvm is not None
     pattern = spark._jvm.java.util.regex.Pattern
     refused = 0

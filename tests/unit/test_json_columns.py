@@ -1,4 +1,5 @@
-"""Columns of numbers as text: what comes back is what went in, and what rises by one costs next to nothing."""
+"""Columns of numbers as text: what comes back is what went in, and what rises by one costs next to
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ports and memory among harnesses that run at the same time: real processes, real sockets, real entries."""
+"""Ports and memory among harnesses that run at the same time: real processes, real sockets, real
+entries."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.wait import until
 
-# A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each other's leases.
+# A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each
+# other's leases.
 FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 HOLD = """
@@ -34,7 +36,8 @@ sys.stdin.read()
 def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("LINKFLAP_PORTS", f"{FIRST}-{FIRST + 99}")
-    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this folder.
+    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this
+    # folder.
     monkeypatch.setattr(ledger, "_own", None)
 
 
@@ -82,9 +85,12 @@ def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder: Holder
     assert len(set().union(*held)) == 80
 
 
-def test_a_port_that_somebody_listens_on_is_not_leased(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The watchdog is started first: the kernel lets us run on before a new program's inherited sockets are closed, and one
-    # that is started while we listen would hold the port a moment longer than we.
+def test_a_port_that_somebody_listens_on_is_not_leased(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The watchdog is started first: the kernel lets us run on before a new program's inherited
+    # sockets are closed, and one that is started while we listen would hold the port a moment
+    # longer than we.
     cleanup.watch_over_me()
     with socket.socket() as taken:
         port = FIRST + 42
@@ -100,7 +106,11 @@ def test_a_port_that_somebody_listens_on_is_not_leased(lease: Lease, monkeypatch
 def test_exhausted_ports_are_one_sentence_that_names_the_fix(lease: Lease) -> None:
     lease.ports(90)
     with pytest.raises(
-        SetupError, match=rf"^20 ports are needed and \d+ of {FIRST}-{FIRST + 99} are free; .*linkflap clean.*LINKFLAP_PORTS"
+        SetupError,
+        match=(
+            rf"^20 ports are needed and \d+ of {FIRST}-{FIRST + 99} are free; .*linkflap"
+            r" clean.*LINKFLAP_PORTS"
+        ),
     ) as raised:
         lease.ports(20)
     assert "\n" not in str(raised.value)
@@ -124,14 +134,21 @@ def test_the_lease_of_a_killed_harness_is_free_again(holder: Holder, lease: Leas
     process.kill()
     process.wait()
     assert len(lease.ports(95)) == 95
-    until(lambda: len(ledger.entries()) == 1, within=30, what="the watchdog to remove the dead one's entry", state=ledger.entries)
+    until(
+        lambda: len(ledger.entries()) == 1,
+        within=30,
+        what="the watchdog to remove the dead one's entry",
+        state=ledger.entries,
+    )
 
 
 def test_a_pid_that_was_reused_is_not_the_owner(lease: Lease) -> None:
     lease.ports(1)
     mine = ledger.own()
     other = dataclasses.replace(
-        mine, owner=process_identity.Identity(pid=os.getpid(), born=mine.owner.born + "1"), ports=(FIRST,)
+        mine,
+        owner=process_identity.Identity(pid=os.getpid(), born=mine.owner.born + "1"),
+        ports=(FIRST,),
     )
     path = ledger.folder() / f"{os.getpid()}-other.json"
     path.write_bytes(msgspec.json.encode(other))
@@ -139,19 +156,26 @@ def test_a_pid_that_was_reused_is_not_the_owner(lease: Lease) -> None:
     assert not process_identity.alive(other.owner)
 
 
-def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease: Lease, tmp_path: Path) -> None:
+def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(
+    lease: Lease, tmp_path: Path
+) -> None:
     lease.ports(3)
     left = tmp_path / "left"
     left.mkdir()
-    bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    reused = process_identity.Identity(pid=bystander.pid, born=ledger.own().owner.born)  # the dead one's child had this pid, once
+    bystander = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    )
+    # the dead one's child had this pid, once
+    reused = process_identity.Identity(pid=bystander.pid, born=ledger.own().owner.born)
     dead = ledger.Entry(
         owner=process_identity.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),
         ports=(FIRST,),
         children=(reused,),
         folders=(str(left),),
     )
-    (ledger.folder() / f"{dead.owner.pid}-{dead.owner.born.rpartition('/')[2]}.json").write_bytes(msgspec.json.encode(dead))
+    (ledger.folder() / f"{dead.owner.pid}-{dead.owner.born.rpartition('/')[2]}.json").write_bytes(
+        msgspec.json.encode(dead)
+    )
     removed = cleanup.clean().removed
     assert any(str(left) in line for line in removed)
     assert not left.exists()
@@ -161,7 +185,9 @@ def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease: Lease
     assert cleanup.clean().removed == []
 
 
-def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_waits_for_memory_and_then_gives_up_politely(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Memory:
         total = 8 << 30
         available = 2 << 30
@@ -169,7 +195,10 @@ def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease: Lease, 
     monkeypatch.setattr(psutil, "virtual_memory", Memory)
     lease.memory(1 << 30, within=1)
     second = leases.Lease()
-    with pytest.raises(SetupError, match=r"waited 0.3 s for 1536 MB of memory and 1024 MB are left; .*fewer brokers"):
+    with pytest.raises(
+        SetupError,
+        match=r"waited 0.3 s for 1536 MB of memory and 1024 MB are left; .*fewer brokers",
+    ):
         second.memory(1536 << 20, within=0.3)
     lease.release()
     second.memory(1536 << 20, within=1)

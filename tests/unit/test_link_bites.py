@@ -1,4 +1,5 @@
-"""What bites of links are seen by where everything is slow: entering a secured cluster takes longer than a link is up."""
+"""What bites of links are seen by where everything is slow: entering a secured cluster takes longer
+than a link is up."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 
 
 class SlowLink:
-    """Once a fault is there, no login succeeds (it takes too long); the first bytes are answered as `answers` says."""
+    """Once a fault is there, no login succeeds (it takes too long); the first bytes are answered as
+    `answers` says."""
 
     name, source, enabled = "A->B", "A", True
 
@@ -55,7 +57,9 @@ def fault(name: str, link: SlowLink, **options: Option) -> Fault:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
     world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))
-    return FAULTS[name](FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world)
+    return FAULTS[name](
+        FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world
+    )
 
 
 def test_a_flap_is_seen_although_nobody_is_let_in_between() -> None:
@@ -78,10 +82,16 @@ def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled: str) -> None:
 
 
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
-def test_a_link_without_any_answer_for_longer_than_that_is_silent(stalled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    silence = SlowLink(itertools.chain([0.01], itertools.repeat(None)), delivers=stalled == "responses")
+def test_a_link_without_any_answer_for_longer_than_that_is_silent(
+    stalled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence = SlowLink(
+        itertools.chain([0.01], itertools.repeat(None)), delivers=stalled == "responses"
+    )
     half_open = cast(LinkHalfOpen, fault("link-half-open", silence, stalled=stalled))
     half_open.inject()
     clock = itertools.count(step=10)
-    monkeypatch.setattr("linkflap.chaos.faults.link_half_open.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        "linkflap.chaos.faults.link_half_open.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
     assert half_open._measure()[0]

@@ -1,4 +1,5 @@
-"""Live clusters: client properties, who is asked first, where copies are truncated, what is a batch; logging in by SASL."""
+"""Live clusters: client properties, who is asked first, where copies are truncated, what is a
+batch; logging in by SASL."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_names_are_librdkafkas(tmp_path: Path) -> None:
         ("enable.ssl.certificate.verification=false", False, ssl.CERT_NONE),
     ],
 )
-def test_what_is_not_to_be_verified_is_not(tmp_path: Path, line: str, checks_names: bool, mode: ssl.VerifyMode) -> None:
+def test_what_is_not_to_be_verified_is_not(
+    tmp_path: Path, line: str, checks_names: bool, mode: ssl.VerifyMode
+) -> None:
     given = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))
     assert given.tls is not None
     assert (given.tls.check_hostname, given.tls.verify_mode) == (checks_names, mode)
@@ -67,14 +70,23 @@ def test_what_is_not_to_be_verified_is_not(tmp_path: Path, line: str, checks_nam
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ssl.truststore.location=/x.jks", "a Java client's; names are librdkafka's here, so give ssl.ca.location"),
+        (
+            "ssl.truststore.location=/x.jks",
+            "a Java client's; names are librdkafka's here, so give ssl.ca.location",
+        ),
         ("sasl.jaas.config=x", "give sasl.username and sasl.password"),
-        ("group.id=x", "group.id is unknown; names are librdkafka's, and these are read: security.protocol"),
+        (
+            "group.id=x",
+            "group.id is unknown; names are librdkafka's, and these are read: security.protocol",
+        ),
         ("no equals sign", "line 1, is not name=value"),
         ("security.protocol=tls", "it is one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
         ("security.protocol=sasl_ssl", "what can be used is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ("security.protocol=sasl_ssl\nsasl.mechanisms=GSSAPI", "sasl.mechanism is GSSAPI"),
-        ("security.protocol=sasl_plaintext\nsasl.mechanisms=PLAIN\nsasl.username=x", "PLAIN needs sasl.password"),
+        (
+            "security.protocol=sasl_plaintext\nsasl.mechanisms=PLAIN\nsasl.username=x",
+            "PLAIN needs sasl.password",
+        ),
         ("security.protocol=ssl\nssl.ca.location=/nowhere.pem", "name PEM files"),
         ("security.protocol=ssl\nssl.ca.pem=nothing", "name PEM files"),
     ],
@@ -141,7 +153,9 @@ def copies(tmp_path: Path, **reasons: str) -> dict[str, Copied]:
     made = {}
     for name in "AB":
         path = sound(tmp_path / name / "orders-0")
-        made[name] = Copied(cluster=name, tp=PARTITION, broker=1, folder=path.parent, start=0, end=10, position=10)
+        made[name] = Copied(
+            cluster=name, tp=PARTITION, broker=1, folder=path.parent, start=0, end=10, position=10
+        )
         if name in reasons:
             trim(path.parent, 4)
             made[name].position, made[name].reason = 4, reasons[name]
@@ -157,10 +171,15 @@ FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
 """Where both logs ended at first asking; at last asking it was 10."""
 
 
-def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path: Path) -> None:
+def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(
+    tmp_path: Path,
+) -> None:
     made = copies(tmp_path)
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
-    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (10, 10), "B": (7, 7)}
+    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
+        "A": (10, 10),
+        "B": (7, 7),
+    }
 
 
 def test_who_was_promoted_owns_the_log(tmp_path: Path) -> None:
@@ -170,11 +189,16 @@ def test_who_was_promoted_owns_the_log(tmp_path: Path) -> None:
         list(made.values()), FIRST, [event("promotion", "A->B", at=1, **data)], {"orders": "A"},
         links("A->B", "B->A"),
     )  # fmt: skip
-    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (7, 7), "B": (10, 10)}
+    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
+        "A": (7, 7),
+        "B": (10, 10),
+    }
 
 
 @pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
-def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(tmp_path: Path, gone: str, ends: dict[str, int]) -> None:
+def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(
+    tmp_path: Path, gone: str, ends: dict[str, int]
+) -> None:
     made = copies(tmp_path, **{gone: "it went away"})
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
@@ -186,7 +210,9 @@ def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path: Path) -> 
     path = sound(tmp_path / "orders-0")
     whole = path.read_bytes()
     found = list(walk(memoryview(whole)))
-    assert [(b.start, b.stop - b.start) for b in found] == [(position, len(data)) for position, data in reference(path)]
+    assert [(b.start, b.stop - b.start) for b in found] == [
+        (position, len(data)) for position, data in reference(path)
+    ]
     assert [(b.base, b.last) for b in found] == [(0, 1), (2, 3), (4, 5), (6, 6), (7, 8), (9, 9)]
     assert list(walk(memoryview(whole[:-1]))) == found[:-1]
     with pytest.raises(ValueError, match="a batch of 11 bytes at offset 0"):

@@ -1,4 +1,5 @@
-"""Headers and damage: every way in which bytes can be wrong is a value that names file and position, and nothing raises."""
+"""Headers and damage: every way in which bytes can be wrong is a value that names file and
+position, and nothing raises."""
 
 from __future__ import annotations
 
@@ -98,7 +99,9 @@ def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int) ->
 def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int) -> None:
     bad = bytearray(batch(2, [record(b"v")]))
     struct.pack_into(">i", bad, layout.LENGTH_AT, length)
-    found = batches.scan([segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])])
+    found = batches.scan(
+        [segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])]
+    )
     assert found.headers.base_offset.tolist() == [0]
     assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
 
@@ -118,14 +121,20 @@ def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path) -> N
     struct.pack_into(">q", moved, 0, 40)
     struct.pack_into(">i", moved, layout.LENGTH_ENDS, 9)
     h = batches.scan([segment(tmp_path / FOLDER, [bytes(moved)])]).headers
-    assert (h.crc_ok.tolist(), h.base_offset.tolist(), h.leader_epoch.tolist()) == ([True], [40], [9])
+    assert (h.crc_ok.tolist(), h.base_offset.tolist(), h.leader_epoch.tolist()) == (
+        [True],
+        [40],
+        [9],
+    )
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 0x80])
 def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: int) -> None:
     old = bytearray(batch(3, [record(b"v")]))
     old[layout.MAGIC_AT] = magic
-    found = batches.scan([segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])])
+    found = batches.scan(
+        [segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])]
+    )
     assert found.headers.base_offset.tolist() == [0, 2, 9]
     assert damage(found) == [("unknown-magic", NAME, sum(map(len, DATA)))]
     assert "2 batches" in found.damage[0].detail
@@ -143,10 +152,16 @@ def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: in
         (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
     ],
 )
-def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes, wrong: bool) -> None:
+def test_control_records_nobody_knows_are_damage(
+    tmp_path: Path, control: bytes, wrong: bool
+) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [control])])
     assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
-    expected = layout.ABORT if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :] else layout.OTHER_CONTROL
+    expected = (
+        layout.ABORT
+        if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :]
+        else layout.OTHER_CONTROL
+    )
     assert found.headers.control.tolist() == [expected]
 
 
@@ -157,11 +172,26 @@ def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_p
 
 
 def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path) -> None:
-    """As brokers write it, with a delete horizon (another place in the record), and one whose value is too short to say it."""
-    short = batch(2, [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")], control=True, transactional=True, pid=7, epoch=0)
-    later = Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000)
-    compacted = batch(3, [later], control=True, transactional=True, pid=7, epoch=0, horizon=1_700_000_900_000)
-    usual = marker(0, COMMIT, pid=7, epoch=0, coordinator=4), marker(1, ABORT, pid=8, epoch=0, coordinator=2**31 - 1)
+    """As brokers write it, with a delete horizon (another place in the record), and one whose value
+    is too short to say it."""
+    short = batch(
+        2,
+        [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")],
+        control=True,
+        transactional=True,
+        pid=7,
+        epoch=0,
+    )
+    later = Plain(
+        key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000
+    )
+    compacted = batch(
+        3, [later], control=True, transactional=True, pid=7, epoch=0, horizon=1_700_000_900_000
+    )
+    usual = (
+        marker(0, COMMIT, pid=7, epoch=0, coordinator=4),
+        marker(1, ABORT, pid=8, epoch=0, coordinator=2**31 - 1),
+    )
     data = batch(4, [record(b"one")], pid=7, epoch=0, seq=0)
     found = batches.scan([segment(tmp_path / FOLDER, [*usual, short, compacted, data])])
     assert found.headers.coordinator_epoch.tolist() == [4, 2**31 - 1, -1, 5, -1]
@@ -169,7 +199,11 @@ def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path
 
 def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path) -> None:
     h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
-    assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == ([layout.OTHER_CONTROL], [False], [-1])
+    assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == (
+        [layout.OTHER_CONTROL],
+        [False],
+        [-1],
+    )
 
 
 def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path) -> None:
@@ -186,7 +220,10 @@ def test_segments_overlap_and_order(tmp_path: Path) -> None:
     second = segment(folder, [batch(2, [ours(3)])], base_offset=2)
     assert not batches.scan([first, second]).damage
     segment(folder, [batch(1, [ours(3)])], base_offset=2)
-    assert [d.kind for d in batches.scan([first, second]).damage] == ["overlap", "misplaced-segment"]
+    assert [d.kind for d in batches.scan([first, second]).damage] == [
+        "overlap",
+        "misplaced-segment",
+    ]
 
 
 def test_a_missing_file_is_damage(tmp_path: Path) -> None:
@@ -235,7 +272,9 @@ def test_the_slow_crc_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize("offset", [-5, (1 << 62) + 1, (1 << 63) - 2])
-def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path, offset: int) -> None:
+def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(
+    tmp_path: Path, offset: int
+) -> None:
     path = segment(tmp_path / FOLDER, [DATA[0], changed(DATA[1], base_offset=offset)])
     found = batches.scan([path])
     assert found.headers.base_offset.tolist() == [0]
@@ -266,7 +305,9 @@ RESET = mirror_pid_reset(0)
         (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
     ],
 )
-def test_a_header_that_no_broker_writes_is_reported_and_stays(tmp_path: Path, data: bytes, said: str) -> None:
+def test_a_header_that_no_broker_writes_is_reported_and_stays(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [data])])
     assert damage(found) == [("impossible-header", NAME, 0)]
     assert said in found.damage[0].detail

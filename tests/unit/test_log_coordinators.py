@@ -6,7 +6,13 @@ import struct
 
 import pytest
 
-from linkflap.harness.log.coordinators import GroupCommit, GroupMembers, Undecodable, group_entry, transaction_state
+from linkflap.harness.log.coordinators import (
+    GroupCommit,
+    GroupMembers,
+    Undecodable,
+    group_entry,
+    transaction_state,
+)
 from linkflap.harness.log.reference import Record
 
 
@@ -23,14 +29,19 @@ def compact(word: str) -> bytes:
 
 
 def classic(version: int, members: int, *, named: bool = True) -> bytes:
-    """The beginning of a GroupMetadataValue; what comes behind the number of members is nobody's business here."""
+    """The beginning of a GroupMetadataValue; what comes behind the number of members is nobody's
+    business here."""
     flexible = version >= 4
     word = compact if flexible else text
     null = b"\0" if flexible else struct.pack(">h", -1)
     value = struct.pack(">h", version) + word("consumer") + struct.pack(">i", 7)
     value += word("range") + word("m-1") if named else null + null
     value += struct.pack(">q", 1) if version >= 2 else b""
-    return value + (bytes([members + 1]) if flexible else struct.pack(">i", members)) + b"whatever follows"
+    return (
+        value
+        + (bytes([members + 1]) if flexible else struct.pack(">i", members))
+        + b"whatever follows"
+    )
 
 
 CLASSIC = struct.pack(">h", 2) + text("g")
@@ -44,11 +55,15 @@ def test_a_classic_group_has_members_or_none(version: int, members: int, named: 
 
 
 def test_a_group_that_was_deleted_has_no_members() -> None:
-    assert group_entry(record(CLASSIC, None)) == GroupMembers(offset=5, group="g", member="", present=False)
+    assert group_entry(record(CLASSIC, None)) == GroupMembers(
+        offset=5, group="g", member="", present=False
+    )
 
 
 @pytest.mark.parametrize(("value", "present"), [(b"\0\0", True), (None, False)])
-def test_a_member_of_a_group_of_the_new_protocol_comes_and_goes(value: bytes | None, present: bool) -> None:
+def test_a_member_of_a_group_of_the_new_protocol_comes_and_goes(
+    value: bytes | None, present: bool
+) -> None:
     found = group_entry(record(struct.pack(">h", 5) + text("g") + text("m-1"), value))
     assert found == GroupMembers(offset=5, group="g", member="m-1", present=present)
 

@@ -1,4 +1,5 @@
-"""Logs of real brokers: what the README beside them says is at which offset, and both decoders agreeing on all of it."""
+"""Logs of real brokers: what the README beside them says is at which offset, and both decoders
+agreeing on all of it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ def log(moment: str, cluster: str, partition: int) -> batches.Log:
 def spans(found: batches.Log) -> list[tuple[int, int, int, int, int, int]]:
     """(first offset, last offset, pid, base sequence, control, leader epoch) of each batch."""
     h = found.headers
-    columns = (h.base_offset, h.last_offset, h.producer_id, h.base_sequence, h.control, h.leader_epoch)
+    columns = (
+        h.base_offset,
+        h.last_offset,
+        h.producer_id,
+        h.base_sequence,
+        h.control,
+        h.leader_epoch,
+    )
     return list(zip(*(c.tolist() for c in columns), strict=True))
 
 
@@ -44,7 +52,11 @@ def test_what_the_readme_says_is_where_it_says() -> None:
     assert diverged[: len(BEFORE)] == BEFORE
     assert diverged[len(BEFORE)][:2] + diverged[len(BEFORE)][4:5] == (21, 21, COMMIT)
     own = spans(log("3-diverged", "B", 0))[len(BEFORE + RESET) :]
-    assert [row[:5] for row in own] == [(23, 25, 0, 0, DATA), (26, 26, 1, 0, DATA), (27, 27, 1, -1, COMMIT)]
+    assert [row[:5] for row in own] == [
+        (23, 25, 0, 0, DATA),
+        (26, 26, 1, 0, DATA),
+        (27, 27, 1, -1, COMMIT),
+    ]
 
 
 def test_old_producer_sessions_go_on_after_the_reset_on_the_failed_back_cluster() -> None:
@@ -76,7 +88,10 @@ def test_both_decoders_agree(path: Path) -> None:
     assert all(b.crc_ok for b in slow)
     assert found.headers.last_sequence.tolist() == [b.last_sequence for b in slow]
     assert found.headers.transactional.tolist() == [b.transactional for b in slow]
-    ends = [reference.coordinator_epoch(b.codec, b.body) if b.is_control and b.transactional else -1 for b in slow]
+    ends = [
+        reference.coordinator_epoch(b.codec, b.body) if b.is_control and b.transactional else -1
+        for b in slow
+    ]
     assert found.headers.coordinator_epoch.tolist() == ends
     data = [(i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)]
     assert columns.offset.tolist() == [r.offset for _, r in data]

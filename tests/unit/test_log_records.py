@@ -1,4 +1,5 @@
-"""The columnar decoder against the slow one: on any batch either both read the same records, or neither reads any."""
+"""The columnar decoder against the slow one: on any batch either both read the same records, or
+neither reads any."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ Row = tuple[int, int, int, int, int, int]
 def fast(found: batches.Log) -> tuple[list[Row], list[str]]:
     c, damage = records.decode(found)
     columns = (c.offset, c.uid, c.operation, c.digest, c.timestamp, c.batch)
-    return list(zip(*(column.tolist() for column in columns), strict=True)), [d.kind for d in damage]
+    return list(zip(*(column.tolist() for column in columns), strict=True)), [
+        d.kind for d in damage
+    ]
 
 
 def slow(data: Sequence[bytes]) -> list[Row]:
@@ -35,7 +38,10 @@ def slow(data: Sequence[bytes]) -> list[Row]:
             found = reference.records(each)
         except (reference.Malformed, codecs.CannotInflate):
             continue
-        rows += [(r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index) for r in found]
+        rows += [
+            (r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index)
+            for r in found
+        ]
     return rows
 
 
@@ -54,9 +60,20 @@ def scanned(data: Sequence[bytes]) -> batches.Log:
         return batches.scan([segment(Path(folder) / "A.t-0", data)])
 
 
-blobs = st.one_of(st.none(), st.binary(max_size=20), st.sampled_from([b"x" * 63, b"x" * 64, b"x" * 8191, b"x" * 8192]))
-our_values = st.builds(encode, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1))
-names = st.one_of(st.just(HEADER.encode()), st.sampled_from([b"", b"linkfla", b"linkflapp", b"h" * 70]))
+blobs = st.one_of(
+    st.none(),
+    st.binary(max_size=20),
+    st.sampled_from([b"x" * 63, b"x" * 64, b"x" * 8191, b"x" * 8192]),
+)
+our_values = st.builds(
+    encode,
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**31 - 1),
+)
+names = st.one_of(
+    st.just(HEADER.encode()), st.sampled_from([b"", b"linkfla", b"linkflapp", b"h" * 70])
+)
 plains = st.builds(
     Plain,
     value=blobs,
@@ -92,7 +109,9 @@ def test_fast_equals_reference_on_whole_batches(data: list[bytes]) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(written, st.data())
-def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st.DataObject) -> None:
+def test_fast_equals_reference_on_any_bytes_behind_a_header(
+    one: bytes, data: st.DataObject
+) -> None:
     body = bytearray(one[layout.HEADER_SIZE :])
     for _ in range(data.draw(st.integers(1, 3))):
         if body:
@@ -106,13 +125,26 @@ def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st
 @pytest.mark.parametrize("codec", sorted(CODECS))
 def test_ours_and_foreign_records_in_every_codec(codec: str) -> None:
     data = [
-        batch(10, [ours(7, 3), record(b"else"), ours(8, 3, 1)], codec=codec, pid=4, epoch=0, seq=0, transactional=True),
+        batch(
+            10,
+            [ours(7, 3), record(b"else"), ours(8, 3, 1)],
+            codec=codec,
+            pid=4,
+            epoch=0,
+            seq=0,
+            transactional=True,
+        ),
         marker(13, 1, pid=4, epoch=0),
         batch(14, [record(None, key=b"k", headers=[("h", None)])], codec=codec),
     ]
     rows, damage = fast(scanned(data))
     assert not damage
-    assert [row[:3] for row in rows] == [(10, 7, 3), (11, FOREIGN, FOREIGN), (12, 8, 3), (14, FOREIGN, FOREIGN)]
+    assert [row[:3] for row in rows] == [
+        (10, 7, 3),
+        (11, FOREIGN, FOREIGN),
+        (12, 8, 3),
+        (14, FOREIGN, FOREIGN),
+    ]
     assert [row[5] for row in rows] == [0, 0, 0, 2]
 
 
@@ -123,7 +155,9 @@ def test_compressed_and_plain_batches_stay_in_file_order() -> None:
 
 def test_the_first_header_of_ours_with_the_right_size_counts() -> None:
     headers = [(HEADER, b"short"), (HEADER, encode(5, 6, 0)), (HEADER, encode(9, 9, 0))]
-    assert [row[1:3] for row in fast(scanned([batch(0, [record(b"v", headers=headers)])]))[0]] == [(5, 6)]
+    assert [row[1:3] for row in fast(scanned([batch(0, [record(b"v", headers=headers)])]))[0]] == [
+        (5, 6)
+    ]
 
 
 def test_the_digest_sees_everything_but_the_offset() -> None:
@@ -157,7 +191,11 @@ def test_the_digest_is_published_fnv_1a() -> None:
 
 
 def test_log_append_time_is_every_records_time() -> None:
-    rows, _ = fast(scanned([batch(0, [record(b"a", timestamp=1), record(b"b", timestamp=2)], log_append_time=77)]))
+    rows, _ = fast(
+        scanned(
+            [batch(0, [record(b"a", timestamp=1), record(b"b", timestamp=2)], log_append_time=77)]
+        )
+    )
     assert [row[4] for row in rows] == [77, 77]
 
 
@@ -183,7 +221,9 @@ def test_compacted_batches_keep_their_offsets() -> None:
         (batch(0, [ours(1)], attributes=codecs.SNAPPY), "unreadable-records"),
     ],
 )
-def test_records_that_cannot_be_read_are_damage_and_the_next_batch_is_read(data: bytes, kind: str) -> None:
+def test_records_that_cannot_be_read_are_damage_and_the_next_batch_is_read(
+    data: bytes, kind: str
+) -> None:
     found = scanned([data, batch(50, [ours(9)])])
     rows, damage = fast(found)
     assert [row[:2] for row in rows] == [(50, 9)]
@@ -199,7 +239,9 @@ def test_a_corrupt_batch_yields_no_record() -> None:
     assert not damage, "the scan reported the corrupt batch already"
 
 
-def test_parcels_of_inflated_batches_are_bounded_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parcels_of_inflated_batches_are_bounded_and_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(records, "_PARCEL", 1000)
     data = [batch(i * 10, [ours(i * 10 + j) for j in range(10)], codec="zstd") for i in range(30)]
     assert [row[1] for row in fast(scanned(data))[0]] == list(range(300))

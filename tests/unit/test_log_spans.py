@@ -1,4 +1,5 @@
-"""Logs in windows: the same batches and records as all at once, whatever the window is; and whose records they are."""
+"""Logs in windows: the same batches and records as all at once, whatever the window is; and whose
+records they are."""
 
 from __future__ import annotations
 
@@ -18,20 +19,26 @@ def many(tmp_path: Path, **how: Any) -> list[Path]:
     data, offset = [], 0
     for number in range(40):
         values = [record(b"value %d" % number * 40, key=b"k") for _ in range(3)]
-        data.append(batch(offset, values, pid=1, epoch=0, seq=3 * number, transactional=True, **how))
+        data.append(
+            batch(offset, values, pid=1, epoch=0, seq=3 * number, transactional=True, **how)
+        )
         offset += 3
         if number % 7 == 6:
             data.append(marker(offset, COMMIT, pid=1, epoch=0))
             offset += 1
     half = len(data) // 2
-    first = batches.scan([segment(tmp_path / "all" / "t-0", data[:half])]).headers.last_offset[-1] + 1
+    first = (
+        batches.scan([segment(tmp_path / "all" / "t-0", data[:half])]).headers.last_offset[-1] + 1
+    )
     folder = tmp_path / "t-0"
     return [segment(folder, data[:half]), segment(folder, data[half:], base_offset=int(first))]
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("window", [1, 700, 5000])
-def test_windows_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, window: int) -> None:
+def test_windows_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, window: int
+) -> None:
     paths = many(tmp_path, codec=codec)
     whole = batches.scan(paths)
     decoded, damage = records.decode(whole)
@@ -39,7 +46,9 @@ def test_windows_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(records, "WINDOW", window)
     found = batches.scan(paths)
     for field in fields(batches.Headers):
-        assert np.array_equal(getattr(found.headers, field.name), getattr(whole.headers, field.name)), field.name
+        assert np.array_equal(
+            getattr(found.headers, field.name), getattr(whole.headers, field.name)
+        ), field.name
     spans = list(records.spans(found))
     assert spans[0][0] == 0
     assert spans[-1][1] == len(found.headers)

@@ -11,7 +11,9 @@ MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
 
 
 def test_the_map_is_current() -> None:
-    assert (ROOT / "docs" / "map.md").read_text() == MAKE["render"](), "run: python docs/make_map.py > docs/map.md"
+    assert (ROOT / "docs" / "map.md").read_text() == MAKE["render"](), (
+        "run: python docs/make_map.py > docs/map.md"
+    )
 
 
 def test_every_package_is_on_the_map() -> None:

@@ -14,7 +14,10 @@ from linkflap.spark_verify.spark import masters
 def test_here_everything_is_on_loopback_and_in_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
     settings = masters.settings(masters.LOCAL, {})
-    assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+    assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == (
+        "127.0.0.1",
+        "127.0.0.1",
+    )
     assert settings["spark.sql.python.filterPushdown.enabled"] == "false"
     assert masters.python(masters.LOCAL, {}) == sys.executable
 
@@ -34,23 +37,33 @@ def test_the_executors_python_is_what_was_said(monkeypatch: pytest.MonkeyPatch) 
     assert masters.python("spark://m:7077", {masters.PYTHON: "/other/python"}) == "/other/python"
 
 
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[4]", "local[2,3]", "yarn", "k8s://https://host:443"])
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "local[2,3]", "yarn", "k8s://https://host:443"]
+)
 def test_masters_that_nobody_is_asked_for(master: str) -> None:
     masters.check(master)
 
 
-@pytest.mark.parametrize("master", ["", "7077", "localhost:7077", "spark://", "spark://host", "local[x]", "mesos://host:1"])
+@pytest.mark.parametrize(
+    "master",
+    ["", "7077", "localhost:7077", "spark://", "spark://host", "local[x]", "mesos://host:1"],
+)
 def test_what_is_no_master(master: str) -> None:
     with pytest.raises(SetupError, match=r"is no Spark master; give spark://HOST:7077"):
         masters.check(master)
 
 
 def test_of_several_masters_one_that_answers_is_enough() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as there, socket.create_server(("127.0.0.1", 0)) as other:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as there,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
         port, closed = there.getsockname()[1], other.getsockname()[1]
         other.close()
         masters.check(f"spark://127.0.0.1:{closed},127.0.0.1:{port}")
-        with pytest.raises(SetupError, match=f"no Spark master answers at spark://127.0.0.1:{closed} "):
+        with pytest.raises(
+            SetupError, match=f"no Spark master answers at spark://127.0.0.1:{closed} "
+        ):
             masters.check(f"spark://127.0.0.1:{closed}")
 
 

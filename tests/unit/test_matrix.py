@@ -1,4 +1,5 @@
-"""The catalogue of mutations against the registry of checks, and the generator's independence and determinism. No Spark."""
+"""The catalogue of mutations against the registry of checks, and the generator's independence and
+determinism. No Spark."""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ def test_a_mutation_names_what_there_is(mutation: Mutation) -> None:
 
 
 def test_what_may_be_found_beside_has_a_reason() -> None:
-    assert {each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may} <= beside().keys(), (
-        "say it as BESIDE in the check's reference"
-    )
+    assert {
+        each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may
+    } <= beside().keys(), "say it as BESIDE in the check's reference"
 
 
 def test_the_page_is_what_the_catalogue_says() -> None:
@@ -46,7 +47,9 @@ def test_the_page_is_what_the_catalogue_says() -> None:
 
 
 def test_the_generator_shares_no_code_with_what_it_tests() -> None:
-    sources = [path for path in (ROOT / "tests" / "faithful").rglob("*.py") if path.name != "matrix.py"]
+    sources = [
+        path for path in (ROOT / "tests" / "faithful").rglob("*.py") if path.name != "matrix.py"
+    ]
     for path in (*sources, ROOT / "tests" / "kafka_log.py"):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}

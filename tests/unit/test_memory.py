@@ -1,4 +1,5 @@
-"""What verifying holds of a recorded run: bytes for each record more, of Python's own allocations and numpy's."""
+"""What verifying holds of a recorded run: bytes for each record more, of Python's own allocations
+and numpy's."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FEW, MANY, RECORDS = 200, 800, 10
 MORE = (MANY - FEW) * RECORDS
 """Records more in each log, of which every cluster has one that is decoded."""
 HELD, WHILE_JUDGED = 350, 250
-"""Bytes a record, of both clusters together: measured 219 and at most 146, of twice as many readers and of larger polls."""
+"""Bytes a record, of both clusters together: measured 219 and at most 146, of twice as many readers
+and of larger polls."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def read(root: Path) -> tuple[RunPlan, list[pa.RecordBatch]]:
     planned = plan(root)
-    history = [batch for part in history_rows.PARTS for batch in history_rows.history_rows(root, part)]
+    history = [
+        batch for part in history_rows.PARTS for batch in history_rows.history_rows(root, part)
+    ]
     return planned, [*log_rows.batch_rows(planned.replicas), *history]
 
 
@@ -46,20 +50,28 @@ def assembled(root: Path) -> PartitionView:
 
 def test_a_view_holds_columns(runs: tuple[Path, Path]) -> None:
     few, many = (read(run) for run in runs)
-    grew = peak(lambda: view(many[0], TOPIC, 0, many[1])) - peak(lambda: view(few[0], TOPIC, 0, few[1]))
+    grew = peak(lambda: view(many[0], TOPIC, 0, many[1])) - peak(
+        lambda: view(few[0], TOPIC, 0, few[1])
+    )
     assert grew / MORE < HELD
 
 
 @pytest.mark.parametrize("check", REGISTRY.values(), ids=REGISTRY)
-def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kernel_needs_more_than_it_looks_at(
+    runs: tuple[Path, Path], check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inconsistent_offset, "AT_ONCE", 1000)
     monkeypatch.setattr(logs, "_AT_ONCE", 1000)
     few, many = map(assembled, runs)
-    assert (peak(lambda: examine(check, many)) - peak(lambda: examine(check, few))) / MORE < WHILE_JUDGED
+    assert (
+        peak(lambda: examine(check, many)) - peak(lambda: examine(check, few))
+    ) / MORE < WHILE_JUDGED
 
 
 @pytest.mark.parametrize("part", history_rows.PARTS)
-def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_is_read_row_by_row(
+    runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history_rows, "_ROWS_AT_ONCE", 64)
 
     def read(run: Path) -> list[int]:

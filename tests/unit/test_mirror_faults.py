@@ -1,4 +1,5 @@
-"""Faults of mirrors that brokers are: what bites, what does not, and what other mirrors are answered."""
+"""Faults of mirrors that brokers are: what bites, what does not, and what other mirrors are
+answered."""
 
 from __future__ import annotations
 
@@ -68,10 +69,19 @@ def world(mirror: object, proxies: Proxies | None = None) -> World:
         return SimpleNamespace(name=name, bootstrap=name, brokers=brokers)
 
     deployment = SimpleNamespace(
-        links={"A->B": proxies or Proxies()}, clusters={name: cluster(name) for name in "AB"}, topology=parse("A->B")
+        links={"A->B": proxies or Proxies()},
+        clusters={name: cluster(name) for name in "AB"},
+        topology=parse("A->B"),
     )
     return cast(
-        World, SimpleNamespace(deployment=deployment, mirrors={"A->B": mirror}, topics={"A.x": 1}, stopping=True, recorder=None)
+        World,
+        SimpleNamespace(
+            deployment=deployment,
+            mirrors={"A->B": mirror},
+            topics={"A.x": 1},
+            stopping=True,
+            recorder=None,
+        ),
     )
 
 
@@ -87,7 +97,9 @@ def spec(fault: str, target: str = "A->B") -> FaultSpec:
         (PlayedVerbs(asked=1, changed=0, unanswered="pause: NO_ANSWER"), False),
     ],
 )
-def test_verbs_bite_where_one_changed_something_or_was_wrong(played: PlayedVerbs, bit: bool) -> None:
+def test_verbs_bite_where_one_changed_something_or_was_wrong(
+    played: PlayedVerbs, bit: bool
+) -> None:
     fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(Ruled(played=played)))
     fault.inject()
     bite = fault.bite()
@@ -96,7 +108,9 @@ def test_verbs_bite_where_one_changed_something_or_was_wrong(played: PlayedVerbs
     assert fault.heal() == ["1 topics are mirrored"]
 
 
-def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_topic_that_stays_paused_is_not_healed() -> None:
+def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_paused_topic_is_no_heal() -> (
+    None
+):
     fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(Ruled(played=None)))
     with pytest.raises(FaultError, match="not all is MIRRORING; no verb was asked for"):
         fault.inject()
@@ -108,7 +122,9 @@ def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_topic_that_s
         fault.heal()
 
 
-def test_a_source_that_moved_bites_when_what_it_got_since_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_moved_bites_when_what_it_got_since_has_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ends = {"A": 5, "B": 5}
 
     def bounds(self: MirrorSourceMoved, address: str) -> Mapping[tuple[str, int], int]:
@@ -129,10 +145,17 @@ def test_a_source_that_moved_bites_when_what_it_got_since_has_arrived(monkeypatc
     assert checked == ["the mirror's source is p:1, p:2 again", "1 partitions caught up"]
 
 
-def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MirrorSourceMoved, "_ends", lambda self, address: {("A.x", 0): 9 if address == "A" else 1})
+def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        MirrorSourceMoved, "_ends", lambda self, address: {("A.x", 0): 9 if address == "A" else 1}
+    )
     monkeypatch.setattr(mirror_source_moved, "CROSSES_WITHIN", 0.05)
-    for deaf, words in ((True, "names A:9 as its source, not p:1, p:2"), (False, "what A has to be on B")):
+    for deaf, words in (
+        (True, "names A:9 as its source, not p:1, p:2"),
+        (False, "what A has to be on B"),
+    ):
         fault = FAULTS["mirror-source-moved"](spec("mirror-source-moved"), world(Ruled(deaf=deaf)))
         fault.inject()
         with pytest.raises(FaultError, match=words):
@@ -154,5 +177,7 @@ def test_a_mirror_that_is_a_process_is_refused_in_one_sentence() -> None:
     for name in ("mirror-verbs", "mirror-source-moved"):
         with pytest.raises(InputError, match="asks a mirror for what shadow has not"):
             FAULTS[name](spec(name), world(process))
-        with pytest.raises(InputError, match=r"targets the mirror 'B->A', but the mirrors are A->B"):
+        with pytest.raises(
+            InputError, match=r"targets the mirror 'B->A', but the mirrors are A->B"
+        ):
             FAULTS[name](spec(name, "B->A"), world(Ruled()))

@@ -18,7 +18,13 @@ LINK = LinkSpec(source="A", destination="B")
 
 def properties(**given: str) -> dict[str, str]:
     return mm2_config.properties(
-        mm2_config.options(given), LINK, source="a:1", destination="b:1", topics=topic_pattern(("A",)), replicas=3, port=4711
+        mm2_config.options(given),
+        LINK,
+        source="a:1",
+        destination="b:1",
+        topics=topic_pattern(("A",)),
+        replicas=3,
+        port=4711,
     )
 
 
@@ -33,7 +39,10 @@ def test_defaults_read_committed_and_deliver_at_least_once() -> None:
     [
         (
             {"delivrey": "exactly-once"},
-            "no option 'delivrey' (did you mean 'delivery'?); it has delivery, isolation, groups, tasks",
+            (
+                "no option 'delivrey' (did you mean 'delivery'?); it has delivery, isolation, "
+                "groups, tasks"
+            ),
         ),
         ({"delivery": "at-most-once"}, "'at-most-once'; it must be at-least-once or exactly-once"),
         ({"isolation": True}, "True; it must be read_committed or read_uncommitted"),
@@ -84,7 +93,10 @@ def test_what_java_may_take_is_not_refused(groups: str) -> None:
 
 
 def test_a_connector_without_work_is_not_expected() -> None:
-    assert mm2_config.connectors(mm2_config.options({})) == ("MirrorSourceConnector", "MirrorCheckpointConnector")
+    assert mm2_config.connectors(mm2_config.options({})) == (
+        "MirrorSourceConnector",
+        "MirrorCheckpointConnector",
+    )
     assert mm2_config.connectors(mm2_config.options({"groups": ""})) == ("MirrorSourceConnector",)
 
 
@@ -104,19 +116,28 @@ def test_the_source_is_read_through_the_link_and_the_destination_written_directl
 def test_worker_settings_have_the_destination_prefix() -> None:
     """Without it MirrorMaker drops them silently, and offsets are flushed every 60 s."""
     found = properties()
-    for name in ("offset.flush.interval.ms", "session.timeout.ms", "scheduled.rebalance.max.delay.ms", "plugin.discovery"):
+    for name in (
+        "offset.flush.interval.ms",
+        "session.timeout.ms",
+        "scheduled.rebalance.max.delay.ms",
+        "plugin.discovery",
+    ):
         assert f"B.{name}" in found
 
 
 def test_every_internal_topic_has_the_replicas_of_the_destination() -> None:
-    factors = {name: value for name, value in properties().items() if name.endswith("replication.factor")}
+    factors = {
+        name: value for name, value in properties().items() if name.endswith("replication.factor")
+    }
     assert len(factors) == 7
     assert set(factors.values()) == {"3"}
 
 
 def test_isolation_is_that_of_the_consumer_of_the_source() -> None:
     assert properties()["A.consumer.isolation.level"] == "read_committed"
-    assert properties(isolation="read_uncommitted")["A.consumer.isolation.level"] == "read_uncommitted"
+    assert (
+        properties(isolation="read_uncommitted")["A.consumer.isolation.level"] == "read_uncommitted"
+    )
 
 
 def test_exactly_once_is_transactional_and_has_an_internal_listener() -> None:

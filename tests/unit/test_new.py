@@ -1,4 +1,5 @@
-"""The skeletons of each kind are that kind: they import, and fail only where their author is to write something."""
+"""The skeletons of each kind are that kind: they import, and fail only where their author is to
+write something."""
 
 from __future__ import annotations
 
@@ -65,12 +66,17 @@ def loaded(path: Path) -> ModuleType:
 
 def test_the_skeletons_of_a_check_are_one_that_finds_nothing_yet(root: Path) -> None:
     before = dict(CATALOGUE)
-    check, histories, reference, mutation = (loaded(path) for path in new.write("check", "stale-copy", root)[:-1])
+    check, histories, reference, mutation = (
+        loaded(path) for path in new.write("check", "stale-copy", root)[:-1]
+    )
     try:
         seen = view([Log("A").data(1, 2), Log("B").data(1, 2)])
         assert isinstance(check.CHECK, Check)
         assert [f.count for f in check.CHECK.kernel(seen) if isinstance(f, Examined)] == [2, 2]
-        assert (histories.NAME, set(histories.REJECTS)) == ("stale-copy", {kind.name for kind in check.CHECK.anomalies})
+        assert (histories.NAME, set(histories.REJECTS)) == (
+            "stale-copy",
+            {kind.name for kind in check.CHECK.anomalies},
+        )
         assert reference.reference([plain(seen)]) == []
         assert set(CATALOGUE) - set(before) == {"stale-copy-broken"}
         assert mutation.stale_copy_broken.__doc__
@@ -78,18 +84,28 @@ def test_the_skeletons_of_a_check_are_one_that_finds_nothing_yet(root: Path) -> 
         CATALOGUE.pop("stale-copy-broken", None)
 
 
-def test_every_kind_is_complained_about_in_a_copy_of_the_tree_until_it_is_filled_in(tmp_path: Path) -> None:
+def test_every_kind_is_complained_about_in_a_copy_of_the_tree_until_it_is_filled_in(
+    tmp_path: Path,
+) -> None:
     assert NAMES.keys() == COMPLAIN.keys() == new.KINDS.keys()
     for folder in COPIED:
-        shutil.copytree(new.ROOT / folder, tmp_path / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            new.ROOT / folder,
+            tmp_path / folder,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     shutil.copy(new.ROOT / "pyproject.toml", tmp_path)
     for kind, name in NAMES.items():
         new.write(kind, name, tmp_path)
-    words = " or ".join(sorted({*NAMES.values(), *(new.named("new_name", name) for name in NAMES.values())}))
+    words = " or ".join(
+        sorted({*NAMES.values(), *(new.named("new_name", name) for name in NAMES.values())})
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", words]
     ran = subprocess.run(
         [*command, *sorted(f"tests/{path}" for path in COMPLAIN.values())],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     failed = re.findall(r"^FAILED tests/(\S+?)::(.*)$", ran.stdout, re.MULTILINE)
     silent = {kind for kind, path in COMPLAIN.items() if path not in {where for where, _ in failed}}
@@ -99,7 +115,9 @@ def test_every_kind_is_complained_about_in_a_copy_of_the_tree_until_it_is_filled
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
 @pytest.mark.parametrize("kind", new.KINDS)
-def test_the_skeletons_have_the_style_of_the_rest(root: Path, kind: str, command: list[str]) -> None:
+def test_the_skeletons_have_the_style_of_the_rest(
+    root: Path, kind: str, command: list[str]
+) -> None:
     for path in new.write(kind, NAMES[kind], root):
         stdin = ["--stdin-filename", str(path.relative_to(root)), "-"]
         done = subprocess.run(
@@ -112,7 +130,9 @@ def test_the_skeletons_have_the_style_of_the_rest(root: Path, kind: str, command
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_a_name_that_cannot_be_is_refused(root: Path, kind: str) -> None:
     for name in ("1st", "two words", "", "-"):
-        with pytest.raises(ValueError, match=f"is no name of a {kind}; give one such as {new.KINDS[kind].example}"):
+        with pytest.raises(
+            ValueError, match=f"is no name of a {kind}; give one such as {new.KINDS[kind].example}"
+        ):
             new.write(kind, name, root)
 
 

@@ -1,4 +1,5 @@
-"""Every check says what its slow reference says on random small histories, faithful ones and changed ones."""
+"""Every check says what its slow reference says on random small histories, faithful ones and
+changed ones."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.oracles.worlds import views, with_own
 
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
 SEEDS, MOST_SEEDS = 2000, 10_000
-"""Random histories that are looked at, and as many more as it takes until every kind has occurred."""
+"""Random histories that are looked at, and as many more as it takes until every kind has
+occurred."""
 COMMON = settings(
     deadline=None,
     database=None,
@@ -31,14 +33,19 @@ COMMON = settings(
 
 
 def test_every_check_has_a_reference() -> None:
-    assert {module.name for module in pkgutil.iter_modules(references.__path__)} == {name.replace("-", "_") for name in REGISTRY}
+    assert {module.name for module in pkgutil.iter_modules(references.__path__)} == {
+        name.replace("-", "_") for name in REGISTRY
+    }
 
 
 def test_a_disagreement_is_reported() -> None:
-    """A history with records that nobody sent: a check that is silent, finds them elsewhere, or fewer, is noticed."""
+    """A history with records that nobody sent: a check that is silent, finds them elsewhere, or
+    fewer, is noticed."""
     made = world(Random(3))
     log = made.logs["A", 0]
-    log[0]["records"] = [{"uid": 77 << 40 | i, "operation": 77 << 40, "digest": 1, "timestamp": 1} for i in range(2)]
+    log[0]["records"] = [
+        {"uid": 77 << 40 | i, "operation": 77 << 40, "digest": 1, "timestamp": 1} for i in range(2)
+    ]
     log[:] = [log[0] | {"base": 0, "size": 2}]
     seen = views(made)[:1]
     rows = [row for row in findings(REGISTRY["provenance"], seen) if row.finding == "found"]
@@ -49,7 +56,12 @@ def test_a_disagreement_is_reported() -> None:
     assert disagreement("provenance", [replace(rows[0], offset=5)], seen)
     assert disagreement("provenance", [replace(rows[0], data={"records": 1})], seen)
     assert (
-        disagreement("provenance", [replace(rows[0], finding="crashed", data={"traceback": "it crashed"})], seen) == "it crashed"
+        disagreement(
+            "provenance",
+            [replace(rows[0], finding="crashed", data={"traceback": "it crashed"})],
+            seen,
+        )
+        == "it crashed"
     )
 
 
@@ -72,7 +84,9 @@ def test_a_check_and_its_reference_agree(name: str, random: Random, changes: int
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(COMMON, derandomize=False, max_examples=500)
 @given(random=RANDOM, changes=st.integers(0, 6))
-def test_a_check_and_its_reference_agree_on_very_many(name: str, random: Random, changes: int) -> None:
+def test_a_check_and_its_reference_agree_on_very_many(
+    name: str, random: Random, changes: int
+) -> None:
     agrees(name, random, changes)
 
 
@@ -108,11 +122,18 @@ def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
     again = {"mirrored-duplicate"} if made.repeated else set()
     # Readers do not learn of a truncation, which is allowed as well.
     again |= {"skipped-by-truncation"} if made.truncations else set()
-    # What a source commits after a forced failover, or when the mirror ends behind it, its destination has aborted.
+    # What a source commits after a forced failover, or when the mirror ends behind it, its
+    # destination has aborted.
     planned = {(p["link"], p["partition"]) for p in made.promotions if p["kind"] == "planned"}
-    again |= {"outcome-split"} if any((s["link"], s["partition"]) not in planned for s in made.stops) else set()
+    again |= (
+        {"outcome-split"}
+        if any((s["link"], s["partition"]) not in planned for s in made.stops)
+        else set()
+    )
     # A mirror that cuts takes back what it had shown.
-    again |= {"skipped-by-truncation", "lost-write", "phantom-read"} if made.truncated_at_end else set()
+    again |= (
+        {"skipped-by-truncation", "lost-write", "phantom-read"} if made.truncated_at_end else set()
+    )
     for name, check in REGISTRY.items():
         rows = findings(check, seen)
         assert not disagreement(name, rows, seen)
@@ -121,11 +142,15 @@ def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
 
 
 def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not() -> None:
-    """A marker of which the coordinator says that it wrote it, and which is not there, is missing; one that records ask for may
-    be in what is torn."""
+    """A marker of which the coordinator says that it wrote it, and which is not there, is missing;
+    one that records ask for may be in what is torn."""
     made = world(Random(3))
     first, second = (
-        {"records": [{"uid": n << 40, "operation": n << 40, "digest": n, "timestamp": 1}], "base": n - 1, "size": 1}
+        {
+            "records": [{"uid": n << 40, "operation": n << 40, "digest": n, "timestamp": 1}],
+            "base": n - 1,
+            "size": 1,
+        }
         | {"pid": 7, "pepoch": 0, "txn": True, "seq": n - 1}
         for n in (1, 2)
     )

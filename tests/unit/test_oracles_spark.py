@@ -1,4 +1,5 @@
-"""Random small histories, written down as run directories and judged together in one Spark job: findings are the references'."""
+"""Random small histories, written down as run directories and judged together in one Spark job:
+findings are the references'."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 RUNS = 24
 IN_MEMORY_ONLY = {"_change_promotion", "map_ids", "overlap"}
-"""What no run directory can say: that a failover was forced in one partition and planned in another. And a log of which a batch
-begins before the end of another is read as a torn one, which a world's is not.
+"""What no run directory can say: that a failover was forced in one partition and planned in
+another. And a log of which a batch begins before the end of another is read as a torn one, which a
+world's is not.
 """
 OF_ONE_PARTITION = {"_change_send"}
 """What a directory says of an operation as a whole."""
@@ -53,16 +55,27 @@ def judged(spark: SparkSession, folder: Path, seeds: range) -> list[str]:
             said = disagreement(name, mine, seen)
             wrong += [f"seed {seed}, {name}, after {done}: {said}"] if said else []
             counted, expected = examined(mine), examined(findings(REGISTRY[name], seen))
-            wrong += [f"seed {seed}, {name}, after {done}: examined {counted}, not {expected}"] if counted != expected else []
+            wrong += (
+                [f"seed {seed}, {name}, after {done}: examined {counted}, not {expected}"]
+                if counted != expected
+                else []
+            )
     return wrong
 
 
 def examined(rows: Iterable[FindingRow]) -> Counter[tuple[object, ...]]:
-    """What a check counted: the same, whether Spark did it or a loop. A run that Spark lost would have nothing to say either."""
-    return Counter((r.topic, r.partition, r.cluster, r.origin, r.count) for r in rows if r.finding == "examined")
+    """What a check counted: the same, whether Spark did it or a loop. A run that Spark lost would
+    have nothing to say either."""
+    return Counter(
+        (r.topic, r.partition, r.cluster, r.origin, r.count)
+        for r in rows
+        if r.finding == "examined"
+    )
 
 
-def test_random_runs_through_spark_are_what_the_references_say(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_runs_through_spark_are_what_the_references_say(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     assert judged(spark, tmp_path, range(RUNS)) == []
 
 

@@ -1,4 +1,5 @@
-"""Clients of the caller's own: what they refuse, and what of a history is decided without a broker."""
+"""Clients of the caller's own: what they refuse, and what of a history is decided without a
+broker."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from linkflap.api.flight import Flight
 from linkflap.harness.model.scenario import WorkloadSpec
 
 
-def record(flight: Flight, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
+def record(
+    flight: Flight, topic: str, partition: int, uid: int
+) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
     return flight.record(topic, partition, uid)
 
 
@@ -28,12 +31,21 @@ class Delivered:
 
 def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     flight = Flight(7, "transaction")
-    reports = [record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])]
-    planned = [(g.topic, g.partition, g.first_uid, g.count) for g in (each.planned() for each in flight.groups)]
+    reports = [
+        record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])
+    ]
+    planned = [
+        (g.topic, g.partition, g.first_uid, g.count)
+        for g in (each.planned() for each in flight.groups)
+    ]
     assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
     for report, offset in zip(reports, [10, 11, 5, 12, 13], strict=True):
         report(None, cast("Message[bytes, bytes]", Delivered(offset)))
-    assert [group.outcome().acks for group in flight.groups] == [((0, 2, 10),), ((0, 1, 5),), ((0, 2, 12),)]
+    assert [group.outcome().acks for group in flight.groups] == [
+        ((0, 2, 10),),
+        ((0, 1, 5),),
+        ((0, 2, 12),),
+    ]
     assert flight.acked == 5
 
 
@@ -46,8 +58,12 @@ def test_a_record_that_was_not_taken_is_refused_for_certain() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
-@pytest.mark.parametrize("config", [{}, {"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": 5}])
-def test_an_address_of_no_world_is_refused(kind: str, config: dict[str, str] | dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "config", [{}, {"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": 5}]
+)
+def test_an_address_of_no_world_is_refused(
+    kind: str, config: dict[str, str] | dict[str, int]
+) -> None:
     with pytest.raises(linkflap.InputError, match="leads to no cluster of this process"):
         getattr(linkflap, kind)({"group.id": "mine", **config})
 
@@ -56,20 +72,31 @@ def test_an_address_of_no_world_is_refused(kind: str, config: dict[str, str] | d
     ("arguments", "said"),
     [
         ({"topology": "A->"}, "topology 'A->'"),
-        ({"topics": {"orders": 1}}, "topic 'orders' does not say where it is at home; name it A.orders"),
+        (
+            {"topics": {"orders": 1}},
+            "topic 'orders' does not say where it is at home; name it A.orders",
+        ),
         ({"topics": {"C.orders": 1}}, "does not say where it is at home"),
         ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
         ({"topics": "A.orders"}, "topics is the text"),
         ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
         ({"mirror_options": {"tasks": 3}}, "mirror_options are of no mirror"),
         ({"runtime": "boat"}, "there is no runtime 'boat'"),
-        ({"workloads": [linkflap.WorkloadSpec(kind="readres", home="A")]}, "there is no workload 'readres'"),
+        (
+            {"workloads": [linkflap.WorkloadSpec(kind="readres", home="A")]},
+            "there is no workload 'readres'",
+        ),
         ({"workloads": [linkflap.WorkloadSpec(kind="readers", home="C")]}, "no cluster 'C'"),
     ],
 )
 def test_a_deployment_that_cannot_be_is_one_sentence_before_anything_starts(
-    tmp_path: Path, arguments: dict[str, str] | dict[str, dict[str, int]] | dict[str, list[WorkloadSpec]], said: str
+    tmp_path: Path,
+    arguments: dict[str, str] | dict[str, dict[str, int]] | dict[str, list[WorkloadSpec]],
+    said: str,
 ) -> None:
-    with pytest.raises(linkflap.InputError, match=said), linkflap.deploy(folder=tmp_path / "run", **arguments):
+    with (
+        pytest.raises(linkflap.InputError, match=said),
+        linkflap.deploy(folder=tmp_path / "run", **arguments),
+    ):
         pytest.fail("it started")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,5 @@
-"""Events that contradict the run, or each other: what they speak of is not known, and the run says which."""
+"""Events that contradict the run, or each other: what they speak of is not known, and the run says
+which."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ def reasons(tmp_path: Path, *events: Said) -> list[str]:
     """What of events.jsonl cannot be, as the plan of a run with these events says."""
     writer = RunWriter(tmp_path / "run", run())
     for kind, subject, data in events:
-        append_row(writer.root, kind, subject, **{"drained": True, **data} if kind == "mirror-stopped" else data)
+        append_row(
+            writer.root,
+            kind,
+            subject,
+            **{"drained": True, **data} if kind == "mirror-stopped" else data,
+        )
     writer.close("finished")
     return [d.reason for d in plan(tmp_path / "run").damage if d.path == "events.jsonl"]
 
@@ -37,16 +43,29 @@ def test_a_truncation_that_the_mirrors_journal_confirms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("truncated_to", "truncated_from"), [(3, 5000), (2, 5)])
-def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path: Path, truncated_to: int, truncated_from: int) -> None:
+def test_a_truncation_that_the_mirrors_journal_contradicts(
+    tmp_path: Path, truncated_to: int, truncated_from: int
+) -> None:
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
-    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": truncated_to, "cut_from": truncated_from}]})
-    said = f"a truncation of A.t-0 on A says (3, 5), its mirror ({truncated_to}, {truncated_from}) (offset, end)"
+    stopped = (
+        "mirror-stopped",
+        "B->A",
+        {"partitions": [{**ROW, "cut": truncated_to, "cut_from": truncated_from}]},
+    )
+    said = (
+        f"a truncation of A.t-0 on A says (3, 5), its mirror ({truncated_to}, {truncated_from}) "
+        "(offset, end)"
+    )
     assert said in reasons(tmp_path, truncated, stopped)
 
 
 def test_a_journal_that_truncated_nothing_says_nothing(tmp_path: Path) -> None:
     truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
-    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": -1, "cut_from": -1}, "torn"]})
+    stopped = (
+        "mirror-stopped",
+        "B->A",
+        {"partitions": [{**ROW, "cut": -1, "cut_from": -1}, "torn"]},
+    )
     assert not [r for r in reasons(tmp_path, truncated, stopped) if "says" in r]
 
 
@@ -59,7 +78,12 @@ def test_a_cluster_that_the_run_does_not_have(tmp_path: Path, kind: str) -> None
 def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     began = writer.write(event("fault-start", "A->B", id="failover", fault="failover-forced"))
-    refused: dict[str, Any] = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
+    refused: dict[str, Any] = {
+        "kind": "forced",
+        "error": "INVALID_CLUSTER_MIRROR_STATES",
+        "code": 145,
+        "seconds": 60.0,
+    }
     writer.write(event("failover-refused", "A->B", **refused))
     writer.close("finished")
     facts = plan(tmp_path / "run").facts
@@ -69,7 +93,11 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path:
 
 @pytest.mark.parametrize(
     ("fault", "promoted", "dead"),
-    [("failover-forced", False, True), ("failover-forced", True, False), ("failover-planned", False, False)],
+    [
+        ("failover-forced", False, True),
+        ("failover-forced", True, False),
+        ("failover-planned", False, False),
+    ],
     ids=["killed, and nothing was promoted", "promoted", "drained, and nothing was promoted"],
 )
 def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(
@@ -78,13 +106,21 @@ def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(
     writer = RunWriter(tmp_path / "run", run())
     began = writer.write(event("fault-start", "A->B", id="failover", fault=fault))
     if promoted:
-        writer.write(event("failover", "A->B", kind="forced", fault_time=began.time, open_transactions=1))
+        writer.write(
+            event("failover", "A->B", kind="forced", fault_time=began.time, open_transactions=1)
+        )
     writer.close("finished")
     assert plan(tmp_path / "run").facts.deaths == ({"A": began.time} if dead else {})
 
 
 def described(**changed: str) -> Said:
-    row = {"topic": "A.orders", "partition": 0, "state": "MIRRORING", "mirrors": True, "lag": 3} | changed
+    row = {
+        "topic": "A.orders",
+        "partition": 0,
+        "state": "MIRRORING",
+        "mirrors": True,
+        "lag": 3,
+    } | changed
     return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
 
 
@@ -93,11 +129,19 @@ def test_what_a_mirror_said_of_itself(tmp_path: Path) -> None:
     kind, subject, data = described()
     answered = writer.write(event(kind, subject, **data))
     writer.close("finished")
-    (story,) = (story for key, story in plan(tmp_path / "run").stories.items() if key == ("A.orders", 0))
-    wanted = Description(link="A->B", state="MIRRORING", mirrors=True, lag=3, asked=5, returned=answered.time)
+    (story,) = (
+        story for key, story in plan(tmp_path / "run").stories.items() if key == ("A.orders", 0)
+    )
+    wanted = Description(
+        link="A->B", state="MIRRORING", mirrors=True, lag=3, asked=5, returned=answered.time
+    )
     assert story.descriptions == (wanted,)
 
 
 def test_what_a_mirror_said_and_nobody_can_read(tmp_path: Path) -> None:
     said = reasons(tmp_path, described(lag="much"))
-    assert [reason for reason in said if reason.startswith("a mirror-described of A->B that cannot be read")]
+    assert [
+        reason
+        for reason in said
+        if reason.startswith("a mirror-described of A->B that cannot be read")
+    ]

@@ -1,4 +1,5 @@
-"""Planted bugs of clients: the state that `purged-is-acknowledged` needs is one that producers get to."""
+"""Planted bugs of clients: the state that `purged-is-acknowledged` needs is one that producers get
+to."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int, int],
     rows: list[tuple[tuple[int, int, int], ...]] = []
     monkeypatch.setattr(Acks, "delivered", Acks.delivered)
     monkeypatch.setattr(
-        Incarnation, "returned", lambda _, flight, *__: rows.append(next(g.outcome().acks for g in flight.groups))
+        Incarnation,
+        "returned",
+        lambda _, flight, *__: rows.append(next(g.outcome().acks for g in flight.groups)),
     )
     clients.plant("purged-is-acknowledged")
     return rows
@@ -42,7 +45,9 @@ def sent(first_uid: int, *, acknowledged: int, offset: int, outcome: str) -> Non
     Incarnation.returned(cast(Incarnation, SimpleNamespace()), flight, outcome, "")  # type: ignore[arg-type]
 
 
-def test_what_was_never_answered_is_acknowledged_behind_the_last_offset(written: list[tuple[tuple[int, int, int], ...]]) -> None:
+def test_what_was_never_answered_is_acknowledged_behind_the_last_offset(
+    written: list[tuple[tuple[int, int, int], ...]],
+) -> None:
     sent(0, acknowledged=3, offset=10, outcome="ok")
     sent(3, acknowledged=1, offset=13, outcome="info")
     sent(6, acknowledged=0, offset=0, outcome="info")

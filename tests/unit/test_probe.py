@@ -1,4 +1,5 @@
-"""The probe against peers that are not a broker: every call ends in time, and silence is never taken for an answer."""
+"""The probe against peers that are not a broker: every call ends in time, and silence is never
+taken for an answer."""
 
 from __future__ import annotations
 
@@ -79,7 +80,12 @@ def test_a_closed_port_is_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [(silent, "did not answer"), (ends, "ended the connection"), (web, "does not speak Kafka"), (garbage, "is not a Metadata")],
+    [
+        (silent, "did not answer"),
+        (ends, "ended the connection"),
+        (web, "does not speak Kafka"),
+        (garbage, "is not a Metadata"),
+    ],
 )
 def test_where_the_answer_matters_its_lack_is_said(behaviour: Behaviour, said: str) -> None:
     with peer(behaviour) as address, pytest.raises(probe.Unanswered, match=said):

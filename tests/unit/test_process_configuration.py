@@ -52,7 +52,12 @@ def test_names_that_kafka_cannot_tell_apart_are_refused() -> None:
 def nodes(count: int) -> dict[int, BrokerPorts]:
     return {
         node: BrokerPorts(
-            listens={"INTERNAL": node * 10, "CLIENT": node * 10 + 1, "CONTROLLER": node * 10 + 2, "LINK_B": node * 10 + 3},
+            listens={
+                "INTERNAL": node * 10,
+                "CLIENT": node * 10 + 1,
+                "CONTROLLER": node * 10 + 2,
+                "LINK_B": node * 10 + 3,
+            },
             advertised={"LINK_B": f"127.0.0.1:{9000 + node}"},
         )
         for node in range(1, count + 1)
@@ -70,10 +75,18 @@ def test_only_the_link_is_advertised_elsewhere_and_everything_is_on_loopback() -
     assert found["controller.quorum.voters"] == "1@127.0.0.1:12,2@127.0.0.1:22,3@127.0.0.1:32"
 
 
-@pytest.mark.parametrize(("count", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
-def test_internal_topics_have_three_replicas_as_far_as_there_are_brokers(count: int, replicas: str, in_sync: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_internal_topics_have_three_replicas_as_far_as_there_are_brokers(
+    count: int, replicas: str, in_sync: str
+) -> None:
     found = properties(server_properties(1, nodes(count), Path("/data"), {}))
-    assert found["transaction.state.log.replication.factor"] == found["offsets.topic.replication.factor"] == replicas
+    assert (
+        found["transaction.state.log.replication.factor"]
+        == found["offsets.topic.replication.factor"]
+        == replicas
+    )
     assert found["transaction.state.log.min.isr"] == in_sync
 
 
@@ -90,5 +103,7 @@ def test_a_template_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_runtime_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match=f"there is no runtime 'cloud'; there (is|are) {', '.join(RUNTIMES)}"):
+    with pytest.raises(
+        InputError, match=f"there is no runtime 'cloud'; there (is|are) {', '.join(RUNTIMES)}"
+    ):
         runtime("cloud")

@@ -27,7 +27,9 @@ def clock() -> Clock:
 
 
 def terminal() -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None, legacy_windows=False)
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=100, color_system=None, legacy_windows=False
+    )
 
 
 def frame_of(screen: Screen) -> str:
@@ -73,7 +75,11 @@ def test_counter_lines_come_about_every_two_seconds(clock: Clock) -> None:
             clock.now += 0.25
     lines = stream.getvalue().splitlines()
     assert len(lines) == 5
-    assert lines[0] == "    2.0 s  count acknowledged 8, aborted 1, open 2, read 3, lag A->B 7, lag B->C unknown"
+    assert (
+        lines[0]
+        == "    2.0 s  count acknowledged 8, aborted 1, open 2, read 3, lag A->B 7, lag B->C"
+        " unknown"
+    )
 
 
 def test_a_phase_that_failed_is_not_called_done(clock: Clock) -> None:
@@ -162,7 +168,10 @@ def test_the_default_is_standard_error(capsys: pytest.CaptureFixture[str]) -> No
         shown.note("halfway")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert [line.split(" s  ")[1] for line in captured.err.splitlines()][:2] == ["phase work", "note  halfway"]
+    assert [line.split(" s  ")[1] for line in captured.err.splitlines()][:2] == [
+        "phase work",
+        "note  halfway",
+    ]
 
 
 def test_a_terminal_gets_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:

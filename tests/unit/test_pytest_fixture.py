@@ -1,4 +1,5 @@
-"""The marker's arguments and what `linkflap_run` gives a test, without any cluster: in pytest, on a project of one file."""
+"""The marker's arguments and what `linkflap_run` gives a test, without any cluster: in pytest, on a
+project of one file."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ _WRONG = {
     '"baselin"': "there is no scenario 'baselin' (did you mean 'baseline'?)",
     '"baseline", "A->B"': "the marker linkflap names more than one scenario",
     '"baseline", scenario="baseline"': "the marker linkflap names more than one scenario",
-    '"baseline", scenaro="x"': "the marker linkflap has no argument 'scenaro' (did you mean 'scenario'?)",
+    '"baseline", scenaro="x"': (
+        "the marker linkflap has no argument 'scenaro' (did you mean 'scenario'?)"
+    ),
     '"baseline", tasks=3': "mirror shadow has no option 'tasks'",
     '"baseline", seed=-1': "seed is -1; it must be a whole number from 0 to 4294967295",
     '"baseline", seed="x"': "seed is 'x'; it must be a whole number",
@@ -27,14 +30,21 @@ _WRONG = {
     '"baseline", topology=3': "topology is 3; it must be a text like A->B",
     '"baseline", mirror=["mm2"]': "mirror is ['mm2']; it must be the name of a mirror",
     '"baseline", runtime=1': "runtime is 1; it must be process or docker",
-    '"baseline", producer_ids=["keep"]': "option producer_ids is ['keep']; it must be a text, a number, True or False",
+    '"baseline", producer_ids=["keep"]': (
+        "option producer_ids is ['keep']; it must be a text, a number, True or False"
+    ),
     "3": "scenario is 3; it must be the name of a scenario",
 }
 
 
 def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pytester) -> None:
-    tests = [f"@pytest.mark.linkflap({given})\ndef test_{n}(linkflap_run): pass\n" for n, given in enumerate(_WRONG)]
-    tests += ['@pytest.mark.linkflap(topolgy="A->B")\ndef test_deployment(linkflap_deployment): pass\n']
+    tests = [
+        f"@pytest.mark.linkflap({given})\ndef test_{n}(linkflap_run): pass\n"
+        for n, given in enumerate(_WRONG)
+    ]
+    tests += [
+        '@pytest.mark.linkflap(topolgy="A->B")\ndef test_deployment(linkflap_deployment): pass\n'
+    ]
     tests += ['@pytest.mark.linkflap("baseline")\ndef test_world(linkflap_world): pass\n']
     pytester.makepyfile("import pytest\n" + "\n".join(tests))
     done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
@@ -45,7 +55,10 @@ def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pyteste
     body = text.partition("= ERRORS =")[2].partition("short test summary")[0]
     others = {
         "the marker linkflap has no argument 'topolgy' (did you mean 'topology'?)",
-        "the marker linkflap has no argument 'scenario'; it has topology, topics, mirror, mirror_options,",
+        (
+            "the marker linkflap has no argument 'scenario'; it has topology, topics, mirror, "
+            "mirror_options,"
+        ),
     }
     for sentence in {*_WRONG.values(), *others}:
         twice = sentence == "the marker linkflap names more than one scenario"
@@ -55,10 +68,19 @@ def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pyteste
 
 def run(verdict: Verdict, *, again: Verdict = Verdict.VALID) -> FixtureRun:
     """A run that came out so, and comes out otherwise when it is done again."""
-    check = CheckResult(name="lost-write", verdict=verdict, examined={}, anomalies=0, allowed=0, reason="for a reason")
+    check = CheckResult(
+        name="lost-write",
+        verdict=verdict,
+        examined={},
+        anomalies=0,
+        allowed=0,
+        reason="for a reason",
+    )
     first = FixtureRun(
-        folder=Path("x.run"), verdict=verdict, checks={"lost-write": check}, anomalies=(), failovers=(),
-        document={"cause": "B lost record 3 of A.orders-0 @ 12."}, again=lambda: replace(first, verdict=again),
+        folder=Path("x.run"), verdict=verdict, checks={"lost-write": check}, anomalies=(),
+        failovers=(),
+        document={"cause": "B lost record 3 of A.orders-0 @ 12."},
+        again=lambda: replace(first, verdict=again),
         made_by="pytest test_it.py::test_it",
     )  # fmt: skip
     return first
@@ -75,7 +97,10 @@ def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unkno
     with pytest.raises(pytest.fail.Exception) as failed:
         run(Verdict.INVALID).require_valid(unknown=unknown)
     said = str(failed.value)
-    assert "linkflap: invalid: B lost record 3 of A.orders-0 @ 12.\nsee it: linkflap explain x.run 1" in said
+    assert (
+        "linkflap: invalid: B lost record 3 of A.orders-0 @ 12.\nsee it: linkflap explain x.run 1"
+        in said
+    )
     assert "run directory: x.run\nrun again: pytest test_it.py::test_it" in said
 
 

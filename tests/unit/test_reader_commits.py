@@ -1,4 +1,5 @@
-"""A reader whose cluster is dead, with librdkafka's own consumer: it has no commit pending when it is discarded."""
+"""A reader whose cluster is dead, with librdkafka's own consumer: it has no commit pending when it
+is discarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the harness waits for when readers are to read to the end: that each wrote that it did, whoever of them dies meanwhile."""
+"""What the harness waits for when readers are to read to the end: that each wrote that it did,
+whoever of them dies meanwhile."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ ENDS = {"A": {("A.t", 0): 5, ("A.t", 1): 7}}
 
 
 class Process:
-    """A process of one reader, as the harness has it: it answers questions, and is killed `deaths` times when it is asked to
-    write that it is drained, before or after it has. Its reader holds `partitions`; after a death nothing at first, then
-    what `then` says.
+    """A process of one reader, as the harness has it: it answers questions, and is killed `deaths`
+    times when it is asked to write that it is drained, before or after it has. Its reader holds
+    `partitions`; after a death nothing at first, then what `then` says.
     """
 
-    def __init__(self, name: str, *held: dict[int, int], deaths: int = 0, written: bool = False) -> None:
+    def __init__(
+        self, name: str, *held: dict[int, int], deaths: int = 0, written: bool = False
+    ) -> None:
         self.members = [Member(name=name, cluster="A")]
         self.held, self.deaths, self.written = list(held), deaths, written
         self.rows: list[list[int]] = []
@@ -66,7 +69,10 @@ def readers(*processes: Process, group: str = "") -> Readers:
 
 
 def test_everybody_writes_once_that_it_is_drained() -> None:
-    one, other = Process("readers-1", {0: 1, 1: 7}, {0: 5, 1: 7}), Process("readers-2", {0: 5, 1: 7})
+    one, other = (
+        Process("readers-1", {0: 1, 1: 7}, {0: 5, 1: 7}),
+        Process("readers-2", {0: 5, 1: 7}),
+    )
     readers(one, other).drain(ENDS, within=60)
     assert (one.rows, other.rows) == ([[0, 1]], [[0, 1]])
     assert one.errors == other.errors == []
@@ -74,7 +80,10 @@ def test_everybody_writes_once_that_it_is_drained() -> None:
 
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_one_that_is_killed_before_it_wrote_that_is_waited_for_again(deaths: int) -> None:
-    one, other = Process("readers-1", {0: 5, 1: 7}, deaths=deaths), Process("readers-2", {0: 5, 1: 7})
+    one, other = (
+        Process("readers-1", {0: 5, 1: 7}, deaths=deaths),
+        Process("readers-2", {0: 5, 1: 7}),
+    )
     readers(one, other).drain(ENDS, within=60)
     assert (one.rows, other.rows) == ([[0, 1]], [[0, 1]])
 
@@ -86,7 +95,10 @@ def test_one_that_is_killed_after_it_wrote_that_writes_it_again_unless_that_was_
 
 
 def test_of_a_group_one_member_writes_it_of_each_partition_whoever_has_it_in_the_end() -> None:
-    one, other = Process("readers-1", {0: 5}, {0: 5, 1: 7}, deaths=1), Process("readers-2", {1: 7}, {})
+    one, other = (
+        Process("readers-1", {0: 5}, {0: 5, 1: 7}, deaths=1),
+        Process("readers-2", {1: 7}, {}),
+    )
     readers(one, other, group="g").drain(ENDS, within=60)
     assert sorted(partition for row in [*one.rows, *other.rows] for partition in row) == [0, 1]
 

@@ -1,4 +1,5 @@
-"""How much readers on a cluster were given, for the failover that waits for it: no kind of readers is left behind another."""
+"""How much readers on a cluster were given, for the failover that waits for it: no kind of readers
+is left behind another."""
 
 from __future__ import annotations
 
@@ -27,12 +28,16 @@ WRITTEN = workload("A", acknowledged=1)
     [
         ([WRITTEN], None),
         ([WRITTEN, workload("A", read=7), workload("A", read=500)], 7),
-        ([WRITTEN, workload("A", read=0), workload("A", read=500)], 0),  # the group has not joined yet
-        ([WRITTEN, workload("A", read=500), workload("C", read=0)], 500),  # nobody writes C's topics
+        # the group has not joined yet
+        ([WRITTEN, workload("A", read=0), workload("A", read=500)], 0),
+        # nobody writes C's topics
+        ([WRITTEN, workload("A", read=500), workload("C", read=0)], 500),
         ([workload("A"), workload("A", read=0)], 0),  # nothing was written at all yet
     ],
 )
-def test_what_counts_is_the_kind_of_readers_that_was_given_least(workloads: list[Any], given: int | None) -> None:
+def test_what_counts_is_the_kind_of_readers_that_was_given_least(
+    workloads: list[Any], given: int | None
+) -> None:
     assert WorkloadClients(workloads, cast(Any, None)).read_on("A") == given
 
 

@@ -17,26 +17,34 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 
-WORLD = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}), topics={}))
+WORLD = cast(
+    World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}), topics={})
+)
 
 
 def spec(target: str = "A") -> FaultSpec:
     return FaultSpec(id="f", fault="records-deleted", target=target, at=0, duration=0)
 
 
-def test_all_below_the_last_stable_offset_goes_where_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_below_the_last_stable_offset_goes_where_there_is_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bounds = {
         "start": {("A.t", 0): 10, ("A.t", 1): 0, ("A.t", 2): 7, ("A.t", 3): 5},
         "stable": {("A.t", 0): 110, ("A.t", 1): 1, ("A.t", 2): 7, ("A.t", 4): 9},
     }
     asked: list[object] = []
 
-    def answered(_admin: object, partitions: list[tuple[str, int]], which: str, *, within: float) -> dict[tuple[str, int], int]:
+    def answered(
+        _admin: object, partitions: list[tuple[str, int]], which: str, *, within: float
+    ) -> dict[tuple[str, int], int]:
         asked.append(partitions)
         return bounds[which]
 
     monkeypatch.setattr(records_deleted, "answered_bounds", answered)
-    world = SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3})
+    world = SimpleNamespace(
+        deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3}
+    )
     fault = RecordsDeleted(spec(), cast(World, world))
     assert fault._choose(cast(AdminClient, None))
     assert fault._wanted == {("A.t", 0): 110, ("A.t", 1): 1}
@@ -50,7 +58,9 @@ def test_a_cluster_that_is_not_there_is_refused() -> None:
 
 def test_topics_reach_what_running_mirrors_lead_to() -> None:
     def mirror(source: str, destination: str, *, alive: bool = True) -> SimpleNamespace:
-        return SimpleNamespace(link=SimpleNamespace(source=source, destination=destination), alive=alive)
+        return SimpleNamespace(
+            link=SimpleNamespace(source=source, destination=destination), alive=alive
+        )
 
     mirrors = {
         "A->B": mirror("A", "B"),
@@ -64,7 +74,10 @@ def test_topics_reach_what_running_mirrors_lead_to() -> None:
 def test_it_is_drawn_also_while_a_link_is_down_and_not_where_offsets_move() -> None:
     bounds = Bounds(faults=("records-deleted", "link-cut"), most=6)
     drawn = [
-        f for n in range(60) for f in generate(3, n, Coverage(), bounds, guided=False).schedule if f.fault == "records-deleted"
+        f
+        for n in range(60)
+        for f in generate(3, n, Coverage(), bounds, guided=False).schedule
+        if f.fault == "records-deleted"
     ]
     overtaking = [fault for fault in drawn if condition(fault.when).during]
     assert overtaking

@@ -1,4 +1,5 @@
-"""What older versions of linkflap stored is read with the names that kinds of anomalies have today."""
+"""What older versions of linkflap stored is read with the names that kinds of anomalies have
+today."""
 
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ def test_every_new_name_is_a_kind_and_no_old_one_is() -> None:
 
 
 def test_keys_values_and_signatures_are_renamed_and_longer_names_are_not() -> None:
-    old = {"kind": "tail-not-cut", "kinds": {"cut-not-made": 2}, "failed": ["x:skipped-by-cut"], "at": "not-skipped-by-cut-2"}
+    old = {
+        "kind": "tail-not-cut",
+        "kinds": {"cut-not-made": 2},
+        "failed": ["x:skipped-by-cut"],
+        "at": "not-skipped-by-cut-2",
+    }
     assert json.loads(with_current_kinds(json.dumps(old).encode())) == {
         "kind": "tail-not-truncated",
         "kinds": {"truncation-not-made": 2},
@@ -57,8 +63,12 @@ def test_an_allowance_of_an_older_run_is_that_of_the_kind_today(tmp_path: Path) 
 
 
 def test_results_of_an_older_suite_are_of_the_kinds_of_today(tmp_path: Path) -> None:
-    folder = SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60, runs=1, jobs=1))
-    folder.append(Result(number=0, verdict="invalid", kinds=("truncation-accounting:tail-not-truncated",)))
+    folder = SuiteFolder.create(
+        tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60, runs=1, jobs=1)
+    )
+    folder.append(
+        Result(number=0, verdict="invalid", kinds=("truncation-accounting:tail-not-truncated",))
+    )
     aged(folder.root / "results.jsonl")
     assert SuiteFolder.open(folder.root).results == folder.results
 
@@ -74,7 +84,14 @@ def test_stored_results_of_cases_have_the_kinds_of_today(tmp_path: Path) -> None
 
 def test_an_anomaly_of_an_older_verdict_is_explained_as_the_kind_of_today(tmp_path: Path) -> None:
     run = written(tmp_path / "run", MirrorSpec(kind="shadow"))
-    found = Anomaly(check="poll-continuity", kind="skipped-by-truncation", cluster="A", topic="t", partition=0, offset=1)
+    found = Anomaly(
+        check="poll-continuity",
+        kind="skipped-by-truncation",
+        cluster="A",
+        topic="t",
+        partition=0,
+        offset=1,
+    )
     document = Document(verdict=Verdict.INVALID, run=str(run), anomalies=(found,))
     (run / "verdict.json").write_bytes(msgspec.json.encode(document))
     today = explain(run, "1")

@@ -1,4 +1,5 @@
-"""The report in a browser: legible in light and dark, on a phone and by keyboard; nothing is asked for, no other script runs."""
+"""The report in a browser: legible in light and dark, on a phone and by keyboard; nothing is asked
+for, no other script runs."""
 
 from __future__ import annotations
 
@@ -25,10 +26,20 @@ from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.unit.browser import LIGHT_AND_DARK, PHONE, WIDE, Seen, chromium
 
-INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", "tail-not-truncated", "commit-became-abort")
+INVALID = (
+    "taken-for-a-repeat",
+    "mirrored-batch-lost",
+    "aborted-was-mirrored",
+    "tail-not-truncated",
+    "commit-became-abort",
+)
 LANES_OF = {WIDE: 1184, PHONE: 362}
 """Widths of the charts: the page's without its margins."""
-VALID = {"chain": {"shape": "chain"}, "round-trip": {"shape": "round-trip"}, "failover": {"shape": "failover"}}
+VALID = {
+    "chain": {"shape": "chain"},
+    "round-trip": {"shape": "round-trip"},
+    "failover": {"shape": "failover"},
+}
 HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&quot;\u2028'
 """As what a run calls its topics, clients and errors."""
 DATA = "JSON.parse(document.getElementById('data').textContent)"
@@ -40,7 +51,8 @@ TOO_FAINT = """() => {
     return [n[0], n[1], n[2], n.length > 3 ? n[3] : 1];
   };
   const light = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    const linear = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [x, y, z] = [r, g, b].map(linear);
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
   };
   const behind = (node) => {
@@ -50,17 +62,22 @@ TOO_FAINT = """() => {
       if (color[3] > 0) layers.push(color);
       if (color[3] === 1) break;
     }
-    return layers.reverse().reduce((under, over) => under.map((v, k) => over[k] * over[3] + v * (1 - over[3])), [255, 255, 255]);
+    const mix = (under, over) => under.map((v, k) => over[k] * over[3] + v * (1 - over[3]));
+    return layers.reverse().reduce(mix, [255, 255, 255]);
   };
   const found = [];
   for (const node of document.querySelectorAll("body *")) {
-    const text = [...node.childNodes].filter((c) => c.nodeType === 3).map((c) => c.textContent.trim()).join("");
-    if (!text || node.closest("script, style, noscript, title, button:disabled") || !node.getClientRects().length) continue;
-    const style = getComputedStyle(node), size = parseFloat(style.fontSize), bold = +style.fontWeight >= 700;
+    const texts = [...node.childNodes].filter((c) => c.nodeType === 3);
+    const text = texts.map((c) => c.textContent.trim()).join("");
+    const apart = node.closest("script, style, noscript, title, button:disabled");
+    if (!text || apart || !node.getClientRects().length) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+    const bold = +style.fontWeight >= 700;
     const ink = parse(node.closest("svg") ? style.fill : style.color);
     const [a, b] = [light(ink), light(behind(node))].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < (size >= 24 || (bold && size >= 18.6) ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${text.slice(0, 40)}`);
+    const least = size >= 24 || (bold && size >= 18.6) ? 3 : 4.5;
+    if (ratio < least) found.push(`${ratio.toFixed(2)} ${text.slice(0, 40)}`);
   }
   return found;
 }"""
@@ -68,7 +85,8 @@ TOO_FAINT = """() => {
 CROPPED = """() => [...document.querySelectorAll("#lanes-chart svg")].flatMap((svg) => {
   const edge = svg.getBoundingClientRect();
   const cropped = (box) => box.left < edge.left - 1 || box.right > edge.right + 1;
-  const found = [...svg.querySelectorAll("text")].filter((each) => cropped(each.getBoundingClientRect()));
+  const texts = [...svg.querySelectorAll("text")];
+  const found = texts.filter((each) => cropped(each.getBoundingClientRect()));
   return found.map((each) => each.textContent);
 })"""
 """What is written in the offsets and goes beyond their edge."""
@@ -111,13 +129,17 @@ def seen(browser: Browser, reports: dict[str, Judgement]) -> Iterator[Seen]:
 
 
 @pytest.mark.parametrize("name", [*INVALID, *VALID])
-def test_it_fits_is_legible_and_asks_for_nothing(browser: Browser, reports: dict[str, Judgement], name: str) -> None:
+def test_it_fits_is_legible_and_asks_for_nothing(
+    browser: Browser, reports: dict[str, Judgement], name: str
+) -> None:
     path, document = reports[name].folder / html.NAME, reports[name].document
     opened = Seen(browser, path)
     for size in (WIDE, PHONE):
         opened.page.set_viewport_size({"width": size[0], "height": size[1]})
         assert first_screen(opened, size[1]) == (document["cause"] or None), size
-    opened.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    opened.page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+    )
     for size in (PHONE, WIDE):
         opened.page.set_viewport_size({"width": size[0], "height": size[1]})
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= size[0]
@@ -130,19 +152,25 @@ def test_it_fits_is_legible_and_asks_for_nothing(browser: Browser, reports: dict
 
 
 def first_screen(opened: Seen, height: int) -> str | None:
-    """The first cause, if all of it is on the first screen and what follows is named there; None where there is none."""
+    """The first cause, if all of it is on the first screen and what follows is named there; None
+    where there is none."""
     cause, follows = opened.page.locator(".cause"), opened.page.locator(".follows li")
     box = cause.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] < height
     if not opened.page.locator(".top.invalid").count():
         return None
-    assert all((at := each.bounding_box()) is not None and at["y"] + at["height"] < height for each in follows.all())
+    assert all(
+        (at := each.bounding_box()) is not None and at["y"] + at["height"] < height
+        for each in follows.all()
+    )
     assert "orders-" in cause.inner_text()
     return cause.inner_text()
 
 
-def test_what_follows_is_counted_on_the_first_screen(seen: Seen, reports: dict[str, Judgement]) -> None:
+def test_what_follows_is_counted_on_the_first_screen(
+    seen: Seen, reports: dict[str, Judgement]
+) -> None:
     document: dict[str, Any] = dict(reports["taken-for-a-repeat"].document)
     first = document["causes"][0]
     assert first["consequences"]
@@ -161,13 +189,21 @@ def test_a_consequence_leads_to_its_anomaly_and_its_offsets(seen: Seen) -> None:
     assert seen.page.locator("#lanes-chart text").all_inner_texts()
 
 
-def test_the_bytes_stand_beside_the_first_of_each_kind(seen: Seen, reports: dict[str, Judgement]) -> None:
-    seen.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+def test_the_bytes_stand_beside_the_first_of_each_kind(
+    seen: Seen, reports: dict[str, Judgement]
+) -> None:
+    seen.page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+    )
     shown = seen.page.locator("pre", has_text="promised").all_inner_texts()
     document: dict[str, Any] = dict(reports["taken-for-a-repeat"].document)
-    assert len(shown) == len({(a["check"], a["kind"]) for a in document["anomalies"] if not a["allowed"]})
+    assert len(shown) == len(
+        {(a["check"], a["kind"]) for a in document["anomalies"] if not a["allowed"]}
+    )
     assert all("batches of" in text for text in shown)
-    assert any("plain-1" in text and " #" in text for text in shown), "payloads are named by their clients"
+    assert any("plain-1" in text and " #" in text for text in shown), (
+        "payloads are named by their clients"
+    )
 
 
 def test_an_anomaly_of_the_timeline_can_be_clicked(seen: Seen) -> None:
@@ -243,12 +279,21 @@ def asked(opened: Seen, query: str) -> list[str]:
     return opened.page.locator("#events-rows tr").all_inner_texts()
 
 
-def test_commits_without_a_marker_are_found_as_one_asks_for_them(browser: Browser, unmarked: Judgement) -> None:
-    (wrong,) = [(n, each) for n, each in enumerate(unmarked.judged.anomalies, start=1) if each.kind == "commit-unmarked"]
+def test_commits_without_a_marker_are_found_as_one_asks_for_them(
+    browser: Browser, unmarked: Judgement
+) -> None:
+    (wrong,) = [
+        (n, each)
+        for n, each in enumerate(unmarked.judged.anomalies, start=1)
+        if each.kind == "commit-unmarked"
+    ]
     number, anomaly = wrong
     opened = Seen(browser, unmarked.folder / html.NAME)
     (row,) = asked(opened, "commit acknowledged not followed by marker")
-    where = f"on {anomaly.cluster}: commit acknowledged, {anomaly.topic}-{anomaly.partition} from offset {anomaly.offset} on"
+    where = (
+        f"on {anomaly.cluster}: commit acknowledged, {anomaly.topic}-{anomaly.partition} from "
+        f"offset {anomaly.offset} on"
+    )
     assert where in row
     assert str(anomaly.evidence["client"]) in row
     assert f"anomaly {number}" in row
@@ -259,16 +304,25 @@ def test_commits_without_a_marker_are_found_as_one_asks_for_them(browser: Browse
     asked(opened, "commit acknowledged not followed by marker")
     opened.page.locator("#events-rows a").first.click()
     assert opened.page.evaluate("location.hash") == "#lanes"
-    assert opened.page.locator("#lanes-group option:checked").inner_text() == f"{anomaly.topic}-{anomaly.partition}"
+    assert (
+        opened.page.locator("#lanes-group option:checked").inner_text()
+        == f"{anomaly.topic}-{anomaly.partition}"
+    )
     opened.page.get_by_role("link", name=f"anomaly {number}", exact=True).click()
     assert opened.page.locator(f"#a-{number}").is_visible()
     opened.close()
     assert opened.complaints == []
 
 
-def test_commits_that_were_aborted_are_found_by_an_example(browser: Browser, reports: dict[str, Judgement]) -> None:
+def test_commits_that_were_aborted_are_found_by_an_example(
+    browser: Browser, reports: dict[str, Judgement]
+) -> None:
     judgement = reports["commit-became-abort"]
-    wanted = [number for number, each in enumerate(judgement.judged.anomalies, start=1) if each.kind == "commit-aborted"]
+    wanted = [
+        number
+        for number, each in enumerate(judgement.judged.anomalies, start=1)
+        if each.kind == "commit-aborted"
+    ]
     assert wanted
     opened = Seen(browser, judgement.folder / html.NAME)
     opened.page.get_by_role("button", name="commit acknowledged followed by ABORT marker").click()
@@ -294,9 +348,13 @@ def test_what_is_searched_for_can_be_named(browser: Browser, reports: dict[str, 
     assert asked(opened, "kind:promotion not followed by kind:failover") == []
     assert asked(opened, "kind:failover followed by kind:promotion") == [], "what is later follows"
     starts = asked(opened, "kind:fault-start")
-    assert len(asked(opened, "fault-start followed by fault-end")) == len(starts) == 2, "each by its own end"
+    assert len(asked(opened, "fault-start followed by fault-end")) == len(starts) == 2, (
+        "each by its own end"
+    )
     assert asked(opened, 'marker "not followed by"') == [], "in quotation marks they are words"
-    assert len(asked(opened, "kind:promotion not followed by")) == len(promoted), "not written to its end yet"
+    assert len(asked(opened, "kind:promotion not followed by")) == len(promoted), (
+        "not written to its end yet"
+    )
     assert asked(opened, "operation:* client:nobody") == []
     opened.page.get_by_text("What can be asked").click()
     assert "X not followed by Y" in opened.page.locator("#events-help").inner_text()
@@ -323,8 +381,14 @@ def test_paper_is_light(seen: Seen) -> None:
 
 def test_paper_has_what_is_folded_on_the_screen(seen: Seen) -> None:
     """But for the bytes of what followed, whose command stands there, and what checks promise."""
-    folded, charts = seen.page.locator("details:not([open])"), seen.page.locator("#timeline-chart, #lanes-chart")
-    before, wide = folded.count(), [each.evaluate("(each) => each.clientWidth") for each in charts.all()]
+    folded, charts = (
+        seen.page.locator("details:not([open])"),
+        seen.page.locator("#timeline-chart, #lanes-chart"),
+    )
+    before, wide = (
+        folded.count(),
+        [each.evaluate("(each) => each.clientWidth") for each in charts.all()],
+    )
     assert before > 0
     seen.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     left = [each.get_attribute("id") or "" for each in folded.all()]
@@ -334,7 +398,9 @@ def test_paper_has_what_is_folded_on_the_screen(seen: Seen) -> None:
     assert all("linkflap explain" in text for text in named)
     assert seen.page.locator('details[id^="bytes-"][open]').count() == 1
     assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == [700, 700]
-    assert (seen.page.locator("#timeline-chart svg").get_attribute("viewBox") or "").startswith("0 0 700 ")
+    assert (seen.page.locator("#timeline-chart svg").get_attribute("viewBox") or "").startswith(
+        "0 0 700 "
+    )
     seen.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert folded.count() == before
     assert [each.evaluate("(each) => each.clientWidth") for each in charts.all()] == wide
@@ -346,7 +412,9 @@ def test_on_a_phone_rows_stand_as_lines_that_say_their_columns(seen: Seen) -> No
     cells = [box for cell in row.locator("> td").all() if (box := cell.bounding_box())]
     assert len(cells) == 6
     assert all(box["x"] + box["width"] <= PHONE[0] for box in cells)
-    assert all(above["y"] + above["height"] <= below["y"] + 1 for above, below in pairwise(cells)), "one below the other"
+    assert all(
+        above["y"] + above["height"] <= below["y"] + 1 for above, below in pairwise(cells)
+    ), "one below the other"
     labels = [cell.get_attribute("data-label") for cell in row.locator("> td").all()]
     assert labels == [None, None, "examined", "anomalies", "allowed", None]
     last = seen.page.locator("nav a").last.bounding_box()
@@ -357,8 +425,14 @@ def test_on_a_phone_rows_stand_as_lines_that_say_their_columns(seen: Seen) -> No
 def test_what_is_written_in_the_offsets_lies_over_nothing(seen: Seen) -> None:
     for size in (WIDE, PHONE):
         seen.page.set_viewport_size({"width": size[0], "height": size[1]})
-        seen.page.locator(f'#lanes-chart svg[viewBox^="0 0 {LANES_OF[size]} "]').wait_for(timeout=60_000)
-        boxes = [box for each in seen.page.locator("#lanes-chart text").all() if (box := each.bounding_box())]
+        seen.page.locator(f'#lanes-chart svg[viewBox^="0 0 {LANES_OF[size]} "]').wait_for(
+            timeout=60_000
+        )
+        boxes = [
+            box
+            for each in seen.page.locator("#lanes-chart text").all()
+            if (box := each.bounding_box())
+        ]
         assert boxes
         over = [(a, b) for a, b in combinations(boxes, 2) if crosses(a, b)]
         assert over == [], size
@@ -372,7 +446,10 @@ def crosses(one: FloatRect, other: FloatRect) -> bool:
 
 
 def test_on_a_phone_faults_have_numbers_and_a_legend(seen: Seen) -> None:
-    legend, faults = seen.page.locator("#timeline-faults span"), seen.page.evaluate(f"{DATA}.windows.map((w) => w.label)")
+    legend, faults = (
+        seen.page.locator("#timeline-faults span"),
+        seen.page.evaluate(f"{DATA}.windows.map((w) => w.label)"),
+    )
     assert faults
     assert legend.count() == 0, "beside the bars there is room for what they are"
     seen.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
@@ -386,11 +463,17 @@ def test_a_check_leads_to_its_anomalies_and_to_what_it_promises(seen: Seen) -> N
     promised = seen.page.locator("#check-lost-write")
     assert not promised.get_attribute("open")
     link = seen.page.locator('a[href="#check-lost-write"]').first
-    seen.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = !each.closest('table'); })")
+    seen.page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = "
+        "!each.closest('table'); })"
+    )
     link.click()
     assert promised.evaluate("(each) => each.open")
     shown, check = promised.inner_text(), REGISTRY["lost-write"]
-    assert all(text in shown for text in (check.guarantee, check.source, check.unit, *sorted(check.follows)))
+    assert all(
+        text in shown
+        for text in (check.guarantee, check.source, check.unit, *sorted(check.follows))
+    )
     assert all(text in shown for kind in check.anomalies for text in (kind.meaning, kind.smallest))
     assert "docs/checks.md#lost-write" in shown
     assert seen.page.locator('tr:has(#check-lost-write) a[href^="#a-"]').count() == 1
@@ -399,7 +482,9 @@ def test_a_check_leads_to_its_anomalies_and_to_what_it_promises(seen: Seen) -> N
     assert seen.page.locator("#check-uncommitted-read").evaluate("(each) => each.open")
 
 
-def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement], tmp_path: Path) -> None:
+def test_hostile_names_are_text(
+    browser: Browser, reports: dict[str, Judgement], tmp_path: Path
+) -> None:
     judgement = reports["taken-for-a-repeat"]
     folder = tmp_path / "run"
     folder.symlink_to(judgement.folder)
@@ -411,7 +496,10 @@ def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement],
     for check in document["checks"]:
         check["reason"] = HOSTILE
     beside = about(judgement, [])
-    lanes = [{**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]} for lane in beside.lanes]
+    lanes = [
+        {**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]}
+        for lane in beside.lanes
+    ]
     page = html.page(folder, document, replace(beside, lanes=lanes, drawing=HOSTILE))
     events = [Note(time=1, about=HOSTILE, name=HOSTILE, data={HOSTILE: HOSTILE})]
     assert HOSTILE not in html.script_safe(events)
@@ -425,8 +513,11 @@ def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement],
     opened.close()
 
 
-def test_a_script_that_is_not_ours_does_not_run(browser: Browser, reports: dict[str, Judgement], tmp_path: Path) -> None:
-    """Should something ever be left unescaped, the policy lets nothing run that has not our script's hash."""
+def test_a_script_that_is_not_ours_does_not_run(
+    browser: Browser, reports: dict[str, Judgement], tmp_path: Path
+) -> None:
+    """Should something ever be left unescaped, the policy lets nothing run that has not our
+    script's hash."""
     path = tmp_path / "broken.html"
     page = (reports["taken-for-a-repeat"].folder / html.NAME).read_text()
     path.write_text(page.replace("<main>", "<script>document.title = 'owned'</script><main>", 1))
@@ -439,13 +530,17 @@ def test_a_script_that_is_not_ours_does_not_run(browser: Browser, reports: dict[
 def test_of_a_long_run_what_is_only_counted_does_not_cover_a_hole(
     browser: Browser, reports: dict[str, Judgement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lost batch is a hole among batches that are drawn one by one; further away they are counted, and can be selected."""
+    """The lost batch is a hole among batches that are drawn one by one; further away they are
+    counted, and can be selected."""
     monkeypatch.setattr(lanes, "RAW", 40)
     monkeypatch.setattr(lanes, "AROUND", (2,))
     judgement = reports["mirrored-batch-lost"]
     html.write(judgement.folder, judgement.document, about(judgement, []), into=tmp_path)
     opened = Seen(browser, tmp_path / html.NAME)
-    lane = opened.page.evaluate(f"{DATA}.lanes.find((l) => l.cluster === 'B' && l.topic === 'A.orders' && l.partition === 0)")
+    lane = opened.page.evaluate(
+        f"{DATA}.lanes.find((l) => l.cluster === 'B' && l.topic === 'A.orders' && l.partition "
+        "=== 0)"
+    )
     assert lane["bins"] is not None
     assert 0 < len(lane["base"]) < lane["batches"]
     opened.page.click("#lanes-all")
@@ -453,7 +548,9 @@ def test_of_a_long_run_what_is_only_counted_does_not_cover_a_hole(
     assert all_of_it.count() > 0
     hole = judgement.judged.anomalies[0].offset
     counted = [json.loads(each.get_attribute("data-counted") or "") for each in all_of_it.all()]
-    assert [span for span in counted if span[0] == "B" and span[1] < hole + 1 and span[2] > hole] == []
+    assert [
+        span for span in counted if span[0] == "B" and span[1] < hole + 1 and span[2] > hole
+    ] == []
     box = opened.page.locator("#lanes-chart svg").bounding_box()
     assert box is not None
     opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)

@@ -41,7 +41,11 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.fetched += [v for name, v in attrs if name in ("src", "href") and v and not v.startswith(("#", "data:,", "logs/"))]
+        self.fetched += [
+            v
+            for name, v in attrs
+            if name in ("src", "href") and v and not v.startswith(("#", "data:,", "logs/"))
+        ]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -74,9 +78,15 @@ def test_whole(folder: Path) -> None:
         "linkflap run link-flap --runtime process --seed 4711",
         "linkflap 0.1.0, kafka 4.3.1, toxiproxy 2.12.0",
         "failover A->B (forced) at 12.50 s, B promoted at 13.00 s",
-        "lost-write invalid A/native 1,830 B/native 1,011 B/mirrored 1,790 2 0 2 acknowledged records are nowhere",
+        (
+            "lost-write invalid A/native 1,830 B/native 1,011 B/mirrored 1,790 2 0 2 acknowledged "
+            "records are nowhere"
+        ),
         "A->B forced RPO, RTO 17 records, 1.43 s promoted 2 partitions",
-        "latency f2 A->B 5.50 s 8.60 s yes round trip, ms: 252.1 expected >= 200 no toxic left, every broker answers",
+        (
+            "latency f2 A->B 5.50 s 8.60 s yes round trip, ms: 252.1 expected >= 200 no toxic left,"
+            " every broker answers"
+        ),
         "failover f4 A->B 12.00 s for good yes",
         "B A.orders-0 @ 1201",
         "B A.orders-0 nowhere",
@@ -106,7 +116,11 @@ def test_capped_anomalies_are_counted(folder: Path) -> None:
 
 
 def test_written_into_the_run_directory(folder: Path) -> None:
-    path = html.write(folder, document(folder), html.About(drawing="THE DRAWING", meanings={"duplicate": "THE MEANING"}))
+    path = html.write(
+        folder,
+        document(folder),
+        html.About(drawing="THE DRAWING", meanings={"duplicate": "THE MEANING"}),
+    )
     assert path == folder / "report.html"
     text = path.read_text(encoding="utf-8")
     assert "THE DRAWING" in text
@@ -139,7 +153,9 @@ def test_killed_before_anything_happened(tmp_path: Path) -> None:
     writer.close("finished")
     (tmp_path / "run" / "manifest.json").unlink()
     (tmp_path / "run" / "run.json").write_bytes(killed)
-    shown = Page(html.page(tmp_path / "run", {"verdict": "unknown", "reason": "nothing was examined"}))
+    shown = Page(
+        html.page(tmp_path / "run", {"verdict": "unknown", "reason": "nothing was examined"})
+    )
     for text in (
         "The run did not finish: its status is running",
         "nothing was examined",
@@ -172,10 +188,14 @@ def test_rates_and_lag_add_up(folder: Path) -> None:
     width = shown.length / len(shown.at)
     acknowledged = sum(float(rates.sum()) for rates in shown.acknowledged.values()) * width
     reader = RunReader(folder)
-    expected = sum(run[1] for op in reader.operations()[0] for send in op.sends for run in send.acks)
+    expected = sum(
+        run[1] for op in reader.operations()[0] for send in op.sends for run in send.acks
+    )
     assert acknowledged == pytest.approx(expected)
     lag = shown.lag["A->B"]
-    assert np.nanmax(lag[(shown.at > 3) & (shown.at < 4)]) > 200, "the mirror stood still while the link was cut"
+    assert np.nanmax(lag[(shown.at > 3) & (shown.at < 4)]) > 200, (
+        "the mirror stood still while the link was cut"
+    )
     assert np.isnan(lag[shown.at > 14]).all(), "after the failover nothing is behind"
     assert [(w.id, w.bit, w.lasting) for w in shown.windows] == [
         ("f1", True, False),
@@ -190,7 +210,11 @@ def test_rates_and_levels_are_what_the_rows_say(folder: Path) -> None:
     shown = series(reader)
     width = shown.length / len(shown.at)
     edges = np.linspace(0.0, shown.length, len(shown.at) + 1)
-    (operations, _), (polls, _), (marks, _) = reader.operations(), reader.polls(), reader.watermarks()
+    (operations, _), (polls, _), (marks, _) = (
+        reader.operations(),
+        reader.polls(),
+        reader.watermarks(),
+    )
     began = min(row.time for rows in (operations, polls, marks) for row in rows)
 
     def bins(rows: list[tuple[str, int, int]]) -> dict[str, list[float]]:
@@ -200,7 +224,11 @@ def test_rates_and_levels_are_what_the_rows_say(folder: Path) -> None:
             found[cluster][min(at, len(shown.at) - 1)] += count
         return {cluster: [count / width for count in counts] for cluster, counts in found.items()}
 
-    acked = [(o.cluster, o.time, sum(a[1] for s in o.sends for a in s.acks)) for o in operations if o.phase == "return"]
+    acked = [
+        (o.cluster, o.time, sum(a[1] for s in o.sends for a in s.acks))
+        for o in operations
+        if o.phase == "return"
+    ]
     got = [(p.cluster, p.returned, sum(run[2] for f in p.fetched for run in f.runs)) for p in polls]
     for rates, rows in ((shown.acknowledged, acked), (shown.read, got)):
         wanted = bins([row for row in rows if row[2]])
@@ -208,11 +236,17 @@ def test_rates_and_levels_are_what_the_rows_say(folder: Path) -> None:
         assert all(rates[cluster].tolist() == pytest.approx(wanted[cluster]) for cluster in wanted)
 
     def level(cluster: str, end: float) -> float:
-        known = [(m.returned, m.high_watermark) for m in marks if m.cluster == cluster and (m.returned - began) / 1e9 <= end]
+        known = [
+            (m.returned, m.high_watermark)
+            for m in marks
+            if m.cluster == cluster and (m.returned - began) / 1e9 <= end
+        ]
         return max(known)[1] if known else np.nan
 
     over = next(mark.at for mark in shown.marks if mark.label.startswith("failover"))
-    lag = [np.nan if end > over else max(level("A", end) - level("B", end), 0.0) for end in edges[1:]]
+    lag = [
+        np.nan if end > over else max(level("A", end) - level("B", end), 0.0) for end in edges[1:]
+    ]
     assert shown.lag["A->B"].tolist() == pytest.approx(lag, nan_ok=True)
 
 
@@ -232,7 +266,17 @@ def test_the_same_run_gives_the_same_page(folder: Path) -> None:
 def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     writer.write(event("fault-start", "A->B", id="f1", fault="latency", restores=True))
-    writer.write(event("fault-bite", "A->B", id="f1", bit=False, observable="round trip", measured=1, expected=200))
+    writer.write(
+        event(
+            "fault-bite",
+            "A->B",
+            id="f1",
+            bit=False,
+            observable="round trip",
+            measured=1,
+            expected=200,
+        )
+    )
     writer.write(event("fault-start", "A/1", id="f2", fault="pause $x$ & <b>", restores=True))
     writer.close("interrupted")
     shown = page(tmp_path / "run", "unknown")
@@ -270,7 +314,9 @@ def test_of_an_unknown_run_one_reason_stands_on_top_and_all_of_them_behind_it(fo
     checks = written["checks"]
     assert isinstance(checks, list)
     first, second = checks[1]["name"], checks[2]["name"]
-    checks[1] |= {"reason": "operations/p1.jsonl: has 5 bytes, had 9 when the run ended; and 6 more"}
+    checks[1] |= {
+        "reason": "operations/p1.jsonl: has 5 bytes, had 9 when the run ended; and 6 more"
+    }
     checks[2] |= {"verdict": "unknown", "reason": "the log of A is torn"}
     written["reason"] = "; ".join(f"{each['name']}: {each['reason']}" for each in checks[1:3])
     text = html.page(folder, written)

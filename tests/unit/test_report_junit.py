@@ -20,8 +20,14 @@ def written(tmp_path: Path, *documents: dict[str, object]) -> Element:
 def test_valid(tmp_path: Path) -> None:
     root = written(tmp_path, document(tmp_path))
     assert root.attrib == {"name": "linkflap", "tests": "3", "failures": "0", "errors": "0"}
-    assert [case.get("name") for case in root.iter("testcase")] == ["order-equality", "lost-write", "pid-uniqueness"]
-    assert "allowed: duplicate B A.orders-0 @ 640: at-least-once" in (root.findtext(".//system-out") or "")
+    assert [case.get("name") for case in root.iter("testcase")] == [
+        "order-equality",
+        "lost-write",
+        "pid-uniqueness",
+    ]
+    assert "allowed: duplicate B A.orders-0 @ 640: at-least-once" in (
+        root.findtext(".//system-out") or ""
+    )
     assert root.find(".//property[@name='seed']").attrib["value"] == "4711"  # type: ignore[union-attr]
 
 
@@ -41,7 +47,9 @@ def test_unknown_is_an_error_and_never_passes(tmp_path: Path) -> None:
 
 
 def test_a_verdict_that_no_check_answers_for_is_a_case_of_its_own(tmp_path: Path) -> None:
-    root = written(tmp_path, document(tmp_path) | {"verdict": "unknown", "reason": "the fault f1 did not bite"})
+    root = written(
+        tmp_path, document(tmp_path) | {"verdict": "unknown", "reason": "the fault f1 did not bite"}
+    )
     assert (root.get("tests"), root.get("errors")) == ("4", "1")
     error = root.find(".//testcase[@name='run']/error")
     assert error is not None

@@ -33,29 +33,53 @@ from tests.unit.recorded_run import Recorded
 
 MOST_BYTES = 3_000_000
 BATCHES, PARTITIONS = 10_000, 48
-"""Of each of two clusters: 960,000 batches, which is more than a million records have in transactions of 10."""
+"""Of each of two clusters: 960,000 batches, which is more than a million records have in
+transactions of 10."""
 CLIENTS, OPERATIONS = 16, 200_000
 
 
 def log(cluster: str, partition: int, headers: Headers) -> Drawn:
     key = ("A.orders", partition)
     bounds = Bounds(
-        cluster=cluster, broker=1, topic=key[0], partition=partition, leader=True, alive=True, log_start=0,
+        cluster=cluster, broker=1, topic=key[0], partition=partition, leader=True, alive=True,
+        log_start=0,
         high_watermark=BATCHES * 10, high_watermark_from="sampled",
     )  # fmt: skip
-    era = Era(cluster=cluster, began=0, ended=FOREVER, start=0, end=FOREVER, owner="A", source="" if cluster == "A" else "A")
-    generation = LogGeneration(
-        cluster=cluster, number=0, began=0, ended=FOREVER, truncated_to=-1, before="", lost=None, eras=(era,)
+    era = Era(
+        cluster=cluster,
+        began=0,
+        ended=FOREVER,
+        start=0,
+        end=FOREVER,
+        owner="A",
+        source="" if cluster == "A" else "A",
     )
-    return Drawn(key, generation, Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0), headers)
+    generation = LogGeneration(
+        cluster=cluster,
+        number=0,
+        began=0,
+        ended=FOREVER,
+        truncated_to=-1,
+        before="",
+        lost=None,
+        eras=(era,),
+    )
+    return Drawn(
+        key,
+        generation,
+        Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0),
+        headers,
+    )
 
 
 def headers() -> Headers:
-    """Batches of 10 from four producers, every second one a marker's neighbour; what is not drawn is zero."""
+    """Batches of 10 from four producers, every second one a marker's neighbour; what is not drawn
+    is zero."""
     row = np.arange(BATCHES)
     columns: dict[str, Any] = {each.name: np.zeros(BATCHES, np.int64) for each in fields(Headers)}
     columns |= {
-        "base_offset": row * 10, "last_offset": row * 10 + 9, "count": np.full(BATCHES, 10), "producer_id": 1000 + row % 4,
+        "base_offset": row * 10, "last_offset": row * 10 + 9, "count": np.full(BATCHES, 10),
+        "producer_id": 1000 + row % 4,
         "transactional": np.ones(BATCHES, np.bool_), "max_timestamp": 1_790_000_000_000 + row * 60,
         "control": np.where(row % 2, layout.COMMIT, layout.DATA),
     }  # fmt: skip
@@ -69,8 +93,13 @@ def many_lanes(monkeypatch: pytest.MonkeyPatch, points: Points) -> Sequence[lane
     return lanes.lanes(SimpleNamespace(promotions={}), points)  # type: ignore[arg-type]
 
 
-def test_batches_that_are_drawn_are_bounded_over_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = {("A.orders", partition): set(range(0, BATCHES * 10, 2_500)) for partition in range(PARTITIONS)}
+def test_batches_that_are_drawn_are_bounded_over_all_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = {
+        ("A.orders", partition): set(range(0, BATCHES * 10, 2_500))
+        for partition in range(PARTITIONS)
+    }
     times = {(1_790_000_000_000 + each * 3_000) * 1_000_000 for each in range(200)}
     found = many_lanes(monkeypatch, Points(offsets=wrong, times=times))
     assert 0 < sum(len(lane["base"]) for lane in found) <= lanes.RAW
@@ -80,7 +109,9 @@ def test_batches_that_are_drawn_are_bounded_over_all_partitions(monkeypatch: pyt
     assert min(len(lane["base"]) for lane in found) > 0
 
 
-def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     times = {(1_790_000_000_000 + each * 1_200) * 1_000_000 for each in range(500)}
     found = many_lanes(monkeypatch, Points(offsets={("A.orders", 7): [50_000]}, times=times))
     there = [lane for lane in found if lane["partition"] == 7]
@@ -90,33 +121,48 @@ def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(monke
 
 def test_where_batches_are_counted_only_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = many_lanes(monkeypatch, Points(offsets={("A.orders", 7): [30_000, 70_000]}))
-    (lane, _) = (lane for lane in found if lane["partition"] == 7)
+    lane, _ = (lane for lane in found if lane["partition"] == 7)
     bases, gaps = lane["base"], lane["gaps"]
-    assert all(after - before == 10 for n, (before, after) in enumerate(pairwise(bases)) if n not in gaps)
-    assert all(after - before > 10 for n, (before, after) in enumerate(pairwise(bases)) if n in gaps)
+    assert all(
+        after - before == 10 for n, (before, after) in enumerate(pairwise(bases)) if n not in gaps
+    )
+    assert all(
+        after - before > 10 for n, (before, after) in enumerate(pairwise(bases)) if n in gaps
+    )
     assert gaps[-1] == len(bases) - 1
 
 
 def busy(recorded: Series) -> Series:
-    """The series of a run in which each client has many operations, one in ten of unknown outcome, and dies often."""
-    done = Done(clients={n: f"transactional-{n}" for n in range(CLIENTS)}, clusters={"A": 0, "B": 1})
+    """The series of a run in which each client has many operations, one in ten of unknown outcome,
+    and dies often."""
+    done = Done(
+        clients={n: f"transactional-{n}" for n in range(CLIENTS)}, clusters={"A": 0, "B": 1}
+    )
     row = np.arange(OPERATIONS)
     done.start = array("q", (recorded.began + row * 3_000_000).tolist())
     done.took = array("q", (row % 977 * 1_000_000).tolist())
     done.process, done.number = array("q", (row % CLIENTS).tolist()), array("q", row.tolist())
     done.outcome = array("b", np.where(row % 10, 0, 2).tolist())
     done.ending, done.cluster = array("b", (row % 2).tolist()), array("b", (row % 2).tolist())
-    marks = [Mark(at=n / 10, label=f"transactional-{n % CLIENTS} crashed", kind="client-crash") for n in range(5_000)]
+    marks = [
+        Mark(at=n / 10, label=f"transactional-{n % CLIENTS} crashed", kind="client-crash")
+        for n in range(5_000)
+    ]
     return replace(recorded, done=done, marks=marks, length=600.0)
 
 
 def anomalies() -> tuple[Anomaly, ...]:
     """20 of each of 40 kinds: as many as the document has of that many kinds."""
-    sentence = "B acknowledged the record of transactional-3 #1234 at A.orders-7 @ 123456, below the promotion offset. " * 2
+    sentence = (
+        "B acknowledged the record of transactional-3 #1234 at A.orders-7 @ 123456, below the "
+        "promotion offset. " * 2
+    )
     return tuple(
         Anomaly(
-            check=f"check-{kind}", kind=f"kind-{kind}", cluster="B", topic="A.orders", partition=n % PARTITIONS,
-            offset=n * 4_999, allowed=False, sentence=sentence, evidence={"source": "A", "source_offset": n * 4_999, "uid": n},
+            check=f"check-{kind}", kind=f"kind-{kind}", cluster="B", topic="A.orders",
+            partition=n % PARTITIONS,
+            offset=n * 4_999, allowed=False, sentence=sentence,
+            evidence={"source": "A", "source_offset": n * 4_999, "uid": n},
         )
         for kind in range(40) for n in range(20)
     )  # fmt: skip
@@ -125,24 +171,40 @@ def anomalies() -> tuple[Anomaly, ...]:
 def every_commit() -> Commits:
     listed = [
         commits.Commit(
-            operation=(n % CLIENTS << 40) + n, cluster="A", topic="A.orders", partition=n % PARTITIONS, first=n * 11,
-            returned=1_790_000_000_000_000_000 + n * 10**7, ending=ending, marker=n * 11 + 10, written=1_790_000_000_000 + n,
+            operation=(n % CLIENTS << 40) + n, cluster="A", topic="A.orders",
+            partition=n % PARTITIONS, first=n * 11,
+            returned=1_790_000_000_000_000_000 + n * 10**7, ending=ending, marker=n * 11 + 10,
+            written=1_790_000_000_000 + n,
         )
-        for ending in (commits.NONE, commits.ABORT, commits.COMMIT, commits.UNKNOWN) for n in range(commits.MOST)
+        for ending in (commits.NONE, commits.ABORT, commits.COMMIT,
+        commits.UNKNOWN) for n in range(commits.MOST)
     ]  # fmt: skip
-    return commits.Commits(listed=listed, counted=dict.fromkeys((commits.NONE, commits.COMMIT), 500_000))
+    return commits.Commits(
+        listed=listed, counted=dict.fromkeys((commits.NONE, commits.COMMIT), 500_000)
+    )
 
 
-def test_the_report_of_a_million_records_has_three_megabytes_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_a_million_records_has_three_megabytes_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything at its most at once: more than any run of that size has."""
     recorded = series(RunReader(Recorded(tmp_path / "run").write().close()))
     judged = Document(verdict=Verdict.INVALID, anomalies=anomalies())
     events = [
-        Note(time=recorded.began + n * 10**8, about="A", name=f"line {n}", data={"said": "of what an application said " * 20})
+        Note(
+            time=recorded.began + n * 10**8,
+            about="A",
+            name=f"line {n}",
+            data={"said": "of what an application said " * 20},
+        )
         for n in range(5_000)
     ]
-    points = Points(offsets={("A.orders", n): set(range(0, BATCHES * 10, 2_500)) for n in range(PARTITIONS)})
-    drawn = payload(busy(recorded), judged, many_lanes(monkeypatch, points), events, ["A", "B"], every_commit())
+    points = Points(
+        offsets={("A.orders", n): set(range(0, BATCHES * 10, 2_500)) for n in range(PARTITIONS)}
+    )
+    drawn = payload(
+        busy(recorded), judged, many_lanes(monkeypatch, points), events, ["A", "B"], every_commit()
+    )
     assert isinstance(drawn, dict)
     assert len(drawn["operations"]["start"]) == drawn_payload.MOST_OPERATIONS
     assert drawn["operations_left_out"] == OPERATIONS - drawn_payload.MOST_OPERATIONS
@@ -161,4 +223,6 @@ def test_operations_that_are_kept_are_of_all_of_the_run(tmp_path: Path) -> None:
     assert starts == sorted(starts)
     assert (starts[0], starts[-1]) == (0, pytest.approx((OPERATIONS - 1) * 3, abs=100))
     # One in ten is of unknown outcome: as many of them are there as of all others.
-    assert drawn["operations"]["outcome"].count(2) == pytest.approx(drawn_payload.MOST_OPERATIONS / 2, abs=1)
+    assert drawn["operations"]["outcome"].count(2) == pytest.approx(
+        drawn_payload.MOST_OPERATIONS / 2, abs=1
+    )

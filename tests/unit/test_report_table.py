@@ -1,4 +1,5 @@
-"""The table says what was examined, what was found, and hides nothing that was capped or allowed."""
+"""The table says what was examined, what was found, and hides nothing that was capped or
+allowed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def test_valid(folder: Path) -> None:
     assert "lost-write       valid" in text
     assert "A/native 1,830, B/native 1,011, B/mirrored 1,790" in text
     assert "failover A->B forced: RPO 17 records, RTO 1.43 s" in text
-    assert "allowed: 12 duplicate on B, first at B A.orders-0 @ 640: at-least-once delivery repeats what" in text
+    assert (
+        "allowed: 12 duplicate on B, first at B A.orders-0 @ 640: at-least-once delivery repeats "
+        "what" in text
+    )
     assert f"linkflap verify '{folder}'" in text
     assert "run again linkflap run link-flap --runtime process --seed 4711" in text
     assert "\x1b" not in text
@@ -56,12 +60,21 @@ def test_anomalies_are_numbered_as_explain_counts_them(folder: Path) -> None:
 
 
 def test_causes_stand_for_what_follows_from_them(folder: Path) -> None:
-    follows = {"check": "lost-write", "kind": "lost-write", "count": 2, "said": "2 are lost", "anomaly": 3}
+    follows = {
+        "check": "lost-write",
+        "kind": "lost-write",
+        "count": 2,
+        "said": "2 are lost",
+        "anomaly": 3,
+    }
     cause = {
-        "sentence": "B acknowledged a record and did not append it.", "check": "ghost-ack", "kind": "ghost-ack", "anomaly": 1,
+        "sentence": "B acknowledged a record and did not append it.", "check": "ghost-ack",
+        "kind": "ghost-ack", "anomaly": 1,
         "count": 2, "consequences": [follows],
     }  # fmt: skip
-    text = shown(document(folder, "invalid") | {"cause": cause["sentence"], "causes": [cause]}, folder)
+    text = shown(
+        document(folder, "invalid") | {"cause": cause["sentence"], "causes": [cause]}, folder
+    )
     assert "1. ghost-ack  B acknowledged a record and did not append it." in text
     assert "   follows: 3. 2 lost-write  2 are lost" in text
     assert text.split("INVALID")[1].splitlines()[1] == cause["sentence"]
@@ -88,8 +101,16 @@ def test_unknown_tells_why(folder: Path) -> None:
 
 
 def test_no_write_after_the_failover(folder: Path) -> None:
-    failover = {"link": "A->B", "kind": "forced", "promoted": 2, "rpo_records": 0, "rto_seconds": None}
-    assert "RPO 0 records, RTO no write succeeded afterwards" in shown(document(folder) | {"failovers": [failover]}, folder)
+    failover = {
+        "link": "A->B",
+        "kind": "forced",
+        "promoted": 2,
+        "rpo_records": 0,
+        "rto_seconds": None,
+    }
+    assert "RPO 0 records, RTO no write succeeded afterwards" in shown(
+        document(folder) | {"failovers": [failover]}, folder
+    )
 
 
 def test_the_least_document_and_no_folder(tmp_path: Path) -> None:
@@ -115,7 +136,9 @@ def test_narrow_terminals_lose_nothing(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     table.show(document(folder, "invalid"), folder, stream)
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()]
+    lines = [
+        line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    ]
     assert "lost-write: 2 acknowledged records are nowhere" in lines
     before_the_folder = lines[: next(n for n, line in enumerate(lines) if line.startswith("run "))]
     assert max(map(len, before_the_folder)) <= 80
@@ -129,7 +152,9 @@ def test_what_is_no_document(broken: dict[str, object]) -> None:
         documents.read(broken)
 
 
-def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: Any) -> dict[str, object]:
+def era(
+    cluster: str, start: int, end: int | None, partition: int = 0, **rest: Any
+) -> dict[str, object]:
     row: dict[str, Any] = {
         "topic": "A.t",
         "partition": partition,
@@ -146,7 +171,17 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
         "eras": [
             era("A", 3, None, truncated=True, compared={}, verdict="not due"),
             era("A", 0, 3, generation=1),
-            era("A", 3, None, generation=1, origin="mirrored", owner="B", source="B", anomalies=2, verdict="invalid"),
+            era(
+                "A",
+                3,
+                None,
+                generation=1,
+                origin="mirrored",
+                owner="B",
+                source="B",
+                anomalies=2,
+                verdict="invalid",
+            ),
             era("A", 0, 4, partition=1, generation=1),
             era("C", 0, None, origin="mirrored", owner="A", source="B", allowed=1),
         ]
@@ -156,11 +191,14 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
     assert "A native, truncated not due 3- nothing 0" in lines
     assert "A from B invalid 3- records 5 2" in lines
     assert "C from B, written on A valid 0- records 5 0 +1 allowed" in lines
-    assert lines.index("A native, truncated not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")
+    assert lines.index("A native, truncated not due 3- nothing 0") < lines.index(
+        "A from B invalid 3- records 5 2"
+    )
 
 
 def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:
-    """B has topics of its own beside those that it took over from A, and C has both, from one or from the other."""
+    """B has topics of its own beside those that it took over from A, and C has both, from one or
+    from the other."""
     own: dict[str, Any] = {"topic": "B.t", "owner": "B"}
     verdict = document(folder) | {
         "eras": [
@@ -169,7 +207,17 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
             era("C", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
             era("C", 4, None, origin="mirrored", owner="B", source="A", compared={"records": 70}),
             era("B", 0, None, **own, compared={"records": 800}),
-            era("C", 0, None, **own, origin="mirrored", source="B", compared={"records": 800}, anomalies=1, verdict="invalid"),
+            era(
+                "C",
+                0,
+                None,
+                **own,
+                origin="mirrored",
+                source="B",
+                compared={"records": 800},
+                anomalies=1,
+                verdict="invalid",
+            ),
         ]
     }
     lines = [" ".join(line.split()) for line in shown(verdict, folder).splitlines()]
@@ -192,11 +240,20 @@ def test_what_was_not_due_says_so(folder: Path) -> None:
 
 
 def test_clients_that_died_are_named_with_what_they_had_in_flight(folder: Path) -> None:
-    by_fault = DIED | {"process": "clients-4", "by": "kill", "clients": ["readers-1"], "signal": "SIGKILL", "in_flight": []}
+    by_fault = DIED | {
+        "process": "clients-4",
+        "by": "kill",
+        "clients": ["readers-1"],
+        "signal": "SIGKILL",
+        "in_flight": [],
+    }
     text = " ".join(shown(document(folder) | {"clients_died": [DIED, by_fault]}, folder).split())
     assert (
-        "died: transactional-1, transactional-2 (clients-1, SIGABRT), in flight: transaction 7 (commit) of transactional-2"
+        "died: transactional-1, transactional-2 (clients-1, SIGABRT), in flight: transaction 7 "
+        "(commit) of transactional-2" in text
+    )
+    assert (
+        "died: readers-1 (clients-4, by fault kill, SIGKILL), in flight: nothing; started again"
         in text
     )
-    assert "died: readers-1 (clients-4, by fault kill, SIGKILL), in flight: nothing; started again" in text
     assert "died:" not in shown(document(folder), folder)

@@ -1,4 +1,5 @@
-"""rolling-upgrade: which releases it goes from and to, and what says that a broker runs another one."""
+"""rolling-upgrade: which releases it goes from and to, and what says that a broker runs another
+one."""
 
 from __future__ import annotations
 
@@ -25,9 +26,16 @@ def spec(**options: Option) -> FaultSpec:
 
 @pytest.mark.parametrize(
     ("one", "other", "true"),
-    [("4.1.2", "4.3.1", True), ("3.9.2", "4.0.0", True), ("4.3.1", "4.3.1", False), ("4.3.1", "4.1.2", False)],
+    [
+        ("4.1.2", "4.3.1", True),
+        ("3.9.2", "4.0.0", True),
+        ("4.3.1", "4.3.1", False),
+        ("4.3.1", "4.1.2", False),
+    ],
 )
-def test_what_is_older_goes_by_the_releases_and_what_is_no_release_is_neither(one: str, other: str, true: bool) -> None:
+def test_what_is_older_goes_by_the_releases_and_what_is_no_release_is_neither(
+    one: str, other: str, true: bool
+) -> None:
     assert older(one, other) is true
     assert not older(one, "/opt/kafka")
     assert not older("/opt/kafka", other)
@@ -43,7 +51,9 @@ def test_to_the_same_or_an_older_release_is_refused() -> None:
 
 
 def test_the_newest_release_is_upgraded_to_nothing() -> None:
-    assert "no newer release is known" in str(RollingUpgrade.applies_to("A", parse(f"A@{released()[-1]}:3->B")))
+    assert "no newer release is known" in str(
+        RollingUpgrade.applies_to("A", parse(f"A@{released()[-1]}:3->B"))
+    )
     assert RollingUpgrade.applies_to("A", parse("A@4.1.2:3->B")) is None
 
 
@@ -54,21 +64,34 @@ def test_containers_are_refused_before_anything_starts() -> None:
 
 
 def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> None:
-    bounds = Bounds(topologies=("A:3->B", "A->B"), kafka=("4.1.2", "4.3.1"), faults=("rolling-upgrade", "link-cut"), most=6)
+    bounds = Bounds(
+        topologies=("A:3->B", "A->B"),
+        kafka=("4.1.2", "4.3.1"),
+        faults=("rolling-upgrade", "link-cut"),
+        most=6,
+    )
     made = [generate(2, n, Coverage(), bounds, guided=False) for n in range(60)]
     upgraded = [(one, f) for one in made for f in one.schedule if f.fault == "rolling-upgrade"]
     assert upgraded
-    assert {(one.topology.cluster(f.target).brokers, one.topology.cluster(f.target).kafka) for one, f in upgraded} == {
-        (3, "4.1.2")
-    }
+    assert {
+        (one.topology.cluster(f.target).brokers, one.topology.cluster(f.target).kafka)
+        for one, f in upgraded
+    } == {(3, "4.1.2")}
     assert len({id(one) for one, _ in upgraded}) == len(upgraded)
 
 
 def test_the_jars_of_a_process_say_what_it_runs() -> None:
-    command = [sys.executable, "-c", "print(flush=True); input()", "-cp", "/k/kafka-clients-4.1.2.jar"]
+    command = [
+        sys.executable,
+        "-c",
+        "print(flush=True); input()",
+        "-cp",
+        "/k/kafka-clients-4.1.2.jar",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # Popen may return before the kernel shows the new program's words
+        # Popen may return before the kernel shows the new program's words
+        process.stdout.readline()
         assert running(process.pid) == "4.1.2"
         process.communicate(b"\n")
     assert running(process.pid) is None

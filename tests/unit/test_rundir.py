@@ -1,4 +1,5 @@
-"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever asks learns why."""
+"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever
+asks learns why."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from linkflap.harness import rundir
 from linkflap.harness.machine import disk_full
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.events import HostStall, Phase
-from linkflap.harness.model.history import Bounds, EventRow, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.history import (
+    Bounds,
+    EventRow,
+    Fetched,
+    GroupOffset,
+    Operation,
+    Poll,
+    SendGroup,
+    Watermark,
+)
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.recording import run_end
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
@@ -29,7 +39,10 @@ from tests.unit.recorded_run import START, run
 
 Row = Operation | Poll | Watermark | GroupOffset
 ROW = GroupOffset(time=START, cluster="A", group="g", topic="A.t", partition=0, offset=1)
-NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or name a folder on another disk with --out"
+NO_SPACE = (
+    r"no space left for the run directory .*/run; free some on its disk, or name a folder on"
+    r" another disk with --out"
+)
 
 
 def refused(writer: RunWriter) -> Appender[GroupOffset]:
@@ -71,7 +84,9 @@ def test_the_first_write_that_fails_ends_the_record(tmp_path: Path) -> None:
     assert reader.events()[0] == []
 
 
-def test_a_disk_that_is_all_but_full_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_all_but_full_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = RunWriter(tmp_path / "run", run())
     as_good_as_full(monkeypatch)
     with pytest.raises(EnvironmentFailure, match=NO_SPACE):
@@ -80,9 +95,13 @@ def test_a_disk_that_is_all_but_full_is_full(tmp_path: Path, monkeypatch: pytest
         writer.close("failed")
 
 
-def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_tell_its_size_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = RunWriter(tmp_path / "run", run())
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0)
+    )
     writer.check()
     writer.close("finished")
 
@@ -95,7 +114,8 @@ def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path: Path) -> None:
     whole = (tmp_path / "rows.jsonl").read_bytes()
     _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, most))  # the kernel takes five bytes, and refuses the rest
+        # the kernel takes five bytes, and refuses the rest
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, most))
         rows.write(event)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft_limit)
@@ -119,7 +139,9 @@ def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [SetupError("broker A/1 died by itself"), OSError(errno.EIO, "Input/output error")])
+@pytest.mark.parametrize(
+    "error", [SetupError("broker A/1 died by itself"), OSError(errno.EIO, "Input/output error")]
+)
 def test_what_fails_on_a_full_disk_fails_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: SetupError | OSError
 ) -> None:
@@ -133,7 +155,9 @@ def test_what_fails_on_a_full_disk_fails_for_that(
 
     with pytest.raises(EnvironmentFailure, match=NO_SPACE):
         fail()
-    assert msgspec.json.decode((folder / "run.json").read_bytes())["error"].startswith("no space left")
+    assert msgspec.json.decode((folder / "run.json").read_bytes())["error"].startswith(
+        "no space left"
+    )
 
 
 def test_what_a_quota_refuses_has_no_space(tmp_path: Path) -> None:
@@ -154,14 +178,17 @@ def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path: Path) -> 
 HOUR = 3600 * 10**9
 SENT = SendGroup(topic="A.t", partition=0, first_uid=7, count=3, acks=((0, 3, 10),))
 RETURNED = Operation(
-    number=1, phase="return", time=START, client="c", process=1, cluster="A", kind="send", outcome="ok", sends=(SENT,)
+    number=1, phase="return", time=START, client="c", process=1, cluster="A", kind="send",
+    outcome="ok", sends=(SENT,)
 )  # fmt: skip
 POLLED = Poll(
-    time=START, returned=START + 1, reader="r", process=1, cluster="A", isolation="read_committed", kind="poll",
+    time=START, returned=START + 1, reader="r", process=1, cluster="A", isolation="read_committed",
+    kind="poll",
     fetched=(Fetched(topic="A.t", partition=0, runs=((-1, -1, 1), (7, 10, 3)), position=13),),
 )  # fmt: skip
 UNTOLD = Watermark(
-    time=START, returned=START + 1, cluster="A", leader=-1, topic="A.t", partition=0, log_start=-1, last_stable=-1,
+    time=START, returned=START + 1, cluster="A", leader=-1, topic="A.t", partition=0, log_start=-1,
+    last_stable=-1,
     high_watermark=0,
 )  # fmt: skip
 
@@ -177,7 +204,11 @@ def fetched(uid: int, offset: int, count: int) -> Poll:
 @pytest.mark.parametrize(
     ("good", "bad", "said"),
     [
-        (RETURNED, sent(acks=((0, 500, 10),)), "records 1 to 500 were acknowledged, of 3 sent to A.t-0"),
+        (
+            RETURNED,
+            sent(acks=((0, 500, 10),)),
+            "records 1 to 500 were acknowledged, of 3 sent to A.t-0",
+        ),
         (RETURNED, sent(refused=((2, 2),)), "records 3 to 4 were refused, of 3 sent to A.t-0"),
         (RETURNED, sent(acks=((-3, 2, 10),)), "acks"),
         (RETURNED, sent(count=1 << 40), "count"),
@@ -193,13 +224,24 @@ def fetched(uid: int, offset: int, count: int) -> Poll:
         (ROW, replace(ROW, cluster="Z"), "it is of cluster 'Z', and the run has A, B"),
         (POLLED, replace(POLLED, cluster="Z"), "it is of cluster 'Z'"),
         (POLLED, replace(POLLED, returned=START - 1), "before that"),
-        (POLLED, replace(POLLED, time=START - HOUR), "it is of 3596.0 s before the run had started"),
+        (
+            POLLED,
+            replace(POLLED, time=START - HOUR),
+            "it is of 3596.0 s before the run had started",
+        ),
         (UNTOLD, replace(UNTOLD, time=1 << 62, returned=1 << 62), "after the run had ended"),
         (RETURNED, replace(RETURNED, time=1 << 62), "after the run had ended"),
     ],
 )
-def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good: Row, bad: Row, said: str) -> None:
-    folders: dict[type[Row], str] = {Operation: "operations", Poll: "polls", Watermark: "watermarks", GroupOffset: "groups"}
+def test_a_row_that_cannot_be_is_named_and_left_out(
+    tmp_path: Path, good: Row, bad: Row, said: str
+) -> None:
+    folders: dict[type[Row], str] = {
+        Operation: "operations",
+        Poll: "polls",
+        Watermark: "watermarks",
+        GroupOffset: "groups",
+    }
     folder = folders[type(good)]
     writer = RunWriter(tmp_path / "run", run())
     rows = getattr(writer, folder)("A")
@@ -208,17 +250,35 @@ def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path: Path, good: Row, b
     writer.close("finished")
     found, damage = getattr(RunReader(tmp_path / "run"), folder)()
     assert found == [good, good]
-    assert [(d.path, d.reason.partition(":")[0]) for d in damage] == [(f"{folder}/A.jsonl", "line 2")]
+    assert [(d.path, d.reason.partition(":")[0]) for d in damage] == [
+        (f"{folder}/A.jsonl", "line 2")
+    ]
     assert said in damage[0].reason
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "said"),
     [
-        ("promotion", {"cluster": "B", "topic": "t", "partition": 0, "offset": 10**23}, "at `$.offset`"),
-        ("promotion", {"cluster": "B", "topic": "t", "partition": -1, "offset": 4}, "Expected `int` >= 0 - at `$.partition`"),
-        ("truncation", {"cluster": "A", "topic": "t", "partition": 0, "offset": 4, "end": -4}, "at `$.end`"),
-        ("failover", {"kind": "forced", "fault_time": -1, "open_transactions": 0}, "at `$.fault_time`"),
+        (
+            "promotion",
+            {"cluster": "B", "topic": "t", "partition": 0, "offset": 10**23},
+            "at `$.offset`",
+        ),
+        (
+            "promotion",
+            {"cluster": "B", "topic": "t", "partition": -1, "offset": 4},
+            "Expected `int` >= 0 - at `$.partition`",
+        ),
+        (
+            "truncation",
+            {"cluster": "A", "topic": "t", "partition": 0, "offset": 4, "end": -4},
+            "at `$.end`",
+        ),
+        (
+            "failover",
+            {"kind": "forced", "fault_time": -1, "open_transactions": 0},
+            "at `$.fault_time`",
+        ),
     ],
 )
 def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(
@@ -235,11 +295,17 @@ def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(
     assert said in damage[0].reason
 
 
-@pytest.mark.parametrize("wrong", [{"broker": 1 << 40}, {"log_start": -1}, {"high_watermark": -7}, {"compacted": 1 << 63}])
-def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path: Path, wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [{"broker": 1 << 40}, {"log_start": -1}, {"high_watermark": -7}, {"compacted": 1 << 63}],
+)
+def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
     def of(broker: int, partition: int) -> Bounds:
         return Bounds(
-            cluster="A", broker=broker, topic="A.t", partition=partition, leader=broker == 1, alive=True,
+            cluster="A", broker=broker, topic="A.t", partition=partition, leader=broker == 1,
+            alive=True,
             log_start=0, high_watermark=5, high_watermark_from="sampled",
         )  # fmt: skip
 

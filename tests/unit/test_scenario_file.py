@@ -1,4 +1,5 @@
-"""Scenario files: what is written is read back as the same scenario, and every mistake is named with its line."""
+"""Scenario files: what is written is read back as the same scenario, and every mistake is named
+with its line."""
 
 from __future__ import annotations
 
@@ -81,14 +82,22 @@ def made(tmp_path: Path, text: str = GOOD) -> Path:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("seed", [1, 1279])
-def test_every_built_in_scenario_is_written_and_read_back_as_it_was(name: str, seed: int, tmp_path: Path) -> None:
+def test_every_built_in_scenario_is_written_and_read_back_as_it_was(
+    name: str, seed: int, tmp_path: Path
+) -> None:
     built = scenario(name, Wish(seed=seed))
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
 
 
 def test_what_the_user_wished_is_in_the_file(tmp_path: Path) -> None:
-    wish = Wish(seed=3, topology=parse("A:3->B->C"), mirror="mm2", mirror_options={"delivery": "exactly-once"}, duration=7.0)
+    wish = Wish(
+        seed=3,
+        topology=parse("A:3->B->C"),
+        mirror="mm2",
+        mirror_options={"delivery": "exactly-once"},
+        duration=7.0,
+    )
     built = scenario("baseline", wish)
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
@@ -97,7 +106,10 @@ def test_what_the_user_wished_is_in_the_file(tmp_path: Path) -> None:
 def test_a_file_by_hand(tmp_path: Path) -> None:
     it = read(made(tmp_path), seed=42)
     assert (it.seed, it.about, it.duration) == (42, "mine, from mine.toml", 5.0)
-    assert it.topology.cluster("A").config == {"transaction.max.timeout.ms": "30000", "auto.create.topics.enable": "true"}
+    assert it.topology.cluster("A").config == {
+        "transaction.max.timeout.ms": "30000",
+        "auto.create.topics.enable": "true",
+    }
     assert it.topology.cluster("B").config == {}
     assert it.topics.config == {"cleanup.policy": "compact"}
     assert it.mirror.options == {"producer_ids": "keep"}
@@ -118,7 +130,11 @@ MISTAKES = [
     ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
     ('name = "mine"', 'name = "../mine"', "name is wrong: expected `str` matching regex"),
     ("duration = 5.0", "duration = 0.5", "duration is wrong: expected `float` >= 1.0"),
-    ("duration = 5.0", "durations = 5.0", "there is no 'durations' here (did you mean 'duration'?)"),
+    (
+        "duration = 5.0",
+        "durations = 5.0",
+        "there is no 'durations' here (did you mean 'duration'?)",
+    ),
     ('topology = "A:3->B"', 'topology = "A:3->"', "topology 'A:3->', character 6"),
     (
         'kind = "shadow"',
@@ -137,28 +153,60 @@ MISTAKES = [
         '"cleanup.polices" =',
         "no setting 'cleanup.polices' of a topic (did you mean 'cleanup.policy'?)",
     ),
-    ('"auto.create.topics.enable"', '"auto.creat.topics.enable"', "of a broker (did you mean 'auto.create.topics.enable'?)"),
-    ('"auto.create.topics.enable"', '"retention.ms"', "Kafka has no setting 'retention.ms' of a broker"),
+    (
+        '"auto.create.topics.enable"',
+        '"auto.creat.topics.enable"',
+        "of a broker (did you mean 'auto.create.topics.enable'?)",
+    ),
+    (
+        '"auto.create.topics.enable"',
+        '"retention.ms"',
+        "Kafka has no setting 'retention.ms' of a broker",
+    ),
     ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; there is A, B"),
-    ('"auto.create.topics.enable" = true', 'listeners = "PLAINTEXT://0.0.0.0:9092"', "listeners changes"),
+    (
+        '"auto.create.topics.enable" = true',
+        'listeners = "PLAINTEXT://0.0.0.0:9092"',
+        "listeners changes",
+    ),
     ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
     ("rate = 5.0", "rates = 5.0", "no option of transactional 'rates' (did you mean 'rate'?)"),
     ('home = "A"', 'home = "C"', "no cluster 'C'; there is A, B"),
     ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
-    ("latency = 100", "latncy = 100", "no option of link-latency 'latncy' (did you mean 'latency'?)"),
+    (
+        "latency = 100",
+        "latncy = 100",
+        "no option of link-latency 'latncy' (did you mean 'latency'?)",
+    ),
     ("latency = 100", "latency = []", "fault.0.options.latency is wrong"),
     ('id = "slow"', 'id = "../../slow"', "fault.0.id is wrong: expected `str` matching regex"),
     ("at = 1.0", "at = -1.0", "fault.0.at is wrong: expected `float` >= 0.0"),
-    ('when = "after:slow and', 'when = "after:slov and', "no fault with the id 'slov' (did you mean 'slow'?)"),
-    ('when = "after:slow and open-t', 'when = "after:slow and opening-t', "no trigger 'opening-transactions' (did you mean"),
+    (
+        'when = "after:slow and',
+        'when = "after:slov and',
+        "no fault with the id 'slov' (did you mean 'slow'?)",
+    ),
+    (
+        'when = "after:slow and open-t',
+        'when = "after:slow and opening-t',
+        "no trigger 'opening-transactions' (did you mean",
+    ),
     ('id = "failover"', 'id = "slow" # again', "two faults have the id 'slow'"),
     ('target = "A->B"', 'target = "A->C"', "link-latency cannot be applied to 'A->C'"),
-    ("rpo_records = 100", "rpo_record = 100", "there is no 'rpo_record' here (did you mean 'rpo_records'?)"),
+    (
+        "rpo_records = 100",
+        "rpo_record = 100",
+        "there is no 'rpo_record' here (did you mean 'rpo_records'?)",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "says"), MISTAKES, ids=[after for _, after, _ in MISTAKES])
-def test_a_mistake_is_named_with_its_line(before: str, after: str, says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "says"), MISTAKES, ids=[after for _, after, _ in MISTAKES]
+)
+def test_a_mistake_is_named_with_its_line(
+    before: str, after: str, says: str, tmp_path: Path
+) -> None:
     assert before in GOOD
     text = GOOD.replace(before, after, 1)
     line = text[: text.index(after)].count("\n") + 1
@@ -169,7 +217,8 @@ def test_a_mistake_is_named_with_its_line(before: str, after: str, says: str, tm
 
 
 @pytest.mark.parametrize(
-    ("left_out", "says"), [("schema = 1", "schema is missing"), ('name = "mine"', "'name' is missing; add name = ")]
+    ("left_out", "says"),
+    [("schema = 1", "schema is missing"), ('name = "mine"', "'name' is missing; add name = ")],
 )
 def test_what_is_missing_is_named(left_out: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
@@ -179,8 +228,10 @@ def test_what_is_missing_is_named(left_out: str, says: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "setting",
-    ["log.dirs", "advertised.listeners", "listener.name.client.ssl.keystore.location", "metric.reporters", "process.roles",
-     "authorizer.class.name", "remote.log.storage.manager.class.path", "sasl.jaas.config", "node.id", "config.providers"],
+    ["log.dirs", "advertised.listeners", "listener.name.client.ssl.keystore.location",
+    "metric.reporters", "process.roles",
+     "authorizer.class.name", "remote.log.storage.manager.class.path", "sasl.jaas.config",
+         "node.id", "config.providers"],
 )  # fmt: skip
 def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> None:
     text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = "x"')
@@ -193,29 +244,55 @@ def build(folder: Path, *constants: str) -> Path:
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-9.9.9.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
-        jar.writestr("Own.class", b"".join(b"\x01" + len(text).to_bytes(2, "big") + text.encode() for text in constants))
+        jar.writestr(
+            "Own.class",
+            b"".join(b"\x01" + len(text).to_bytes(2, "big") + text.encode() for text in constants),
+        )
     return folder
 
 
 def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -> None:
     own = build(tmp_path / "libs", "mirror.fetch.pause.ms", "plugin.pace", "topic.pace.ms")
     text = GOOD.replace("A:3->B", f"A@{own}:3->B")
-    for known in ("mirror.fetch.pause.ms", "plugin.pace", "log.topic.pace.ms", "num.io.threads", "rsm.config.bucket"):
+    for known in (
+        "mirror.fetch.pause.ms",
+        "plugin.pace",
+        "log.topic.pace.ms",
+        "num.io.threads",
+        "rsm.config.bucket",
+    ):
         read(made(tmp_path, text.replace("auto.create.topics.enable", known)), seed=1)
     for unknown in ("mirror.fetch.pause", "plugin.pac", "num.io.thread"):
-        with pytest.raises(InputError, match=rf"line 17: Kafka has no setting '{unknown}' of a broker"):
+        with pytest.raises(
+            InputError, match=rf"line 17: Kafka has no setting '{unknown}' of a broker"
+        ):
             read(made(tmp_path, text.replace("auto.create.topics.enable", unknown)), seed=1)
     with pytest.raises(InputError, match=r"no setting 'plugin\.pace' of a broker"):
         read(made(tmp_path, GOOD.replace("auto.create.topics.enable", "plugin.pace")), seed=1)
-    image = GOOD.replace("A:3->B", "A@me/kafka:1->B").replace("auto.create.topics.enable", "plugin.pace")
+    image = GOOD.replace("A:3->B", "A@me/kafka:1->B").replace(
+        "auto.create.topics.enable", "plugin.pace"
+    )
     read(made(tmp_path, image), seed=1)  # nobody can know before it is there
 
 
 def test_names_of_settings_are_those_of_all_releases() -> None:
-    for name in ("log.message.timestamp.type", "group.share.enable", "inter.broker.protocol.version", "num.io.threads"):
+    for name in (
+        "log.message.timestamp.type",
+        "group.share.enable",
+        "inter.broker.protocol.version",
+        "num.io.threads",
+    ):
         assert setting_names.knows(setting_names.BROKER, name)
-    assert setting_names.names(setting_names.TOPIC) > {"cleanup.policy", "message.downconversion.enable", "segment.ms"}
-    assert setting_names.minors(["3.9.0", "3.9.2", "4.0.0", "4.10.1"]) == ["3.9.2", "4.0.0", "4.10.1"]
+    assert setting_names.names(setting_names.TOPIC) > {
+        "cleanup.policy",
+        "message.downconversion.enable",
+        "segment.ms",
+    }
+    assert setting_names.minors(["3.9.0", "3.9.2", "4.0.0", "4.10.1"]) == [
+        "3.9.2",
+        "4.0.0",
+        "4.10.1",
+    ]
 
 
 @pytest.mark.parametrize("given", ["run", "suite"])
@@ -244,7 +321,10 @@ def test_a_kafka_that_there_is_not_is_named_with_its_line(
 
 
 def test_what_is_no_scenario_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no scenario file .*gone\.toml; linkflap run NAME --dry-run --save"):
+    with pytest.raises(
+        InputError,
+        match=r"there is no scenario file .*gone\.toml; linkflap run NAME --dry-run --save",
+    ):
         read(tmp_path / "gone.toml", seed=1)
     with pytest.raises(InputError, match=r"mine\.toml is not TOML: .*line 1.*; correct it there"):
         read(made(tmp_path, "schema = = 1"), seed=1)
@@ -269,9 +349,13 @@ def test_saving_overwrites_nothing(tmp_path: Path) -> None:
 
 
 def test_the_published_schema_is_current_and_knows_what_the_registries_know() -> None:
-    assert SCHEMA.read_text() == json_schema(), "run: python docs/make_schema.py > docs/scenario.schema.json"
+    assert SCHEMA.read_text() == json_schema(), (
+        "run: python docs/make_schema.py > docs/scenario.schema.json"
+    )
     tables = json.loads(json_schema())["$defs"]
-    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted((*workloads.KINDS, workloads.COMMAND))
+    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(
+        (*workloads.KINDS, workloads.COMMAND)
+    )
     assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
 
 
@@ -293,13 +377,17 @@ def published() -> Any:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(path: Path, published: Any) -> None:
+def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(
+    path: Path, published: Any
+) -> None:
     assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
     if "@KAFKA" not in path.read_text():  # a case, which names its release, has tests of its own
         assert read(path, seed=1).schedule
 
 
-def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(published: Any, tmp_path: Path) -> None:
+def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(
+    published: Any, tmp_path: Path
+) -> None:
     for name in SCENARIOS:
         save(scenario(name, Wish(seed=7)), tmp_path / f"{name}.toml")
         content = tomllib.loads((tmp_path / f"{name}.toml").read_text())
@@ -311,9 +399,18 @@ def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refus
 def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read() -> None:
     """What later versions have to read too: written once, and not made anew."""
     kept = ROOT / "tests" / "data" / "schema-1"
-    assert [f.id for f in read(kept / "scenario.toml", seed=0).schedule] == ["away", "reverse", "home"]
+    assert [f.id for f in read(kept / "scenario.toml", seed=0).schedule] == [
+        "away",
+        "reverse",
+        "home",
+    ]
     run = RunReader(kept).run
-    assert (run.format, run.scenario.name, run.scenario.seed, run.environment) == (1, "baseline", 7, {})
+    assert (run.format, run.scenario.name, run.scenario.seed, run.environment) == (
+        1,
+        "baseline",
+        7,
+        {},
+    )
     assert run.scenario.mirror.guarantee.offsets_kept
     assert SCHEMA_VERSION == FORMAT
 
@@ -322,8 +419,22 @@ def run(*arguments: str | int | Path) -> object:
     return linkflap.main(["run", *map(str, arguments)], standalone_mode=False)
 
 
-def test_the_command_reads_and_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("baseline", "--seed", 5, "--runtime", "process", "--dry-run", "--save", tmp_path / "it.toml") == 0
+def test_the_command_reads_and_writes_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            "baseline",
+            "--seed",
+            5,
+            "--runtime",
+            "process",
+            "--dry-run",
+            "--save",
+            tmp_path / "it.toml",
+        )
+        == 0
+    )
     assert run(tmp_path / "it.toml", "--runtime", "process", "--dry-run", "--json") == 0
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert json.loads(last)["seed"] == 5

@@ -1,4 +1,5 @@
-"""The schedule refuses what cannot be played, and plays the rest in order, whatever a fault does."""
+"""The schedule refuses what cannot be played, and plays the rest in order, whatever a fault
+does."""
 
 from __future__ import annotations
 
@@ -21,16 +22,23 @@ from linkflap.topologies import parse
 
 CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=1.0, duration=0.0)
-REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=1.0, duration=0.0, when="after:away")
+REVERSE = FaultSpec(
+    id="reverse", fault="mirror-reverse", target="A->B", at=1.0, duration=0.0, when="after:away"
+)
 CRASH = FaultSpec(id="crash", fault="mirror-kill", target="B->A", at=0.0, duration=1.0)
-HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, duration=0.0, when="after:reverse")
+HOME = FaultSpec(
+    id="home", fault="failover-planned", target="B->A", at=1.0, duration=0.0, when="after:reverse"
+)
 
 
 @pytest.mark.parametrize(
     ("specs", "says"),
     [
         ([CUT, CUT], "two faults of the schedule are called 'cut'"),
-        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip' (did you mean 'link-flap'?); known are broker-"),
+        (
+            [replace(CUT, fault="link-snip")],
+            "unknown kind 'link-snip' (did you mean 'link-flap'?); known are broker-",
+        ),
         ([replace(CUT, when="full-moon")], "waits for unknown 'full-moon'; known are always"),
         ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
         ([replace(CUT, options={"rate": 3})], "no option 'rate'"),
@@ -50,19 +58,56 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
         ),
         ([replace(CUT, when="after:noon")], "follows unknown fault 'noon'; known are cut"),
         ([replace(CUT, when="after:cut")], "follows itself"),
-        ([replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")], "follows itself, by way of"),
+        (
+            [replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")],
+            "follows itself, by way of",
+        ),
         ([CUT, replace(CUT, id="b", when="after:cut,noon")], "follows unknown fault 'noon'"),
-        ([CUT, replace(CUT, id="b", when="after:cut and full-moon")], "waits for unknown 'after:cut and full-moon'"),
-        ([replace(HOME, when="always")], "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
+        (
+            [CUT, replace(CUT, id="b", when="after:cut and full-moon")],
+            "waits for unknown 'after:cut and full-moon'",
+        ),
+        (
+            [replace(HOME, when="always")],
+            "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B",
+        ),
         ([AWAY, replace(HOME, when="after:away")], "which nothing mirrors then"),
         ([AWAY, replace(AWAY, id="again", when="after:away")], "which nothing mirrors then"),
-        ([CRASH], "kills the mirror of B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
-        ([AWAY, replace(CRASH, when="after:away")], "kills the mirror of B->A, which nothing mirrors then"),
-        ([AWAY, REVERSE, replace(CRASH, target="A->B", when="after:reverse")], "kills the mirror of A->B, which nothing mirrors"),
+        (
+            [CRASH],
+            (
+                "kills the mirror of B->A, which nothing mirrors then; let it follow a "
+                "mirror-reverse of A->B"
+            ),
+        ),
+        (
+            [AWAY, replace(CRASH, when="after:away")],
+            "kills the mirror of B->A, which nothing mirrors then",
+        ),
+        (
+            [AWAY, REVERSE, replace(CRASH, target="A->B", when="after:reverse")],
+            "kills the mirror of A->B, which nothing mirrors",
+        ),
         ([AWAY, REVERSE, HOME, replace(CRASH, when="after:reverse")], "would start B->A again"),
         ([replace(REVERSE, when="always")], "which has not failed over then"),
-        ([AWAY, REVERSE, replace(REVERSE, id="again", when="after:reverse")], "which has not failed over then"),
-        ([AWAY, FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0, duration=1, when="after:away")], "would start A/1"),
+        (
+            [AWAY, REVERSE, replace(REVERSE, id="again", when="after:reverse")],
+            "which has not failed over then",
+        ),
+        (
+            [
+                AWAY,
+                FaultSpec(
+                    id="kill",
+                    fault="broker-kill",
+                    target="A/1",
+                    at=0,
+                    duration=1,
+                    when="after:away",
+                ),
+            ],
+            "would start A/1",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_be_played_is_refused(specs: list[FaultSpec], says: str) -> None:
@@ -73,9 +118,25 @@ def test_a_schedule_that_cannot_be_played_is_refused(specs: list[FaultSpec], say
 
 def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_again() -> None:
     again = [
-        FaultSpec(id="reverse-2", fault="mirror-reverse", target="B->A", at=1.0, duration=0.0, when="after:home"),
-        FaultSpec(id="away-2", fault="failover-forced", target="A->B", at=1.0, duration=0.0, when="after:reverse-2"),
-        FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0.0, duration=1.0, when="after:reverse"),
+        FaultSpec(
+            id="reverse-2",
+            fault="mirror-reverse",
+            target="B->A",
+            at=1.0,
+            duration=0.0,
+            when="after:home",
+        ),
+        FaultSpec(
+            id="away-2",
+            fault="failover-forced",
+            target="A->B",
+            at=1.0,
+            duration=0.0,
+            when="after:reverse-2",
+        ),
+        FaultSpec(
+            id="kill", fault="broker-kill", target="A/1", at=0.0, duration=1.0, when="after:reverse"
+        ),
         FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0.0, duration=1.0),
     ]
     schedule_checks.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
@@ -86,12 +147,17 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
 
 
 def test_a_fault_that_follows_another_is_described_so() -> None:
-    assert schedule.describe([REVERSE])["reverse"] == "at  1.0 s for  0.0 s  mirror-reverse on A->B from the end of away on"
+    assert (
+        schedule.describe([REVERSE])["reverse"]
+        == "at  1.0 s for  0.0 s  mirror-reverse on A->B from the end of away on"
+    )
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("seed", range(20))
-def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(name: str, seed: int) -> None:
+def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(
+    name: str, seed: int
+) -> None:
     once = scenario(name, Wish(seed=seed))
     assert once == scenario(name, Wish(seed=seed))
     schedule_checks.check(once.schedule, once.topology)
@@ -124,7 +190,11 @@ class Events:
 
 
 def played(
-    monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], *, when: str = "always", stopping: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    fault_class: type[Obedient],
+    *,
+    when: str = "always",
+    stopping: bool = False,
 ) -> tuple[Events, Player]:
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
@@ -168,37 +238,59 @@ class Defective(Obedient):
 
 def test_a_fault_is_started_measured_healed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     events, _ = played(monkeypatch, Obedient)
-    assert [kind for kind, _, _ in events.events] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
-    assert events.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
+    assert [kind for kind, _, _ in events.events] == [
+        "fault-start",
+        "fault-bite",
+        "fault-heal",
+        "fault-end",
+    ]
+    assert events.of("fault-bite") == [
+        {"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}
+    ]
 
 
-def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     began = now()
     events, player = played(monkeypatch, Obedient)
     looked = now()
     assert player.last_ended is not None
     assert began < player.last_ended < looked
-    assert schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended is None
+    assert (
+        schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended
+        is None
+    )
 
 
-def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     events, _ = played(monkeypatch, Blunt)
     assert events.of("fault-bite")[0]["bit"] is False
     assert events.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
 
 
-def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     events, player = played(monkeypatch, Incurable)
-    assert events.of("fault-heal") == [{"id": "cut", "healed": False, "checked": ["cannot be healed"]}]
+    assert events.of("fault-heal") == [
+        {"id": "cut", "healed": False, "checked": ["cannot be healed"]}
+    ]
     assert [str(failure) for failure in player.failures] == ["cannot be healed"]
 
 
-def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ZeroDivisionError):
         played(monkeypatch, Defective)
 
 
-def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     events, _ = played(monkeypatch, Obedient, stopping=True)
     assert events.events == []
 
@@ -207,7 +299,10 @@ def two_played(monkeypatch: pytest.MonkeyPatch, first: type[Obedient]) -> Events
     """The first fault is of that class; the second follows it."""
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
-    specs = [replace(CUT, id="second", fault="link-reset", when="after:cut"), replace(CUT, duration=0.2)]
+    specs = [
+        replace(CUT, id="second", fault="link-reset", when="after:cut"),
+        replace(CUT, duration=0.2),
+    ]
     player = schedule.Player(specs, SimpleNamespace(recorder=events, stopping=False), events)
     player.start()
     player.join(within=30, tick=lambda: None)
@@ -221,14 +316,21 @@ def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch: pytest.M
     assert kinds[-1] == ("fault-end", "second")
 
 
-def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_not_played_after_one_that_was_not_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     events = two_played(monkeypatch, Incurable)
     (bite,) = [data for data in events.of("fault-bite") if data["id"] == "second"]
-    assert (bite["bit"], bite["measured"]) == (False, "fault cut, which it follows, was not played to its end")
+    assert (bite["bit"], bite["measured"]) == (
+        False,
+        "fault cut, which it follows, was not played to its end",
+    )
     assert [data["id"] for data in events.of("fault-start")] == ["cut"]
 
 
-def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
     monkeypatch.setattr(triggers, "TRIGGERS", {"never": lambda spec, world: False})
     events, _ = played(monkeypatch, Obedient, when="never")
@@ -237,7 +339,9 @@ def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypa
     assert events.of("trigger")[0]["hit"] is False
 
 
-def overlapped(monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str) -> list[tuple[str, str]]:
+def overlapped(
+    monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str
+) -> list[tuple[str, str]]:
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
     world = SimpleNamespace(recorder=events, stopping=False)
@@ -245,7 +349,11 @@ def overlapped(monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], whe
     player = schedule.Player(specs, world, events)
     player.start()
     player.join(within=30, tick=lambda: None)
-    return [(kind, data["id"]) for kind, _, data in events.events if kind in ("fault-start", "fault-end", "trigger")]
+    return [
+        (kind, data["id"])
+        for kind, _, data in events.events
+        if kind in ("fault-start", "fault-end", "trigger")
+    ]
 
 
 def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +362,9 @@ def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("trigger", "second") in played
 
 
-def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(triggers, "TRIGGERS", {"late": lambda spec, world: late()})
     calls = []
 

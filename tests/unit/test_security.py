@@ -1,4 +1,5 @@
-"""How clusters are secured and entered: the words, the one value of clients' settings, addresses, certificates, first records."""
+"""How clusters are secured and entered: the words, the one value of clients' settings, addresses,
+certificates, first records."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ from linkflap.harness.wire.stream import Stream
 from linkflap.topologies.arrows import arrows
 from linkflap.topologies.notation import parse
 
-# What StorageTool of Kafka 3.7.0 wrote: snapshot header, one record of metadata.version, snapshot footer.
+# What StorageTool of Kafka 3.7.0 wrote: snapshot header, one record of metadata.version, snapshot
+# footer.
 CHECKPOINT = bytes.fromhex(
     "00000000000000000000004700000000021f35c57e002000000000000001a203006483000001a203006483ffffffffffffffffffffffffffff000000"
     "012a00000008000000031600000000000000000000000000000000000000010000004f000000000215f27e1e000000000000000001a20300649e0000"
@@ -68,14 +70,26 @@ def test_the_words_say_what_listeners_speak(text: str, protocol: str, names_clie
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("A{tsl}->B", "cluster A: 'tsl' is no way to secure a cluster (did you mean 'tls'?); write tls, mtls, plain or scram"),
+        (
+            "A{tsl}->B",
+            (
+                "cluster A: 'tsl' is no way to secure a cluster (did you mean 'tls'?); write tls, "
+                "mtls, plain or scram"
+            ),
+        ),
         ("A{}->B", "the security of A is empty; write for example A{tls}, or leave the braces out"),
         ("A{ }->B", "the security of A is empty"),
-        ("A{plain+scram}->B", "two ways to do one thing; clients log in by one mechanism: leave plain or scram out"),
+        (
+            "A{plain+scram}->B",
+            "two ways to do one thing; clients log in by one mechanism: leave plain or scram out",
+        ),
         ("A{tls+mtls}->B", "mtls is tls with certificates of clients: leave tls out"),
         ("A{tls+tls}->B", "'tls+tls' says something twice; write tls"),
         ("A{tls->B", "the security of A has no closing brace; write for example A{tls}"),
-        ("A{tls}->B, A{scram}->C", "cluster A is given twice with different security (scram and tls); say it once"),
+        (
+            "A{tls}->B, A{scram}->C",
+            "cluster A is given twice with different security (scram and tls); say it once",
+        ),
         ("A{tls}:3->B", "':3->B' after A is neither an arrow nor a comma"),
     ],
 )
@@ -85,7 +99,10 @@ def test_wrong_annotations_are_refused_in_one_sentence(text: str, sentence: str)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["A{tls}->B", "A:3{tls+scram}->B{mtls}", "A@4.2.0:3{plain}->B->C{tls}", "A{scram}<->B{scram}"])
+@pytest.mark.parametrize(
+    "text",
+    ["A{tls}->B", "A:3{tls+scram}->B{mtls}", "A@4.2.0:3{plain}->B->C{tls}", "A{scram}<->B{scram}"],
+)
 def test_what_is_written_is_read_again(text: str) -> None:
     assert arrows(parse(text)) == text
     assert [cluster.security for cluster in parse("pair{scram+tls}").clusters] == ["tls+scram"] * 2
@@ -93,7 +110,12 @@ def test_what_is_written_is_read_again(text: str) -> None:
 
 def test_one_value_gives_the_settings_of_every_client() -> None:
     entry = Security(
-        protocol="SASL_SSL", authority="/ca", identity="/me", mechanism="SCRAM-SHA-512", username="client", password="hidden"
+        protocol="SASL_SSL",
+        authority="/ca",
+        identity="/me",
+        mechanism="SCRAM-SHA-512",
+        username="client",
+        password="hidden",
     )
     assert entry.librdkafka() == {
         "security.protocol": "sasl_ssl",
@@ -114,19 +136,33 @@ def test_one_value_gives_the_settings_of_every_client() -> None:
 
 
 def test_an_address_is_a_text_that_knows_how_it_is_entered() -> None:
-    reader, client = Security(protocol="SSL", username="reader"), Security(protocol="SSL", username="client")
+    reader, client = (
+        Security(protocol="SSL", username="reader"),
+        Security(protocol="SSL", username="client"),
+    )
     address = Address("h:1,h:2", client, {"reader": reader, "client": client})
     assert address == "h:1,h:2"
     assert security_of(entered_by(address, "reader")) == reader
     assert security_of(beside(address, "h:3")) == client
     assert security_of(copy.deepcopy(address)) == client
-    assert security_of("h:1") == security_of(entered_by("h:1", "reader")) == security_of(beside("h:1", "h:2")) == OPEN
+    assert (
+        security_of("h:1")
+        == security_of(entered_by("h:1", "reader"))
+        == security_of(beside("h:1", "h:2"))
+        == OPEN
+    )
 
 
 def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_path: Path) -> None:
     path = tmp_path / "bootstrap.checkpoint"
     path.write_bytes(CHECKPOINT)
-    acl = first_records.Acl(user="reader", resource=first_records.TOPIC, name="A.", operation=3, pattern=first_records.PREFIXED)
+    acl = first_records.Acl(
+        user="reader",
+        resource=first_records.TOPIC,
+        name="A.",
+        operation=3,
+        pattern=first_records.PREFIXED,
+    )
     first_records.add(tmp_path, [first_records.scram_user("client", "secret"), acl.record])
     batches = list(reference.batches(path.read_bytes()))
     assert [batch.base_offset for batch in batches] == [0, 1, 2, 4]
@@ -136,14 +172,18 @@ def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_pat
     assert user[4:11] == b"client\x02"
     assert b"secret" not in user
     assert right[:3] == bytes([1, 18, 0])
-    assert right[19:] == bytes([2, 3]) + b"A.\x04" + bytes([12]) + b"User:reader" + bytes([2]) + b"*" + bytes([3, 3, 0])
+    assert right[19:] == bytes([2, 3]) + b"A.\x04" + bytes([12]) + b"User:reader" + bytes(
+        [2]
+    ) + b"*" + bytes([3, 3, 0])
 
 
 def contexts(folder: Path, *, expired: bool = False) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Of a server and of a client, of one authority."""
     authority = Authority(folder, "authority")
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
-    server.load_cert_chain(authority.issue("node.pem", "broker", ["127.0.0.1", "localhost"], expired=expired))
+    server.load_cert_chain(
+        authority.issue("node.pem", "broker", ["127.0.0.1", "localhost"], expired=expired)
+    )
     return server, ssl.create_default_context(cafile=str(authority.file))
 
 
@@ -174,7 +214,9 @@ def test_frames_pass_tls_whatever_their_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("expired", "host"), [(True, "127.0.0.1"), (False, "example.org")])
-def test_a_certificate_that_is_not_valid_is_refused(tmp_path: Path, expired: bool, host: str) -> None:
+def test_a_certificate_that_is_not_valid_is_refused(
+    tmp_path: Path, expired: bool, host: str
+) -> None:
     server, client = contexts(tmp_path, expired=expired)
     with pytest.raises(ssl.SSLCertVerificationError):
         shaken(server, client, host, Pieces((b"\0\0\0\0",)))
@@ -192,7 +234,9 @@ def test_passwords_are_in_files_of_this_user_alone(tmp_path: Path) -> None:
     assert len(password) >= 32
     assert not any(password in value for value in settings.values())
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in (tmp_path / "A").iterdir())
-    assert settings["listener.security.protocol.map"] == "INTERNAL:SSL,CLIENT:SASL_SSL,CONTROLLER:SSL"
+    assert (
+        settings["listener.security.protocol.map"] == "INTERNAL:SSL,CLIENT:SASL_SSL,CONTROLLER:SSL"
+    )
     assert settings["listener.name.internal.ssl.client.auth"] == "required"
     assert settings["super.users"] == "User:harness;User:broker"
     assert settings["allow.everyone.if.no.acl.found"] == "false"
@@ -202,7 +246,10 @@ def test_passwords_are_in_files_of_this_user_alone(tmp_path: Path) -> None:
 def holds_for(path: str) -> set[str]:
     certificate = x509.load_pem_x509_certificates(Path(path).read_bytes())[0]
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {*map(str, names.get_values_for_type(x509.IPAddress)), *names.get_values_for_type(x509.DNSName)}
+    return {
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+        *names.get_values_for_type(x509.DNSName),
+    }
 
 
 def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path: Path) -> None:
@@ -219,12 +266,16 @@ def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path: P
     assert security_of(made.inner("h:1")) == after
 
 
-def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(tmp_path: Path) -> None:
+def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(
+    tmp_path: Path,
+) -> None:
     made = secrets(tmp_path, "tls")
     assert probe.first_words("127.0.0.1:1") == probe.API_VERSIONS
     greeting = probe.first_words(made.inner("127.0.0.1:1"))
     assert greeting[:2] == b"\x16\x03"  # a record of TLS's handshake
-    certificate = x509.load_pem_x509_certificates(Path(security_of(made.inner("h:1")).identity).read_bytes())[0]
+    certificate = x509.load_pem_x509_certificates(
+        Path(security_of(made.inner("h:1")).identity).read_bytes()
+    )[0]
     assert certificate.public_bytes(serialization.Encoding.DER) not in greeting
 
 

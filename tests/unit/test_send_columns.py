@@ -46,10 +46,16 @@ def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.Mo
         assert same(list(taken), chosen)
         assert taken.column("invoked").tolist() == [s.invoked for s in chosen]
         assert taken.sizes.tolist() == [len(s.offsets) for s in chosen]
-        assert taken.each("offsets").tolist() == [offset for s in chosen for offset in s.offsets.tolist()]
-        assert taken.each("input_uids").tolist() == [uid for s in chosen for uid in s.input_uids.tolist()]
+        assert taken.each("offsets").tolist() == [
+            offset for s in chosen for offset in s.offsets.tolist()
+        ]
+        assert taken.each("input_uids").tolist() == [
+            uid for s in chosen for uid in s.input_uids.tolist()
+        ]
         assert taken.said("cluster") == {s.cluster for s in chosen}
-        assert taken.says("ending", "commit", "none").tolist() == [s.ending in ("commit", "none") for s in chosen]
+        assert taken.says("ending", "commit", "none").tolist() == [
+            s.ending in ("commit", "none") for s in chosen
+        ]
 
 
 def test_of_none_there_is_nothing() -> None:
@@ -75,4 +81,6 @@ def test_what_comes_in_parts_is_put_in_order() -> None:
         for name in ARRAYS:
             gathering.arrays(name, columns.each(name), columns.sizes_of(name))
     wanted = [*(replace(s, client="another") for s in sends[:3]), *sends[3:]]
-    assert same(list(gathering.sends()), sorted(wanted, key=lambda s: (s.invoked, s.number, s.first_uid)))
+    assert same(
+        list(gathering.sends()), sorted(wanted, key=lambda s: (s.invoked, s.number, s.first_uid))
+    )

@@ -1,4 +1,5 @@
-"""Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, split, and made."""
+"""Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, split,
+and made."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import pytest
 from linkflap.harness.log import reference
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow.log import producer_ids
-from linkflap.harness.mirrors.shadow.log.batches import Stamped, abort_marker, end_of, reset_marker, stamp, within
+from linkflap.harness.mirrors.shadow.log.batches import (
+    Stamped,
+    abort_marker,
+    end_of,
+    reset_marker,
+    stamp,
+    within,
+)
 from linkflap.harness.mirrors.shadow.settings import Options, ProducerIds
 from tests import kafka_log
 from tests.kafka_log import batch, record
@@ -28,10 +36,20 @@ def three() -> list[bytes]:
 
 
 def stamped(
-    raw: bytes, position: int = 10, *, below: int = NEVER, ids: Callable[[int], int] | None = None, epoch: int = 20
+    raw: bytes,
+    position: int = 10,
+    *,
+    below: int = NEVER,
+    ids: Callable[[int], int] | None = None,
+    epoch: int = 20,
 ) -> Stamped:
     return stamp(
-        memoryview(bytearray(raw)), position=position, below=below, source_epoch=3, epoch_at=lambda _base, _epoch: epoch, ids=ids
+        memoryview(bytearray(raw)),
+        position=position,
+        below=below,
+        source_epoch=3,
+        epoch_at=lambda _base, _epoch: epoch,
+        ids=ids,
     )
 
 
@@ -71,8 +89,18 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: Prod
     before, after = decoded(raw), decoded(stamped(raw, ids=ids).data)
     assert all(b.crc_ok for b in after)
     assert [b.producer_id for b in after] == [ids(7), -1, ids(9)]
-    same = ("base_offset", "length", "attributes", "producer_epoch", "base_sequence", "count", "body")
-    assert [[getattr(b, f) for f in same] for b in before] == [[getattr(b, f) for f in same] for b in after]
+    same = (
+        "base_offset",
+        "length",
+        "attributes",
+        "producer_epoch",
+        "base_sequence",
+        "count",
+        "body",
+    )
+    assert [[getattr(b, f) for f in same] for b in before] == [
+        [getattr(b, f) for f in same] for b in after
+    ]
 
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
@@ -98,10 +126,21 @@ def test_other_strategies_leave_ids_alone(name: ProducerIds) -> None:
 
 
 def test_an_abort_marker_is_a_coordinators() -> None:
-    (made,) = decoded(abort_marker(42, epoch=5, producer_id=7, producer_epoch=2, coordinator_epoch=9))
+    (made,) = decoded(
+        abort_marker(42, epoch=5, producer_id=7, producer_epoch=2, coordinator_epoch=9)
+    )
     (known,) = decoded(kafka_log.marker(42, 0, pid=7, epoch=2, leader_epoch=5))
     assert made.crc_ok
-    same = ("base_offset", "length", "leader_epoch", "attributes", "producer_id", "producer_epoch", "base_sequence", "count")
+    same = (
+        "base_offset",
+        "length",
+        "leader_epoch",
+        "attributes",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "count",
+    )
     assert [getattr(made, f) for f in same] == [getattr(known, f) for f in same]
     (ours,), (theirs,) = reference.records(made), reference.records(known)
     assert (ours.key, ours.value) == (theirs.key, b"\0\0\0\0\0\x09")
@@ -112,8 +151,16 @@ def test_a_reset_is_the_record_of_kip_1279() -> None:
     (made,) = decoded(raw)
     assert made.crc_ok
     assert len(raw) == 98  # as on the public branch, with a cluster id of 22 characters
-    assert (made.producer_id, made.producer_epoch, made.base_sequence, made.transactional) == (-1, -1, -1, False)
-    assert reference.control_type(0, made.body)[0] == reference.control_type(0, decoded(kafka_log.mirror_pid_reset(3))[0].body)[0]
+    assert (made.producer_id, made.producer_epoch, made.base_sequence, made.transactional) == (
+        -1,
+        -1,
+        -1,
+        False,
+    )
+    assert (
+        reference.control_type(0, made.body)[0]
+        == reference.control_type(0, decoded(kafka_log.mirror_pid_reset(3))[0].body)[0]
+    )
 
 
 def test_as_many_batches_as_fit_and_one_in_any_case() -> None:

@@ -1,4 +1,5 @@
-"""Settling, with followers that are played: whose log is the log, who is given the rest, who is not waited for."""
+"""Settling, with followers that are played: whose log is the log, who is given the rest, who is not
+waited for."""
 
 from __future__ import annotations
 
@@ -28,12 +29,16 @@ def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
     mirrored.brokers = frozenset((1, 2, 3))
     mirrored.journal.notes.phase = "settling"
     mirrored.lead(mirrored.add(*TOPIC_PARTITION), 4)
-    topics: Any = SimpleNamespace(placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3]))
+    topics: Any = SimpleNamespace(
+        placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3])
+    )
     parts: list[Any] = [SimpleNamespace() for _ in range(5)]
     return Failover(mirrored, parts[0], parts[1], topics, *parts[2:])
 
 
-def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000) -> asyncio.Task[None]:
+def fetching(
+    made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000
+) -> asyncio.Task[None]:
     """Followers that fetch, truncate and catch up, by so many offsets at `most`, at each look."""
     partition = made._log.partitions[TOPIC_PARTITION]
 
@@ -44,7 +49,9 @@ def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, mo
             for broker, offset in offsets.items():
                 if partition.leader_epoch >= epoch_from:
                     partition.heard(broker, offset, partition.leader_epoch, 4)
-                    offsets[broker] = offset if partition.end < 0 else min(partition.end, offset + most)
+                    offsets[broker] = (
+                        offset if partition.end < 0 else min(partition.end, offset + most)
+                    )
             await asyncio.sleep(0.01)
 
     return asyncio.create_task(fetch())
@@ -52,7 +59,9 @@ def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, mo
 
 def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1000) -> int:
     async def play() -> int:
-        tasks = [fetching(made, offsets, epoch_from=epoch, most=most) for offsets, epoch in followers]
+        tasks = [
+            fetching(made, offsets, epoch_from=epoch, most=most) for offsets, epoch in followers
+        ]
         try:
             await asyncio.wait_for(made.settled(), 60)
         finally:
@@ -94,12 +103,19 @@ def test_a_replica_that_does_not_wake_is_left_behind(settling: Failover) -> None
     assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2}
 
 
-def test_replicas_that_have_much_to_copy_are_waited_for(settling: Failover, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_that_have_much_to_copy_are_waited_for(
+    settling: Failover, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 2)
     assert settle(settling, ({1: 300, 2: 0, 3: 300}, 0), most=1) == 300
 
 
-def test_replicas_that_stand_still_are_not(settling: Failover, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_that_stand_still_are_not(
+    settling: Failover, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 0.5)
-    with pytest.raises(DeadlineExceeded, match=r"the replicas of A\.t-0 have not settled and stood still for 0\.5 s"):
+    with pytest.raises(
+        DeadlineExceeded,
+        match=r"the replicas of A\.t-0 have not settled and stood still for 0\.5 s",
+    ):
         settle(settling, ({1: 100, 2: 0, 3: 100}, 0), most=0)

@@ -46,7 +46,10 @@ def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: St
 
 
 def test_a_step_that_there_is_not_is_named() -> None:
-    with pytest.raises(InputError, match=f"{PAUSE_AT} is 'settle', no step of a shadow; it must be one of planned, registered"):
+    with pytest.raises(
+        InputError,
+        match=f"{PAUSE_AT} is 'settle', no step of a shadow; it must be one of planned, registered",
+    ):
         Steps.of({PAUSE_AT: "settle"})
 
 
@@ -62,9 +65,16 @@ def test_a_step_that_there_is_not_is_named() -> None:
         (0, -1, 0),
     ],
 )
-def test_a_follower_counts_up_to_where_its_log_is_this_one(offset: int, last_epoch: int, agreed: int) -> None:
+def test_a_follower_counts_up_to_where_its_log_is_this_one(
+    offset: int, last_epoch: int, agreed: int
+) -> None:
     partition = Partition(
-        topic="t", number=0, note=PartitionNote(), epochs=Lineage([(1, 0), (3, 5)]), source_epochs=Lineage(), leader_epoch=3
+        topic="t",
+        number=0,
+        note=PartitionNote(),
+        epochs=Lineage([(1, 0), (3, 5)]),
+        source_epochs=Lineage(),
+        leader_epoch=3,
     )
     assert partition.agreed(partition.heard(1, offset, 3, last_epoch)) == agreed
     assert partition.agreed(None) == -1

@@ -13,7 +13,14 @@ from linkflap.harness.mirrors.shadow.log.partition import Partition
 
 
 def partition(**state: Any) -> Partition:
-    return Partition(topic="t", number=0, note=PartitionNote(), epochs=Lineage(), source_epochs=Lineage(), **state)
+    return Partition(
+        topic="t",
+        number=0,
+        note=PartitionNote(),
+        epochs=Lineage(),
+        source_epochs=Lineage(),
+        **state,
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,9 @@ def partition(**state: Any) -> Partition:
         (30, 40, 35, 35),  # the mirror has not got to the source's log start yet
     ],
 )
-def test_at_least_the_log_start_and_at_most_what_the_mirror_has(committed: int, start: int, end: int, wanted: int) -> None:
+def test_at_least_the_log_start_and_at_most_what_the_mirror_has(
+    committed: int, start: int, end: int, wanted: int
+) -> None:
     assert clamped(committed, partition(start=start), end) == wanted
 
 

@@ -1,4 +1,5 @@
-"""What a hand-over says when it does not end in time: partitions that are not led, or what is left when all are."""
+"""What a hand-over says when it does not end in time: partitions that are not led, or what is left
+when all are."""
 
 from __future__ import annotations
 
@@ -44,7 +45,10 @@ def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Ha
     [
         (
             1,
-            "all partitions are handed over, but what is left to do was not done in 0.2 s: topic A.t could not be configured",
+            (
+                "all partitions are handed over, but what is left to do was not done in 0.2 s: "
+                "topic A.t could not be configured"
+            ),
         ),
         (1000, "A.t-0 could not be handed over in 0.2 s; see the brokers' logs"),
     ],

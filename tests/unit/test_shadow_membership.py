@@ -40,11 +40,17 @@ class Controller:
         self._serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
         try:
             while True:
-                frame = await reader.readexactly(*messages.LENGTH.unpack(await reader.readexactly(messages.LENGTH.size)))
+                frame = await reader.readexactly(
+                    *messages.LENGTH.unpack(await reader.readexactly(messages.LENGTH.size))
+                )
                 _, version, correlation = messages.request_head(frame)
                 asked = messages.decode_request("broker_heartbeat", version, frame)
-                body = self._beaten(messages.response("broker_heartbeat", version), want_fence=asked.want_fence)
-                writer.write(bytes(messages.encode_response("broker_heartbeat", version, correlation, body)))
+                body = self._beaten(
+                    messages.response("broker_heartbeat", version), want_fence=asked.want_fence
+                )
+                writer.write(
+                    bytes(messages.encode_response("broker_heartbeat", version, correlation, body))
+                )
         except EOFError:
             await quietly_closed(writer)
 
@@ -52,16 +58,22 @@ class Controller:
         self.answers -= 1
         active = self.answers >= 0
         if active:
-            self.epoch += self.fenced != want_fence  # of each partition that it leads: nobody does, or it does again
+            # of each partition that it leads: nobody does, or it does again
+            self.epoch += self.fenced != want_fence
             self.fenced = want_fence
         error = Error.none if active else Error.not_controller
         return m.BrokerHeartbeatResponse(
-            throttle_time=timedelta(), error_code=error, is_fenced=self.fenced, should_shut_down=False
+            throttle_time=timedelta(),
+            error_code=error,
+            is_fenced=self.fenced,
+            should_shut_down=False,
         )
 
 
 @pytest.mark.parametrize("answers", [0, 1], ids=["before it is fenced", "while it is fenced"])
-def test_a_shadow_whose_controller_moves_while_epochs_are_raised_is_not_left_fenced(tmp_path: Path, answers: int) -> None:
+def test_a_shadow_whose_controller_moves_while_epochs_are_raised_is_not_left_fenced(
+    tmp_path: Path, answers: int
+) -> None:
     async def play() -> None:
         controller = Controller()
         async with controller.listening() as port:

@@ -26,12 +26,25 @@ def read(partition: Partition, offset: int, limit: int) -> tuple[bytes, int]:
 def partition() -> Partition:
     """Led in epoch 0, offsets 0 to 9 in two batches of five."""
     made = Partition(
-        topic="t", number=0, note=PartitionNote(), epochs=Lineage([(0, 0)]), source_epochs=Lineage(), leader_epoch=0, position=0
+        topic="t",
+        number=0,
+        note=PartitionNote(),
+        epochs=Lineage([(0, 0)]),
+        source_epochs=Lineage(),
+        leader_epoch=0,
+        position=0,
     )
     for first in (0, 5):
         raw = b"".join(map(one, range(first, first + 5)))
         made.keep(
-            stamp(memoryview(bytearray(raw)), position=first, below=1 << 62, source_epoch=0, epoch_at=lambda _b, _e: 0, ids=None)
+            stamp(
+                memoryview(bytearray(raw)),
+                position=first,
+                below=1 << 62,
+                source_epoch=0,
+                epoch_at=lambda _b, _e: 0,
+                ids=None,
+            )
         )
     made.end = 10
     return made
@@ -57,7 +70,9 @@ def test_what_every_live_follower_has_is_released_and_not_read_again(partition: 
     assert partition.window_start == 5
 
 
-def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(partition: Partition) -> None:
+def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(
+    partition: Partition,
+) -> None:
     partition.heard(1, 7, 0)
     partition.heard(2, 4, 0)
     assert partition.advance()
@@ -81,11 +96,18 @@ def test_a_truncation_leaves_what_ends_below_it(partition: Partition, end: int) 
     partition.advance()
     partition.served = 10
     partition.truncate(end)
-    assert (partition.end, partition.high_watermark, partition.served, partition.position) == (end, end, end, end)
+    assert (partition.end, partition.high_watermark, partition.served, partition.position) == (
+        end,
+        end,
+        end,
+        end,
+    )
     assert read(partition, 0, 1 << 20) == (b"".join(map(one, range(end))), end)
 
 
-def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(partition: Partition) -> None:
+def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(
+    partition: Partition,
+) -> None:
     assert partition.ready
     partition.raise_to = 1
     assert not partition.ready
@@ -94,7 +116,9 @@ def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(par
 
 
 @pytest.mark.parametrize(
-    ("committed", "expected"), [(5, 5), (0, 2), (12, 8)], ids=["within", "below the log start", "beyond the end"]
+    ("committed", "expected"),
+    [(5, 5), (0, 2), (12, 8)],
+    ids=["within", "below the log start", "beyond the end"],
 )
 def test_group_offsets_are_clamped(partition: Partition, committed: int, expected: int) -> None:
     partition.start = 2

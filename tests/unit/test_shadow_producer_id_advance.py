@@ -1,4 +1,5 @@
-"""Producer ids that are kept past the mirrored ones, with brokers and a controller that give out ids as KIP-730 has it."""
+"""Producer ids that are kept past the mirrored ones, with brokers and a controller that give out
+ids as KIP-730 has it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ BROKERS = (1, 2, 3)
 
 
 class Ids:
-    """A destination: its controller's next block, and what each broker has left of its own. Both of a jump's partners at once."""
+    """A destination: its controller's next block, and what each broker has left of its own. Both of
+    a jump's partners at once."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -97,7 +99,9 @@ def finished(mirrored: MirroredLog, ids: Ids) -> float:
     return time.monotonic() - began
 
 
-def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(mirrored: MirroredLog) -> None:
+def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
+    mirrored: MirroredLog,
+) -> None:
     """It had a block of its own: the source's ids are in it."""
     ids = Ids()
     assert ids.draw(3) == 0
@@ -110,7 +114,9 @@ def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
     assert min(ids.draw(broker) for broker in BROKERS) >= 7 + MARGIN
 
 
-def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(mirrored: MirroredLog) -> None:
+def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(
+    mirrored: MirroredLog,
+) -> None:
     ids = Ids()
     kept(mirrored, ids, AHEAD)
     mirrored.journal.notes.top_producer = AHEAD - 2 * MARGIN
@@ -130,7 +136,9 @@ def test_a_failover_asks_nobody_who_was_drained(mirrored: MirroredLog, tmp_path:
 
 
 @pytest.mark.parametrize("how", ["still", "cut"])
-def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mirrored: MirroredLog, how: str) -> None:
+def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(
+    mirrored: MirroredLog, how: str
+) -> None:
     ids = Ids()
     for broker in BROKERS:
         ids.draw(broker)
@@ -142,7 +150,9 @@ def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mi
     assert ids.draw(1) >= 5000 + MARGIN
 
 
-def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored: MirroredLog) -> None:
+def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(
+    mirrored: MirroredLog,
+) -> None:
     ids = Ids()
     ids.draw(3)
     ids.still.add("3")
@@ -155,7 +165,9 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored: 
     assert ids.draw(3) >= 7 + MARGIN
 
 
-def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(mirrored: MirroredLog) -> None:
+def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(
+    mirrored: MirroredLog,
+) -> None:
     ids = Ids()
     ids.still.update(map(str, BROKERS))
     mirrored.journal.notes.top_producer = 7

@@ -1,6 +1,8 @@
-"""What a shadow answers, decoded as brokers and clients of each release decode it; and what ends a connection, and only that one.
+"""What a shadow answers, decoded as brokers and clients of each release decode it; and what ends a
+connection, and only that one.
 
-Brokers ask in the version of their metadata.version (`/fetchRequestVersion`, `listOffsetRequestVersion` of MetadataVersion):
+Brokers ask in the version of their metadata.version (`/fetchRequestVersion`,
+`listOffsetRequestVersion` of MetadataVersion):
 3.9 fetch 17 and list offsets 9, 4.1 fetch 18 and list offsets 10, 4.3 fetch 18 and list offsets 11.
 """
 
@@ -19,7 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from linkflap.harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from linkflap.harness.mirrors.shadow.destination.leader import (
+    EPOCH_ENDS,
+    FETCH,
+    LIST_OFFSETS,
+    Leader,
+)
 from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
 from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
 from linkflap.harness.mirrors.shadow.log.batches import stamp
@@ -72,9 +79,15 @@ def fetch(version: int, *, broker: int = 1, offset: int = 0, epoch: int = 3, las
     row |= {"current_leader_epoch": epoch} if version >= 9 else {}
     row |= {"last_fetched_epoch": last} if version >= 12 else {}
     fields = {"max_wait": timedelta(milliseconds=20), "min_bytes": 1, "max_bytes": 1 << 20}
-    fields |= {"replica_state": m.ReplicaState(replica_id=broker)} if version >= 15 else {"replica_id": broker}
+    fields |= (
+        {"replica_state": m.ReplicaState(replica_id=broker)}
+        if version >= 15
+        else {"replica_id": broker}
+    )
     fields |= {"forgotten_topics_data": ()} if version >= 7 else {}
-    return m.FetchRequest(topics=(m.FetchTopic(partitions=(m.FetchPartition(**row),), **named),), **fields)
+    return m.FetchRequest(
+        topics=(m.FetchTopic(partitions=(m.FetchPartition(**row),), **named),), **fields
+    )
 
 
 def ask(leader: Leader, key: int, api: str, version: int, body: object) -> Any:
@@ -88,18 +101,31 @@ def ask(leader: Leader, key: int, api: str, version: int, body: object) -> Any:
 
 
 @pytest.mark.parametrize("version", FETCHES)
-def test_followers_of_every_release_are_given_batches_and_the_high_watermark(leader: Leader, version: int) -> None:
+def test_followers_of_every_release_are_given_batches_and_the_high_watermark(
+    leader: Leader, version: int
+) -> None:
     answer = ask(leader, FETCH, "fetch", version, fetch(version))
     assert (answer.error_code, answer.session_id) == (Error.none, 0)
     (row,) = answer.responses[0].partitions
-    assert (row.error_code, row.high_watermark, row.diverging_epoch.end_offset) == (Error.none, 0, -1)
-    assert [struct.unpack_from(">q4xi", row.records, at) for at in range(0, len(row.records), len(BATCHES) // 4)] == [
+    assert (row.error_code, row.high_watermark, row.diverging_epoch.end_offset) == (
+        Error.none,
+        0,
+        -1,
+    )
+    assert [
+        struct.unpack_from(">q4xi", row.records, at)
+        for at in range(0, len(row.records), len(BATCHES) // 4)
+    ] == [
         (0, 1),
         (1, 1),
         (2, 3),
         (3, 3),
     ]
-    (row,) = ask(leader, FETCH, "fetch", version, fetch(version, offset=4, last=3)).responses[0].partitions
+    (row,) = (
+        ask(leader, FETCH, "fetch", version, fetch(version, offset=4, last=3))
+        .responses[0]
+        .partitions
+    )
     assert (bytes(row.records), row.high_watermark) == (b"", 4)
 
 
@@ -115,7 +141,11 @@ def test_followers_of_every_release_are_given_batches_and_the_high_watermark(lea
     ],
 )
 def test_followers_learn_where_they_diverge(
-    leader: Leader, version: int, asked: dict[str, int], error: ErrorCode, divergence: tuple[int, int]
+    leader: Leader,
+    version: int,
+    asked: dict[str, int],
+    error: ErrorCode,
+    divergence: tuple[int, int],
 ) -> None:
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, **asked)).responses[0].partitions
     assert row.error_code == error
@@ -124,7 +154,9 @@ def test_followers_learn_where_they_diverge(
 
 
 @pytest.mark.parametrize("version", FETCHES)
-def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader: Leader, version: int) -> None:
+def test_who_is_no_broker_of_the_destination_counts_as_no_follower(
+    leader: Leader, version: int
+) -> None:
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, broker=-1)).responses[0].partitions
     assert row.error_code == Error.not_leader_or_follower
     partition = leader.find(fetch(version).topics[0], version, NUMBER)
@@ -136,10 +168,15 @@ def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader: Leade
 @pytest.mark.parametrize(("timestamp", "offset"), [(-1, 4), (-2, 0)])
 def test_ends_are_reported(leader: Leader, version: int, timestamp: int, offset: int) -> None:
     m = messages.request("list_offsets", version)
-    row = m.ListOffsetsPartition(partition_index=NUMBER, current_leader_epoch=3, timestamp=timestamp)
+    row = m.ListOffsetsPartition(
+        partition_index=NUMBER, current_leader_epoch=3, timestamp=timestamp
+    )
     fields = {"timeout": timedelta(seconds=1)} if version >= 10 else {}
     body = m.ListOffsetsRequest(
-        replica_id=1, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=(row,)),), **fields
+        replica_id=1,
+        isolation_level=0,
+        topics=(m.ListOffsetsTopic(name=TOPIC, partitions=(row,)),),
+        **fields,
     )
     (answer,) = ask(leader, LIST_OFFSETS, "list_offsets", version, body).topics[0].partitions
     assert (answer.error_code, answer.offset, answer.leader_epoch) == (Error.none, offset, 3)
@@ -163,7 +200,10 @@ class Serving:
 
     async def __aenter__(self) -> Serving:
         servers = [await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) for _ in range(2)]
-        self.ports = {name: s.sockets[0].getsockname()[1] for name, s in zip(("INTERNAL", "CLIENT"), servers, strict=True)}
+        self.ports = {
+            name: s.sockets[0].getsockname()[1]
+            for name, s in zip(("INTERNAL", "CLIENT"), servers, strict=True)
+        }
         for server in servers:
             server.close()
             await server.wait_closed()
@@ -172,7 +212,9 @@ class Serving:
         self._listeners = Listeners(mirrored, self._leader)
         await self._listeners.start()
         self.problems: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.problems.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.problems.append(context)
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -186,7 +228,8 @@ class Serving:
         writer.write(data)
         if len(data) < 4 or struct.unpack_from(">i", data)[0] > len(data) - 4:
             writer.write_eof()
-        with contextlib.suppress(ConnectionResetError):  # so it ends when it did not read all that it was sent
+        # so it ends when it did not read all that it was sent
+        with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
         answer = await good.call("fetch", 17, fetch(17), within=5)
@@ -214,7 +257,9 @@ MALFORMED = {
 
 @pytest.mark.parametrize("listener", ["INTERNAL", "CLIENT"])
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_frame_ends_its_connection_alone(leader: Leader, listener: str, data: bytes) -> None:
+def test_a_malformed_frame_ends_its_connection_alone(
+    leader: Leader, listener: str, data: bytes
+) -> None:
     async def play() -> None:
         async with Serving(leader) as serving:
             await serving.closes(listener, data)
@@ -222,9 +267,12 @@ def test_a_malformed_frame_ends_its_connection_alone(leader: Leader, listener: s
     asyncio.run(play())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6), version=st.sampled_from(FETCHES)
+    noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6),
+    version=st.sampled_from(FETCHES),
 )
 def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(
     leader: Leader, noise: list[tuple[int, int]], version: int
@@ -245,7 +293,12 @@ def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(
 @pytest.mark.parametrize("version", CLIENT_FETCHES)
 def test_clients_of_every_version_are_sent_to_a_follower(leader: Leader, version: int) -> None:
     asyncio.run(
-        leader.answer(FETCH, 17, 1, messages.encode_request("fetch", 17, 1, "b", fetch(17, broker=2, offset=4, last=3))[4:])
+        leader.answer(
+            FETCH,
+            17,
+            1,
+            messages.encode_request("fetch", 17, 1, "b", fetch(17, broker=2, offset=4, last=3))[4:],
+        )
     )
 
     async def play() -> Any:
@@ -267,7 +320,9 @@ def test_clients_of_every_version_are_sent_to_a_follower(leader: Leader, version
 def test_producers_of_every_version_are_refused(leader: Leader, version: int) -> None:
     m = messages.request("produce", version)
     named = {"topic_id": ID} if version >= 13 else {"name": TOPIC}
-    data = m.TopicProduceData(partition_data=(m.PartitionProduceData(index=0, records=BATCHES),), **named)
+    data = m.TopicProduceData(
+        partition_data=(m.PartitionProduceData(index=0, records=BATCHES),), **named
+    )
     body = m.ProduceRequest(acks=-1, timeout=timedelta(seconds=1), topic_data=(data,))
 
     async def play() -> Any:

@@ -1,17 +1,28 @@
-"""Which replica a shadow reads from, and when the answers of replicas under another shadow mean that a log was truncated."""
+"""Which replica a shadow reads from, and when the answers of replicas under another shadow mean
+that a log was truncated."""
 
 from __future__ import annotations
 
 import pytest
 
 from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
-from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
+from linkflap.harness.mirrors.shadow.source.replica_choice import (
+    Divergence,
+    Readers,
+    Reading,
+    truncation_point,
+)
 
 PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}
 
 
-def picture(leader: int, *, live: tuple[int, ...] = (1, 2, 3), replicas: tuple[int, int, int, int] = (1000, 1, 2, 3)) -> Picture:
+def picture(
+    leader: int,
+    *,
+    live: tuple[int, ...] = (1, 2, 3),
+    replicas: tuple[int, int, int, int] = (1000, 1, 2, 3),
+) -> Picture:
     led = Led(leader=leader, epoch=7, replicas=replicas, in_sync=(1000,))
     brokers = {broker: BROKERS[broker] for broker in (*live, 1000)}
     return Picture(brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})})
@@ -48,7 +59,8 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() ->
     readers.look(picture(1000, live=(1, 3)), {PARTITION: 8})
     assert (chosen(readers).address, chosen(readers).all_live) == ("one:1", False)
     readers.look(picture(1), {PARTITION: 9})
-    readers.turn(PARTITION, "three:3")  # the answer of a replica that came when there was a leader again
+    # the answer of a replica that came when there was a leader again
+    readers.turn(PARTITION, "three:3")
     assert chosen(readers).address == "one:1"
     readers.leave(PARTITION)
     assert readers.addresses() == set()
@@ -59,7 +71,8 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() ->
     [
         ([Divergence(end=50), Divergence(end=75)], True, 75),  # all of them end there: it was cut
         ([Divergence(end=50), Divergence(end=75)], False, -1),  # a dead one may have more
-        ([Divergence(end=50), Divergence(end=75, epoch=8)], False, 75),  # written again in a later epoch
+        # written again in a later epoch
+        ([Divergence(end=50), Divergence(end=75, epoch=8)], False, 75),
         ([Divergence(end=50, epoch=7), Divergence(end=40, epoch=8)], True, 40),
         ([Divergence(end=-1), Divergence(end=50)], True, -1),
         ([], True, -1),

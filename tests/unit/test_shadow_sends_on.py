@@ -1,4 +1,5 @@
-"""What a consumer that fetches from the shadow is answered: sent on to a follower, or refused as a leader would refuse it."""
+"""What a consumer that fetches from the shadow is answered: sent on to a follower, or refused as a
+leader would refuse it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error
 
 
-def answer(offset: int, *, start: int, high_watermark: int, follower: int = 1, version: int = 12) -> Any:
+def answer(
+    offset: int, *, start: int, high_watermark: int, follower: int = 1, version: int = 12
+) -> Any:
     asked = SimpleNamespace(partition=0, fetch_offset=offset)
     partition = cast(Any, SimpleNamespace(start=start, high_watermark=high_watermark))
     return _sent_on(messages.response("fetch", version), version, asked, partition, follower)
@@ -34,5 +37,11 @@ def test_while_followers_are_behind_the_new_log_start_they_are_asked() -> None:
 
 
 def test_without_a_follower_or_with_an_old_client_the_leader_is_elsewhere() -> None:
-    assert answer(20, start=10, high_watermark=100, follower=-1).error_code == Error.not_leader_or_follower
-    assert answer(20, start=10, high_watermark=100, version=10).error_code == Error.not_leader_or_follower
+    assert (
+        answer(20, start=10, high_watermark=100, follower=-1).error_code
+        == Error.not_leader_or_follower
+    )
+    assert (
+        answer(20, start=10, high_watermark=100, version=10).error_code
+        == Error.not_leader_or_follower
+    )

@@ -14,14 +14,19 @@ from tests.shadows import config
 
 def test_defaults_are_the_first_choices() -> None:
     made = settings.options({})
-    assert [getattr(made, name) for name in settings.CHOICES] == [values[0] for values in settings.CHOICES.values()]
+    assert [getattr(made, name) for name in settings.CHOICES] == [
+        values[0] for values in settings.CHOICES.values()
+    ]
     assert made == settings.Options()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"delivery": "x"}, "mirror shadow has no option 'delivery'; it has producer_ids, bound, open_transactions"),
+        (
+            {"delivery": "x"},
+            "mirror shadow has no option 'delivery'; it has producer_ids, bound, open_transactions",
+        ),
         ({"bound": "leo"}, "option bound of mirror shadow is 'leo'; it must be hw or lso"),
         ({"groups": "("}, r"option groups of mirror shadow is '\(', no regular expression"),
     ],
@@ -42,7 +47,13 @@ def test_a_folder_without_one_is_wrong_input(tmp_path: Path) -> None:
 
 
 def test_data_topics_of_the_homes_are_mirrored_and_the_canary() -> None:
-    topics = ["A.orders", "A.linkflap-canary", "B.orders", "A.checkpoints.internal", "__consumer_offsets"]
+    topics = [
+        "A.orders",
+        "A.linkflap-canary",
+        "B.orders",
+        "A.checkpoints.internal",
+        "__consumer_offsets",
+    ]
     assert [t for t in topics if config().mirrors(t)] == ["A.orders", "A.linkflap-canary"]
 
 

@@ -1,4 +1,5 @@
-"""Where a log is truncated that is taken over: what both rules say, of logs that parted in every way."""
+"""Where a log is truncated that is taken over: what both rules say, of logs that parted in every
+way."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def taken(end: int, *epochs: tuple[int, int]) -> TakenPartition:
     ("ours", "end", "left", "truncated_to"),
     [
         (((0, 0),), 80, taken(60, (0, 0)), 60),  # a tail in the same epoch
-        (((0, 0), (3, 60), (4, 80)), 80, taken(60, (0, 0)), 60),  # a tail in a newer one, and the epoch of the restart
+        # a tail in a newer one, and the epoch of the restart
+        (((0, 0), (3, 60), (4, 80)), 80, taken(60, (0, 0)), 60),
         (FIVE_THEN_TWO, 60, taken(60, *FIVE_THEN_TWO), 60),  # no tail
         (FIVE_THEN_TWO, 90, taken(0), 0),  # nothing was mirrored
         ((), 0, taken(0), 0),
@@ -57,7 +59,10 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncate
 ) -> None:
     left = taken(60, *FIVE_THEN_TWO)
     assert failback_point("A.t-0", left, Lineage(ours), end, rule="epoch") == common
-    with pytest.raises(InputError, match=f"A.t-0 has only what is below offset {common} of what was mirrored up to 60"):
+    with pytest.raises(
+        InputError,
+        match=f"A.t-0 has only what is below offset {common} of what was mirrored up to 60",
+    ):
         failback_point("A.t-0", left, Lineage(ours), end, rule="offset")
 
 
@@ -83,7 +88,12 @@ class Answers:
         for asked in topic.partitions:
             epoch, end = self.lineage.end_of(asked.leader_epoch, self.end)
             rows.append(
-                m.EpochEndOffset(error_code=messages.Error.none, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+                m.EpochEndOffset(
+                    error_code=messages.Error.none,
+                    partition=asked.partition,
+                    leader_epoch=epoch,
+                    end_offset=end,
+                )
             )
         result = m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(rows))
         return m.OffsetForLeaderEpochResponse(topics=(result,), throttle_time=timedelta())
@@ -100,7 +110,9 @@ class Answers:
         ([(0, 0)], 0, 0),
     ],
 )
-def test_a_lineage_is_asked_for_epoch_by_epoch(entries: list[tuple[int, int]], end: int, latest: int) -> None:
+def test_a_lineage_is_asked_for_epoch_by_epoch(
+    entries: list[tuple[int, int]], end: int, latest: int
+) -> None:
     leader = Answers(Lineage(entries), end)
     found = asyncio.run(follower.epochs_of(cast(Connection, leader), {("t", 0): latest}))
     lineage, known_end = found["t", 0]
@@ -120,6 +132,9 @@ def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts() ->
     check(MirrorSpec(kind="mm2"))
     with pytest.raises(
         InputError,
-        match="mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is cluster-mirroring, shadow",
+        match=(
+            "mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is "
+            "cluster-mirroring, shadow"
+        ),
     ):
         check(MirrorSpec(kind="mm2"), reversible=True)

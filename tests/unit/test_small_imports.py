@@ -1,4 +1,5 @@
-"""What processes import that start with every run: nothing that takes long and is not needed there."""
+"""What processes import that start with every run: nothing that takes long and is not needed
+there."""
 
 from __future__ import annotations
 
@@ -25,18 +26,26 @@ _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 )
 def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
     program = f"import {module}, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert module in loaded
     assert not unwanted & set(loaded)
 
 
 def batches(seed: int) -> Bytes:
-    """Bytes like those of a segment: lengths right, negative, too large or too small; magics right and wrong; torn at the end."""
+    """Bytes like those of a segment: lengths right, negative, too large or too small; magics right
+    and wrong; torn at the end."""
     dice, data = random.Random(seed), bytearray()
     for _ in range(dice.randrange(40)):
         length = dice.randrange(layout.SMALLEST_LENGTH, 300)
         batch = bytearray(dice.randbytes(layout.LENGTH_ENDS + length))
-        struct.pack_into(">i", batch, layout.LENGTH_AT, dice.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]))
+        struct.pack_into(
+            ">i",
+            batch,
+            layout.LENGTH_AT,
+            dice.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]),
+        )
         batch[layout.MAGIC_AT] = dice.choice([layout.MAGIC] * 30 + [0, 1, 255])
         data += batch
     return np.frombuffer(bytes(data[: len(data) - dice.choice([0, 0, 1, 50])]), np.uint8)

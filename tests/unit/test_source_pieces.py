@@ -1,4 +1,5 @@
-"""A log read in pieces, a task each, is the log read whole: every field of the view, and what is wrong with it word for word."""
+"""A log read in pieces, a task each, is the log read whole: every field of the view, and what is
+wrong with it word for word."""
 
 from __future__ import annotations
 
@@ -24,7 +25,19 @@ from linkflap.spark_verify.read import assemble, pieces
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, Plain, batch, changed, marker, ours, record, recrc, segment
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    HEADER_SIZE,
+    Plain,
+    batch,
+    changed,
+    marker,
+    ours,
+    record,
+    recrc,
+    segment,
+)
 from tests.synthetic import same
 
 TOPIC = "A.t"
@@ -36,14 +49,18 @@ BATCH = st.fixed_dictionaries(
         "codec": st.sampled_from(["none", "none", "gzip", "lz4"]),
         "records": st.integers(1, 3),
         "skip": st.sampled_from([0, 0, 0, 0, 3, -1, -4]),
-        "wrong": st.sampled_from([*[""] * 12, "corrupt", "unreadable", "codec", "reversed", "control", "none inside"]),
+        "wrong": st.sampled_from(
+            [*[""] * 12, "corrupt", "unreadable", "codec", "reversed", "control", "none inside"]
+        ),
     }
 )
 SEGMENT = st.fixed_dictionaries(
     {
         "batches": st.lists(BATCH, max_size=4),
         "name": st.sampled_from([0, 0, 0, 0, 2]),
-        "tail": st.sampled_from([*[b""] * 6, b"\0" * 100, b"\0" * 70 + b"x", b"torn", b"\0" * 16 + b"\1" + b"\0" * 5]),
+        "tail": st.sampled_from(
+            [*[b""] * 6, b"\0" * 100, b"\0" * 70 + b"x", b"torn", b"\0" * 16 + b"\1" + b"\0" * 5]
+        ),
     }
 )
 
@@ -53,8 +70,14 @@ def made(batch_spec: Batch, offset: int) -> bytes:
     wrong, count = batch_spec["wrong"], int(str(batch_spec["records"]))
     if batch_spec["what"] == "marker":
         data = marker(offset, COMMIT if count > 1 else ABORT, pid=1, epoch=0)
-        return data[: HEADER_SIZE + 4] + b"\x7f" + data[HEADER_SIZE + 5 :] if wrong == "corrupt" else data
-    one: Callable[[int], Plain] = ours if batch_spec["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
+        return (
+            data[: HEADER_SIZE + 4] + b"\x7f" + data[HEADER_SIZE + 5 :]
+            if wrong == "corrupt"
+            else data
+        )
+    one: Callable[[int], Plain] = (
+        ours if batch_spec["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
+    )
     data = batch(offset, [one(offset + n) for n in range(count)], codec=str(batch_spec["codec"]))
     match wrong:
         case "corrupt":
@@ -90,11 +113,17 @@ def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path
 
 def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
     bounds = Bounds(
-        cluster="A", broker=broker, topic=TOPIC, partition=0, leader=broker == 1, alive=True, log_start=0, high_watermark=9,
+        cluster="A", broker=broker, topic=TOPIC, partition=0, leader=broker == 1, alive=True,
+        log_start=0, high_watermark=9,
         high_watermark_from="sampled",
     )  # fmt: skip
     size = sum(path.stat().st_size for path in paths)
-    values = {"moment": "2-end", "canonical": broker == 1, "damage": (f"what {broker} lacks",), **rest}
+    values = {
+        "moment": "2-end",
+        "canonical": broker == 1,
+        "damage": (f"what {broker} lacks",),
+        **rest,
+    }
     return Captured(run="r", bounds=bounds, paths=tuple(map(str, paths)), size=size, **values)  # type: ignore[arg-type]
 
 
@@ -133,13 +162,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     window=st.sampled_from([1, 200, 1 << 20]),
     seed=st.integers(0, 1 << 30),
 )
-def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int) -> None:
+def test_the_view_is_the_same(
+    segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "_APART", piece)
         patch.setattr(records, "WINDOW", window)
         paths = written(Path(folder) / "A.t-0", segments)
         replicas = [captured(paths, 1, records=decoded), captured(paths, 2, records=decoded)]
-        run = planned(replicas, [captured(paths, 1, records=decoded, moment="1-before", last=False)])
+        run = planned(
+            replicas, [captured(paths, 1, records=decoded, moment="1-before", last=False)]
+        )
         one, other = whole(run), in_pieces(run, random.Random(seed))
         assert [r.damage for r in one.replicas] == [r.damage for r in other.replicas]
         assert same(one, other)
@@ -147,7 +180,9 @@ def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Dec
 
 def sound(folder: Path, segments: int, **how: object) -> list[Path]:
     batch_spec = {"what": "ours", "codec": "none", "records": 2, "skip": 0, "wrong": ""} | how
-    return written(folder / "A.t-0", [{"batches": [batch_spec] * 3, "name": 0, "tail": b""}] * segments)
+    return written(
+        folder / "A.t-0", [{"batches": [batch_spec] * 3, "name": 0, "tail": b""}] * segments
+    )
 
 
 def never(_: object) -> Iterator[pa.RecordBatch]:
@@ -156,7 +191,9 @@ def never(_: object) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("decoded", ["every", "ours", "none"])
 @pytest.mark.parametrize("what", ["ours", "theirs"])
-def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.MonkeyPatch, what: str, decoded: Decoded) -> None:
+def test_a_sound_log_is_read_in_pieces_and_once(
+    tmp_path: Path, small: pytest.MonkeyPatch, what: str, decoded: Decoded
+) -> None:
     run = planned([captured(sound(tmp_path, 5, what=what), 1, records=decoded)])
     one = whole(run)
     assert sorted(c.piece for task in tasks(run) for c in task) == [0, 1, 2, 3, 4]
@@ -167,17 +204,23 @@ def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.Mo
     assert one.replicas[0].records.batch.tolist() == [n for n in range(15) for _ in range(2 * read)]
 
 
-def test_markers_alone_in_a_segment_hold_nobodys_records(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
+def test_markers_alone_in_a_segment_hold_nobodys_records(
+    tmp_path: Path, small: pytest.MonkeyPatch
+) -> None:
     paths = sound(tmp_path, 2)
     paths.append(segment(tmp_path / "A.t-0", [marker(22, COMMIT, pid=1, epoch=0)], base_offset=22))
-    run = planned([captured([*paths, segment(tmp_path / "A.t-0", [], base_offset=23)], 1, records="ours")])
+    run = planned(
+        [captured([*paths, segment(tmp_path / "A.t-0", [], base_offset=23)], 1, records="ours")]
+    )
     small.setattr(assemble, "batch_rows", never)
     found = in_pieces(run, random.Random(2)).replicas[0]
     assert (len(found.batches), len(found.records)) == (7, 12)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: pytest.MonkeyPatch, codec: str) -> None:
+def test_one_segment_of_ours_has_every_record_looked_at(
+    tmp_path: Path, small: pytest.MonkeyPatch, codec: str
+) -> None:
     """Of compressed batches not all are asked: in a whole log as many as in its segments."""
     theirs = [batch(offset, [record(b"x")], codec=codec) for offset in range(20)]
     paths = [
@@ -190,18 +233,33 @@ def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: p
     assert same(found, whole(run).replicas[0])
 
 
-def test_damage_is_reported_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
-    """Compressed batches are decoded after plain ones, of as many segments as are read at a time."""
+def test_damage_is_reported_in_the_order_of_the_bytes(
+    tmp_path: Path, small: pytest.MonkeyPatch
+) -> None:
+    """Compressed batches are decoded after plain ones, of as many segments as are read at a
+    time."""
     first = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
     data = batch(2, [record(b"z")])
     second = [recrc(data[:HEADER_SIZE] + b"\x7f" + data[HEADER_SIZE + 1 :])]
-    run = planned([captured([segment(tmp_path / "A.t-0", first), segment(tmp_path / "A.t-0", second, base_offset=2)], 1)])
+    run = planned(
+        [
+            captured(
+                [
+                    segment(tmp_path / "A.t-0", first),
+                    segment(tmp_path / "A.t-0", second, base_offset=2),
+                ],
+                1,
+            )
+        ]
+    )
     found = in_pieces(run, random.Random(5)).replicas[0].damage
     assert [line.split(": ")[1] for line in found[1:]] == ["unknown-codec", "unreadable-records"]
     assert found == whole(run).replicas[0].damage
 
 
-def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(
+    tmp_path: Path, small: pytest.MonkeyPatch
+) -> None:
     paths = sound(tmp_path, 3)
     segment(tmp_path / "A.t-0", [batch(27, [ours(1)]), batch(30, [ours(2)])], base_offset=22)
     segment(tmp_path / "A.t-0", [batch(20, [ours(3)])], base_offset=20)
@@ -219,11 +277,17 @@ def test_a_log_is_torn_from_behind_what_is_before_the_damage(
     if torn < len(paths):
         paths[torn].write_bytes(b"\1" * 61 + paths[torn].read_bytes())
     run = planned([captured(paths, 1, damage=())])
-    assert in_pieces(run, random.Random(6)).replicas[0].torn_from == whole(run).replicas[0].torn_from == behind
+    assert (
+        in_pieces(run, random.Random(6)).replicas[0].torn_from
+        == whole(run).replicas[0].torn_from
+        == behind
+    )
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatch, gone: int) -> None:
+def test_a_file_that_goes_away_is_named(
+    tmp_path: Path, small: pytest.MonkeyPatch, gone: int
+) -> None:
     paths = sound(tmp_path, 3)
     run = planned([captured(paths, 1)])
     paths[gone].unlink()

@@ -1,4 +1,5 @@
-"""What a program of the user's wrote has no payload ids in the view, whatever headers it passed on."""
+"""What a program of the user's wrote has no payload ids in the view, whatever headers it passed
+on."""
 
 from __future__ import annotations
 
@@ -9,10 +10,16 @@ from tests.unit.checks.histories import Log, poll, view
 
 
 def test_neither_in_the_logs_nor_in_what_readers_got() -> None:
-    seen: PartitionView = view([Log("A").data(1, 2), Log("B").data(1)], reads=[poll((1, 0), (2, 1))])
+    seen: PartitionView = view(
+        [Log("A").data(1, 2), Log("B").data(1)], reads=[poll((1, 0), (2, 1))]
+    )
     bare = _nameless(seen)
     assert [r.records.uid.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]
     assert [r.records.operation.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]
-    assert [r.records.offset.tolist() for r in bare.replicas] == [r.records.offset.tolist() for r in seen.replicas]
+    assert [r.records.offset.tolist() for r in bare.replicas] == [
+        r.records.offset.tolist() for r in seen.replicas
+    ]
     assert all(set(read.uids.tolist()) <= {FOREIGN} for read in bare.reads)
-    assert [read.offsets.tolist() for read in bare.reads] == [read.offsets.tolist() for read in seen.reads]
+    assert [read.offsets.tolist() for read in bare.reads] == [
+        read.offsets.tolist() for read in seen.reads
+    ]

@@ -29,23 +29,43 @@ sys.stdin.read()
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as harness:
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {
+        "TMPDIR": str(tmp_path)
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as harness:
         assert harness.stdout is not None
         jvm = psutil.Process(int(harness.stdout.readline()))
         assert jvm.is_running()
         workers = jvm.children(recursive=True)
         assert len(workers) >= 2, "the process that workers are forked from, and a worker"
-        assert jvm.nice() == psutil.Process(harness.pid).nice(), "on a busy machine a verdict would wait for everybody else"
+        assert jvm.nice() == psutil.Process(harness.pid).nice(), (
+            "on a busy machine a verdict would wait for everybody else"
+        )
         (folder,) = tmp_path.glob("linkflap-spark-*")
         assert list(folder.glob("blockmgr-*"))
         os.kill(harness.pid, signal.SIGKILL)
     until(
-        lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, within=60, what="the JVM to end", state=jvm.status
+        lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE,
+        within=60,
+        what="the JVM to end",
+        state=jvm.status,
     )
-    until(lambda: not psutil.wait_procs(workers, timeout=0)[1], within=60, what="its Python workers to end")
-    until(lambda: not folder.exists(), within=60, what="its folder to go", state=lambda: list(tmp_path.rglob("*")))
-    assert [left.name for left in tmp_path.iterdir()] == [f"linkflap-{os.getuid()}"], "the ledger stays"
+    until(
+        lambda: not psutil.wait_procs(workers, timeout=0)[1],
+        within=60,
+        what="its Python workers to end",
+    )
+    until(
+        lambda: not folder.exists(),
+        within=60,
+        what="its folder to go",
+        state=lambda: list(tmp_path.rglob("*")),
+    )
+    assert [left.name for left in tmp_path.iterdir()] == [f"linkflap-{os.getuid()}"], (
+        "the ledger stays"
+    )
 
 
 FAILS = """
@@ -63,38 +83,63 @@ except SetupError as error:
 
 
 def test_a_java_that_fails_is_one_sentence(tmp_path: Path) -> None:
-    """In a process of its own: in this one a session may be open, and there is one JVM per process."""
+    """In a process of its own: in this one a session may be open, and there is one JVM per
+    process."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
     java.chmod(0o755)
     env = os.environ | {"LINKFLAP_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", FAILS, str(java)], capture_output=True, text=True, timeout=120, check=True, env=env
+        [sys.executable, "-c", FAILS, str(java)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=env,
     )
-    assert re.fullmatch(r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout), done.stdout
+    assert re.fullmatch(
+        r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout
+    ), done.stdout
 
 
 def test_the_telling_line_of_a_trace() -> None:
-    trace = "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no run.json\n SQLSTATE"
+    trace = (
+        "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no"
+        " run.json\n SQLSTATE"
+    )
     assert jvm.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
-    assert jvm.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
+    assert jvm.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith(
+        "NoClassDefFoundError: A"
+    )
     assert jvm.cause("") == "it printed nothing"
 
 
 @pytest.mark.parametrize(
     ("ends", "said"),
-    [("kill -9 $$", "was killed by SIGKILL"), ("exit 3", "ran out of memory"), ("exit 1", "died with exit status 1")],
+    [
+        ("kill -9 $$", "was killed by SIGKILL"),
+        ("exit 3", "ran out of memory"),
+        ("exit 1", "died with exit status 1"),
+    ],
 )
-def test_a_jvm_that_died_is_said_to_have_died(ends: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_died_is_said_to_have_died(
+    ends: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with subprocess.Popen(["sh", "-c", ends]) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
-        assert session.fate(Py4JError("An error occurred while calling o228.getResult")) == f"Spark's JVM {said}"
+        assert (
+            session.fate(Py4JError("An error occurred while calling o228.getResult"))
+            == f"Spark's JVM {said}"
+        )
 
 
 def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
-        assert session.fate(PySparkException("org.apache.spark.SparkException: no")) == "org.apache.spark.SparkException: no"
+        assert (
+            session.fate(PySparkException("org.apache.spark.SparkException: no"))
+            == "org.apache.spark.SparkException: no"
+        )
     monkeypatch.setattr(session, "_jvm", None)
     assert session.fate(OSError("gone")) == "gone"

@@ -1,4 +1,5 @@
-"""From a run directory to partition views without Spark: what is planned, what is read, what the slow decoder says of it."""
+"""From a run directory to partition views without Spark: what is planned, what is read, what the
+slow decoder says of it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,17 @@ from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
 from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
-from tests.synthetic import DIED, ENDED, HEALED, PROMOTED, TOPIC, TOPOLOGY, Shape, append_events, write_run
+from tests.synthetic import (
+    DIED,
+    ENDED,
+    HEALED,
+    PROMOTED,
+    TOPIC,
+    TOPOLOGY,
+    Shape,
+    append_events,
+    write_run,
+)
 
 
 @pytest.fixture
@@ -30,7 +41,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def bounds_of(root: Path, moment: str) -> list[Bounds]:
-    return msgspec.json.decode((root / "captures" / moment / "bounds.json").read_bytes(), type=list[Bounds])
+    return msgspec.json.decode(
+        (root / "captures" / moment / "bounds.json").read_bytes(), type=list[Bounds]
+    )
 
 
 def write_bounds(root: Path, moment: str, found: list[Bounds]) -> None:
@@ -48,14 +61,19 @@ def test_a_dead_cluster_is_judged_by_its_last_capture(root: Path) -> None:
 
 
 def test_the_leader_speaks_for_its_cluster(root: Path) -> None:
-    assert {(r.bounds.cluster, r.bounds.broker) for r in plan(root).replicas if r.canonical} == {("A", 1), ("B", 1)}
+    assert {(r.bounds.cluster, r.bounds.broker) for r in plan(root).replicas if r.canonical} == {
+        ("A", 1),
+        ("B", 1),
+    }
 
 
 def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root: Path) -> None:
     write_bounds(root, ENDED, [replace(b, leader=False) for b in bounds_of(root, ENDED)])
 
     def speaker() -> set[int]:
-        return {r.bounds.broker for r in plan(root).replicas if r.canonical and r.bounds.cluster == "B"}
+        return {
+            r.bounds.broker for r in plan(root).replicas if r.canonical and r.bounds.cluster == "B"
+        }
 
     assert speaker() == {1}, "equal logs: the lower broker id"
     for partition in range(2):
@@ -64,27 +82,46 @@ def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root
     assert speaker() == {2}, "the longer log"
     for partition in range(2):
         path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-{partition}" / f"{0:020}.log"
-        rewrite(path, [*[one for _, one in batches_in(path)][:-1], batch(38, [ours(5)], leader_epoch=2)])
+        rewrite(
+            path, [*[one for _, one in batches_in(path)][:-1], batch(38, [ours(5)], leader_epoch=2)]
+        )
     assert speaker() == {1}, "the higher leader epoch, though shorter"
 
 
 def test_promotions_and_windows_come_from_events(root: Path) -> None:
     planned = plan(root)
     (promotion,) = planned.promotions[TOPIC, 1]
-    assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == ("A", "B", 20, "forced")
+    assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == (
+        "A",
+        "B",
+        20,
+        "forced",
+    )
     assert (promotion.time, promotion.fault_time) == (PROMOTED, 4_000)
-    assert [(w.id, w.start, w.end) for w in planned.facts.windows] == [("f1", 100, HEALED), ("f2", 8_000, 9_000)]
+    assert [(w.id, w.start, w.end) for w in planned.facts.windows] == [
+        ("f1", 100, HEALED),
+        ("f2", 8_000, 9_000),
+    ]
 
 
-@pytest.mark.parametrize(("lost", "ended"), [(("fault-end",), 8_500), (("fault-end", "fault-heal"), None)])
+@pytest.mark.parametrize(
+    ("lost", "ended"), [(("fault-end",), 8_500), (("fault-end", "fault-heal"), None)]
+)
 def test_a_fault_whose_end_is_gone_ended_with_its_heal_and_the_record_is_damaged(
     root: Path, lost: tuple[str, ...], ended: int | None
 ) -> None:
     path = root / "events.jsonl"
-    kept = [line for line in path.read_text().splitlines(keepends=True) if not any(f'"{kind}"' in line for kind in lost)]
+    kept = [
+        line
+        for line in path.read_text().splitlines(keepends=True)
+        if not any(f'"{kind}"' in line for kind in lost)
+    ]
     path.write_text("".join(kept))
     planned = plan(root)
-    assert [(w.id, w.end) for w in planned.facts.windows] == [("f1", planned.facts.ended), ("f2", ended or planned.facts.ended)]
+    assert [(w.id, w.end) for w in planned.facts.windows] == [
+        ("f1", planned.facts.ended),
+        ("f2", ended or planned.facts.ended),
+    ]
     said = [d.reason for d in planned.damage if d.path == "events.jsonl"]
     assert "fault f2 on B/1 began, and nothing says when it ended" in said
 
@@ -113,7 +150,9 @@ def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(ro
 
 
 def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(root: Path) -> None:
-    write_bounds(root, "0-earlier", [b for moment in (DIED, ENDED) for b in bounds_of(root, moment)])
+    write_bounds(
+        root, "0-earlier", [b for moment in (DIED, ENDED) for b in bounds_of(root, moment)]
+    )
     (root / "captures" / ENDED / "bounds.json").unlink()
     planned = plan(root)
     assert {r.bounds.cluster for r in planned.replicas} == {"A"}
@@ -146,10 +185,16 @@ def test_views_hold_what_the_slow_decoder_reads(root: Path) -> None:
     found = list(views(root))
     assert [(v.topic, v.partition) for v in found] == [(TOPIC, 0), (TOPIC, 1)]
     for view in found:
-        assert [(r.cluster, r.broker, r.canonical) for r in view.replicas] == [("A", 1, True), ("B", 1, True), ("B", 2, False)]
+        assert [(r.cluster, r.broker, r.canonical) for r in view.replicas] == [
+            ("A", 1, True),
+            ("B", 1, True),
+            ("B", 2, False),
+        ]
         path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-{view.partition}" / f"{0:020}.log"
         slow = list(reference.batches(path.read_bytes()))
-        data = [(i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)]
+        data = [
+            (i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)
+        ]
         for replica in view.replicas:
             b, r = replica.batches, replica.records
             assert b.base_offset.tolist() == [one.base_offset for one in slow]
@@ -172,11 +217,20 @@ def test_sends_reads_and_watermarks(root: Path) -> None:
     view = next(iter(views(root)))
     assert len(view.sends) == 10
     first = view.sends[0]
-    assert (first.outcome, first.ending, first.invoked, first.returned, first.ended_at) == ("ok", "abort", 0, 9, 5)
+    assert (first.outcome, first.ending, first.invoked, first.returned, first.ended_at) == (
+        "ok",
+        "abort",
+        0,
+        9,
+        5,
+    )
     assert first.offsets.tolist() == [0, 1, 2]
     assert first.refused.tolist() == [False] * 3
     read = view.reads[0]
-    assert (read.uids.tolist(), read.offsets.tolist()) == ([(1 << 40) + i for i in (3, 4, 5)], [4, 5, 6])
+    assert (read.uids.tolist(), read.offsets.tolist()) == (
+        [(1 << 40) + i for i in (3, 4, 5)],
+        [4, 5, 6],
+    )
     assert view.watermarks["B"].high_watermark.tolist() == [0, 10, 20]
 
 
@@ -197,22 +251,32 @@ def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
     assert not view.canonical()["A"].damage
     with (root / "polls" / "r1.jsonl").open("ab") as file:
         file.write(b'{"time": 1')
-    (damaged,) = [b for b in history_rows.history_rows(root, "polls") if b["damage"].null_count == 0]
+    (damaged,) = [
+        b for b in history_rows.history_rows(root, "polls") if b["damage"].null_count == 0
+    ]
     assert damaged["damage"][0].as_py()["reason"].endswith("is torn")
     assert damaged["topic"].to_pylist() == [""]
 
 
-def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_that_was_torn_since_is(root: Path) -> None:
+def test_a_batch_unfinished_at_its_capture_is_no_damage_and_one_torn_since_is(
+    root: Path,
+) -> None:
     path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
     path.write_bytes(path.read_bytes() + batch(10_000, [ours(1)])[:40])
     found = bounds_of(root, ENDED)
-    write_bounds(root, ENDED, [replace(b, unfinished=40) if (b.broker, b.partition) == (1, 0) else b for b in found])
+    write_bounds(
+        root,
+        ENDED,
+        [replace(b, unfinished=40) if (b.broker, b.partition) == (1, 0) else b for b in found],
+    )
     assert next(iter(views(root))).canonical()["B"].damage == ()
     path.write_bytes(path.read_bytes()[:-1])
     assert "torn-tail" in next(iter(views(root))).canonical()["B"].damage[0]
 
 
-def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_logs_come_in_chunks_and_are_complete_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = list(views(root))
     monkeypatch.setattr(log_rows, "_BATCHES_AT_ONCE", 3)
     monkeypatch.setattr(log_rows, "_RECORDS_AT_ONCE", 4)
@@ -225,7 +289,9 @@ def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: str) -> None:
     plain = next(iter(views(write_run(tmp_path / "plain")))).canonical()["B"].records
-    packed = next(iter(views(write_run(tmp_path / codec, Shape(codec=codec))))).canonical()["B"].records
+    packed = (
+        next(iter(views(write_run(tmp_path / codec, Shape(codec=codec))))).canonical()["B"].records
+    )
     assert packed.digest.tolist() == plain.digest.tolist()
 
 
@@ -238,18 +304,34 @@ def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Pat
         ("1-reverse", 22 * rounds.SECOND, 12),
     ]
     (truncation,) = view.truncations
-    assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == ("B->A", "A", rounds.PARTED, 16)
+    assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == (
+        "B->A",
+        "A",
+        rounds.PARTED,
+        16,
+    )
     away, home = view.stops
-    assert (away.mirrored, away.promoted, away.appended) == (11, 12, ((11, "ABORT of producer 1, epoch 0"),))
+    assert (away.mirrored, away.promoted, away.appended) == (
+        11,
+        12,
+        ((11, "ABORT of producer 1, epoch 0"),),
+    )
     assert (home.cluster, home.appended) == ("A", ())
 
 
 def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: Path) -> None:
     made = rounds.round_trip()
     names = {"1-away": "3-away", "2-end": "0-end"}
-    made.logs = {(names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()}
+    made.logs = {
+        (names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()
+    }
     made.events = [
-        replace(e, data={k: names.get(str(v), v) for k, v in e.data.items()}) if e.kind == "captured" else e for e in made.events
+        (
+            replace(e, data={k: names.get(str(v), v) for k, v in e.data.items()})
+            if e.kind == "captured"
+            else e
+        )
+        for e in made.events
     ]
     (view,) = views(made.write(tmp_path / "rounds"))
     assert [r.moment for r in view.earlier] == ["3-away", "1-reverse"]
@@ -281,7 +363,9 @@ def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
     path.write_bytes(b"".join(lines[1::2][::-1]))
     (root / "operations" / "p2.jsonl").write_bytes(b"".join(lines[::2]))
     assert synthetic.same(next(iter(views(root))).sends, whole)
-    assert not [b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    assert not [
+        b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0
+    ]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +374,10 @@ def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
         (lambda lines: lines, "20 are there twice, first"),
         (lambda lines: lines[1:2], "1 are there twice, first"),
         (lambda lines: lines[:1], "1 are there twice, first"),
-        (lambda lines: [lines[1].replace(b'"number":', b'"number":7')], "1 returned and were never invoked, first 7"),
+        (
+            lambda lines: [lines[1].replace(b'"number":', b'"number":7')],
+            "1 returned and were never invoked, first 7",
+        ),
     ],
 )
 def test_operations_that_do_not_come_in_twos_are_reported(
@@ -299,5 +386,7 @@ def test_operations_that_do_not_come_in_twos_are_reported(
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))
-    (damaged,) = [b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    (damaged,) = [
+        b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0
+    ]
     assert reason in damaged["damage"][0].as_py()["reason"]

@@ -1,4 +1,5 @@
-"""Python workers are forked from a process that has imported everything and has one thread; no process of ours imports pandas."""
+"""Python workers are forked from a process that has imported everything and has one thread; no
+process of ours imports pandas."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ if os.fork() == 0:
     os._exit(pa.array([1, 2]).to_pylist() != [1, 2] or "pandas" in sys.modules)
 print(alone, os.wait()[1])
 """
-# With the thread that it starts a fork could copy a lock that nobody will release: Spark's own daemon has to take over.
+# With the thread that it starts a fork could copy a lock that nobody will release: Spark's own
+# daemon has to take over.
 THREADED = """
 import os, threading
 from linkflap.spark_verify.spark import daemon
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 taken = []
-os.execv = lambda program, words: taken.append(words) or os._exit(words[2:] != ["pyspark.daemon", "pyspark.worker"])
+wanted = ["pyspark.daemon", "pyspark.worker"]
+os.execv = lambda program, words: taken.append(words) or os._exit(words[2:] != wanted)
 import sys
 sys.argv = ["daemon", "pyspark.worker"]
 daemon.main()
@@ -57,7 +60,9 @@ print(ours == [[asked(None, value) for value in values] for asked in theirs])
 
 
 def output_of(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -1,4 +1,5 @@
-"""How far a job is, in words: of its furthest stage that has begun; and what a display makes of it."""
+"""How far a job is, in words: of its furthest stage that has begun; and what a display makes of
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Stage = tuple[int, int, int]
 
 
 class Tracker:
-    """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None where it has none yet."""
+    """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None
+    where it has none yet."""
 
     def __init__(self, *stages: Stage | None) -> None:
         self.stages = stages
@@ -32,7 +34,9 @@ class Tracker:
 
     def getStageInfo(self, stage: int) -> SimpleNamespace | None:
         found = self.stages[stage - 10]
-        return found and SimpleNamespace(numActiveTasks=found[0], numCompletedTasks=found[1], numTasks=found[2])
+        return found and SimpleNamespace(
+            numActiveTasks=found[0], numCompletedTasks=found[1], numTasks=found[2]
+        )
 
 
 def lines(*looks: list[Stage | None]) -> list[tuple[object, ...]]:
@@ -65,9 +69,9 @@ def test_lines_tell_it_now_and_then() -> None:
         for count in range(1, 9):
             now[0] += COUNTERS_EVERY / 2
             lines.done("pieces read", count, 8)
-    assert [line.split(maxsplit=3)[3] for line in out.getvalue().splitlines() if " count " in line] == [
-        f"{count} of 8 pieces read" for count in (2, 4, 6, 8)
-    ]
+    assert [
+        line.split(maxsplit=3)[3] for line in out.getvalue().splitlines() if " count " in line
+    ] == [f"{count} of 8 pieces read" for count in (2, 4, 6, 8)]
 
 
 def test_a_screen_shows_it_beside_the_phase() -> None:

@@ -1,4 +1,5 @@
-"""What a run says it was recorded on: in run.json, in words for a person, and nothing where a machine does not say."""
+"""What a run says it was recorded on: in run.json, in words for a person, and nothing where a
+machine does not say."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
 from linkflap.harness.runtimes.kraft.installation import Installation
 from tests.unit.recorded_run import Recorded, document, run
 
-TWO = Topology(clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=())
+TWO = Topology(
+    clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=()
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +68,20 @@ class InContainers:
 
 
 def test_brokers_in_containers_have_the_java_of_their_image() -> None:
-    assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")], "this machine's says nothing"
-    assert java_inside(cast(Deployment, InContainers())) == {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21"}
+    assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")], (
+        "this machine's says nothing"
+    )
+    assert java_inside(cast(Deployment, InContainers())) == {
+        "Java for Kafka 3.9.2": "17",
+        "Java for Kafka 4.3.1": "21",
+    }
 
 
 def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path: Path) -> None:
-    writer = RunWriter(tmp_path / "run", replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}))
+    writer = RunWriter(
+        tmp_path / "run",
+        replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}),
+    )
     writer.describe(java_inside(cast(Deployment, InContainers())))
     said = {"Java for Kafka 3.9.2": "17", "Java for Kafka 4.3.1": "21.0.8", "system": "x"}
     assert RunReader(writer.root).run.environment == said
@@ -79,7 +90,8 @@ def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path:
 
 
 def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Path) -> None:
-    """Of an image it is the one that the image said when it was taken (`java_inside` of docker's images)."""
+    """Of an image it is the one that the image said when it was taken (`java_inside` of docker's
+    images)."""
     installed = {
         asked: Installation(
             kafka=Kafka(version=asked, jars=(), key=asked),
@@ -94,14 +106,18 @@ def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Pa
     assert javas(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
 
 
-def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_java_will_do_the_package_is_named_and_not_installed(
+    one_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')
     monkeypatch.setenv("PATH", str(one_java))
     assert java.described("4.3.1") == java.PACKAGE
     assert java.described("3.9.2") == java.PACKAGE_FOR_KAFKA_3
 
 
-def test_a_machine_that_does_not_name_its_processors_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_name_its_processors_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_PROCESSORS", tmp_path / "none")
     assert surroundings(TWO, "docker")["processors"].isdigit()
 
@@ -110,12 +126,20 @@ def test_the_report_has_it_and_an_older_run_is_read_without(tmp_path: Path) -> N
     folder = Recorded(tmp_path / "run").write().close()
     path = folder / "run.json"
     content = msgspec.json.decode(path.read_bytes())
-    path.write_bytes(msgspec.json.encode(content | {"environment": {"processors": "2 x <Best> CPU"}}))
+    path.write_bytes(
+        msgspec.json.encode(content | {"environment": {"processors": "2 x <Best> CPU"}})
+    )
     assert "<dt>processors</dt><dd>2 x &lt;Best&gt; CPU</dd>" in html.page(folder, document(folder))
     del content["environment"]
     path.write_bytes(msgspec.json.encode(content))
     assert RunReader(folder).run.environment == {}
     shown = html.page(folder, document(folder))
     assert "<dt>processors</dt>" not in shown
-    assert "<dt>topics</dt><dd>2 partitions, 3 replicas at most, no settings but those of linkflap</dd>" in shown
-    assert "<dt>workload 1</dt><dd>2 transactional at A, no settings but those of linkflap</dd>" in shown
+    assert (
+        "<dt>topics</dt><dd>2 partitions, 3 replicas at most, no settings but those of "
+        "linkflap</dd>" in shown
+    )
+    assert (
+        "<dt>workload 1</dt><dd>2 transactional at A, no settings but those of linkflap</dd>"
+        in shown
+    )

@@ -1,4 +1,5 @@
-"""topic-recreated: what a copy of both topics is, what is left out of captures and checks, where it is drawn."""
+"""topic-recreated: what a copy of both topics is, what is left out of captures and checks, where it
+is drawn."""
 
 from __future__ import annotations
 
@@ -26,15 +27,25 @@ def spec(target: str = "A", fault_id: str = "1-topic-recreated") -> FaultSpec:
 
 
 def world(*, given_up: str = "") -> World:
-    mirror = SimpleNamespace(link=SimpleNamespace(destination="B"), given_up=lambda: {"A.linkflap-recreated.f": given_up})
+    mirror = SimpleNamespace(
+        link=SimpleNamespace(destination="B"), given_up=lambda: {"A.linkflap-recreated.f": given_up}
+    )
     clusters = {name: SimpleNamespace(name=name) for name in "AB"}
-    return cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors={"A->B": mirror}))
+    return cast(
+        World,
+        SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors={"A->B": mirror}),
+    )
 
 
 @pytest.mark.parametrize(
     ("log", "given_up"),
     [(NEW_LOG, ""), (NEW_LOG, SAYS), ([NEW_LOG[0], *NEW_LOG], ""), (OLD_LOG, SAYS)],
-    ids=["the new one", "the new one, given up since", "a repeat at least once", "the old one, given up"],
+    ids=[
+        "the new one",
+        "the new one, given up since",
+        "a repeat at least once",
+        "the old one, given up",
+    ],
 )
 def test_a_copy_of_one_topic_is_accepted(log: list[str], given_up: str) -> None:
     found = copied(log, given_up)
@@ -44,8 +55,18 @@ def test_a_copy_of_one_topic_is_accepted(log: list[str], given_up: str) -> None:
 @pytest.mark.parametrize(
     ("log", "given_up", "mixed", "said"),
     [
-        ([*OLD_LOG, *NEW_LOG], "", True, "20 records of the deleted topic and 50 of the one made again, behind one another"),
-        ([*OLD_LOG, *NEW_LOG[OLD:]], SAYS, True, "20 records of the deleted topic and 30 of the one made again"),
+        (
+            [*OLD_LOG, *NEW_LOG],
+            "",
+            True,
+            "20 records of the deleted topic and 50 of the one made again, behind one another",
+        ),
+        (
+            [*OLD_LOG, *NEW_LOG[OLD:]],
+            SAYS,
+            True,
+            "20 records of the deleted topic and 30 of the one made again",
+        ),
         ([*OLD_LOG, NEW_LOG[0]], "", True, "and 1 of the one made again"),
         ([NEW_LOG[0], *OLD_LOG], "", True, "in one another"),
         (OLD_LOG, "", False, "its mirror does not say that it gave the topic up"),
@@ -57,7 +78,9 @@ def test_a_copy_of_one_topic_is_accepted(log: list[str], given_up: str) -> None:
         ([*OLD_LOG, "stranger"], SAYS, False, "and 1 of neither"),
     ],
 )
-def test_a_copy_of_both_or_of_less_is_not_accepted(log: list[str], given_up: str, mixed: bool, said: str) -> None:
+def test_a_copy_of_both_or_of_less_is_not_accepted(
+    log: list[str], given_up: str, mixed: bool, said: str
+) -> None:
     found = copied(log, given_up)
     assert (found.sound, found.mixed) == (False, mixed)
     assert said in found.words
@@ -67,11 +90,15 @@ def test_a_log_of_both_topics_is_not_healed(monkeypatch: pytest.MonkeyPatch) -> 
     here = world(given_up=SAYS)
     fault = TopicRecreated(spec(fault_id="f"), here)
     monkeypatch.setattr(fault, "_read", lambda _cluster: [*OLD_LOG, *NEW_LOG])
-    with pytest.raises(FaultError, match="on B has 20 records of the deleted topic and 50 of the one made again"):
+    with pytest.raises(
+        FaultError, match="on B has 20 records of the deleted topic and 50 of the one made again"
+    ):
         fault._settled(here.mirrors["A->B"])
 
 
-def test_a_mirror_that_says_that_it_gave_the_topic_up_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_says_that_it_gave_the_topic_up_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = world(given_up=SAYS)
     fault = TopicRecreated(spec(fault_id="f"), here)
     monkeypatch.setattr(fault, "_read", lambda _cluster: OLD_LOG)
@@ -98,8 +125,14 @@ def test_its_topics_are_not_judged_and_no_defect_of_a_mirror_that_gives_them_up(
 
 def test_it_is_drawn_where_it_is_named_and_not_where_offsets_move() -> None:
     def drawn(bounds: Bounds) -> set[str]:
-        return {fault.fault for n in range(30) for fault in generate(3, n, Coverage(), bounds, guided=False).schedule}
+        return {
+            fault.fault
+            for n in range(30)
+            for fault in generate(3, n, Coverage(), bounds, guided=False).schedule
+        }
 
     assert "topic-recreated" in drawn(Bounds(faults=("topic-recreated", "link-cut")))
-    assert "topic-recreated" not in drawn(Bounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut")))
+    assert "topic-recreated" not in drawn(
+        Bounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut"))
+    )
     assert "topic-recreated" not in drawn(Bounds())

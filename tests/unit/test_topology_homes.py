@@ -1,4 +1,5 @@
-"""Topics have a home, and no link carries one back to it: a ring of mirrors under one topic cannot be asked for."""
+"""Topics have a home, and no link carries one back to it: a ring of mirrors under one topic cannot
+be asked for."""
 
 from __future__ import annotations
 
@@ -16,14 +17,28 @@ from linkflap.chaos.triggers import after
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
 
-EVERY = ("A->B", "A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A<->B<->C", "A->B->C->D->A")
+EVERY = (
+    "A->B",
+    "A->B->C",
+    "A<->B",
+    "A->C, B->C",
+    "A->B, A->C",
+    "A->B->C->A",
+    "A<->B<->C",
+    "A->B->C->D->A",
+)
 
 
 @pytest.mark.parametrize("arrows", EVERY)
 def test_no_link_carries_a_topic_back_to_its_home_or_twice_to_a_cluster(arrows: str) -> None:
     topology = parse(arrows)
     for cluster in topology.clusters:
-        carried = [home for link in topology.links if link.destination == cluster.name for home in topology.homes_over(link)]
+        carried = [
+            home
+            for link in topology.links
+            if link.destination == cluster.name
+            for home in topology.homes_over(link)
+        ]
         assert cluster.name not in carried
         assert len(carried) == len(set(carried))
 
@@ -38,16 +53,29 @@ def test_a_ring_carries_each_topic_once_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrows", "begin"), [("A->B->C", "A"), ("A<->B", "AB"), ("A->C, B->C", "AB"), ("A->B, A->C", "A"), ("A->B->C->A", "ABC")]
+    ("arrows", "begin"),
+    [
+        ("A->B->C", "A"),
+        ("A<->B", "AB"),
+        ("A->C, B->C", "AB"),
+        ("A->B, A->C", "A"),
+        ("A->B->C->A", "ABC"),
+    ],
 )
-def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrows: str, begin: str) -> None:
+def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
+    arrows: str, begin: str
+) -> None:
     topology = parse(arrows)
     assert "".join(homes(topology)) == begin
     chosen = build(Wish(seed=5, topology=topology))
-    assert chosen == build(Wish(seed=5, topology=topology)) != build(Wish(seed=6, topology=topology))
+    assert (
+        chosen == build(Wish(seed=5, topology=topology)) != build(Wish(seed=6, topology=topology))
+    )
     check(chosen.schedule, topology)
     for link in topology.links:
-        of_link = [fault for fault in chosen.schedule if fault.target == link.name and fault.duration]
+        of_link = [
+            fault for fault in chosen.schedule if fault.target == link.name and fault.duration
+        ]
         kinds = ["link-flap", "link-half-open", "link-half-open", "link-latency"]
         assert sorted(fault.fault for fault in of_link) == kinds
         assert of_link[0].when == "always"
@@ -64,10 +92,17 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
     chosen = link_flap.build(Wish(seed=5, topology=topology))
     check(chosen.schedule, topology)
     for link in topology.links:
-        of_link = [fault.fault for fault in chosen.schedule if fault.target == link.name and fault.duration]
+        of_link = [
+            fault.fault for fault in chosen.schedule if fault.target == link.name and fault.duration
+        ]
         assert of_link == ["link-flap", "link-latency"]
     assert {workload.home for workload in chosen.workloads} == set(homes(topology))
-    failovers = {"A->B->C->A": [], "A->B->C->D->A": [], "A<->B": ["failover-planned"], "A<->B<->C": ["failover-planned"]}
+    failovers = {
+        "A->B->C->A": [],
+        "A->B->C->D->A": [],
+        "A<->B": ["failover-planned"],
+        "A<->B<->C": ["failover-planned"],
+    }
     expected = failovers.get(arrows, ["failover-forced"])
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == expected
 
@@ -80,10 +115,18 @@ def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: st
     check(chosen.schedule, topology)
     assert {workload.home for workload in chosen.workloads} == set(homes(topology))
     kinds = {
-        link.name: [fault.fault for fault in chosen.schedule if fault.target == link.name and fault.fault != "failover-planned"]
+        link.name: [
+            fault.fault
+            for fault in chosen.schedule
+            if fault.target == link.name and fault.fault != "failover-planned"
+        ]
         for link in topology.links
     }
-    expected = {"planned-failover": ["link-latency"], "mirror-crash": ["mirror-kill"], "half-open": ["link-half-open"] * 2}
+    expected = {
+        "planned-failover": ["link-latency"],
+        "mirror-crash": ["mirror-kill"],
+        "half-open": ["link-half-open"] * 2,
+    }
     assert set(map(tuple, kinds.values())) == {tuple(expected.get(name, []))}
     assert spared(chosen) == {}
 
@@ -102,7 +145,9 @@ def test_links_that_a_schedule_does_nothing_to_are_named() -> None:
 
 
 def test_broker_loss_says_what_it_needs() -> None:
-    with pytest.raises(InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"):
+    with pytest.raises(
+        InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"
+    ):
         broker_loss.build(Wish(seed=5, topology=parse("A->B")))
     with pytest.raises(InputError, match="B needs 3 or more and has 1"):
         broker_loss.build(Wish(seed=5, topology=parse("A:3->B")))

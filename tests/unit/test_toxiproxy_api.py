@@ -1,4 +1,5 @@
-"""The adapter over toxiproxy-python: what the package does wrong by itself must not happen through it."""
+"""The adapter over toxiproxy-python: what the package does wrong by itself must not happen through
+it."""
 
 from __future__ import annotations
 
@@ -16,12 +17,22 @@ import toxiproxy.api
 from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 
-LATENCY = Toxic(name="one", kind="latency", direction="responses", attributes={"latency": 1}, toxicity=1.0, owner="somebody")
+LATENCY = Toxic(
+    name="one",
+    kind="latency",
+    direction="responses",
+    attributes={"latency": 1},
+    toxicity=1.0,
+    owner="somebody",
+)
 
 
 @contextmanager
-def server(proxies: dict[str, object], *, post: int = 200, hang: threading.Event | None = None) -> Iterator[int]:
-    """An HTTP server that answers GET with `proxies`, POST with status `post`, or hangs until `hang` is set; yields its port."""
+def server(
+    proxies: dict[str, object], *, post: int = 200, hang: threading.Event | None = None
+) -> Iterator[int]:
+    """An HTTP server that answers GET with `proxies`, POST with status `post`, or hangs until
+    `hang` is set; yields its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def _say(self, status: int, content: object) -> None:
@@ -65,9 +76,16 @@ def proxy(name: str, *, enabled: bool) -> dict[str, object]:
 
 def test_two_servers_are_not_mixed_up_and_the_users_own_module_is_left_alone() -> None:
     port, transport = toxiproxy.api.APIConsumer.port, toxiproxy.api.requests
-    with server(proxy("broker-1", enabled=True)) as first, server(proxy("broker-1", enabled=False)) as second:
+    with (
+        server(proxy("broker-1", enabled=True)) as first,
+        server(proxy("broker-1", enabled=False)) as second,
+    ):
         one, two = ToxiproxyApi(first), ToxiproxyApi(second)
-        assert (one.enabled("broker-1"), two.enabled("broker-1"), one.enabled("broker-1")) == (True, False, True)
+        assert (one.enabled("broker-1"), two.enabled("broker-1"), one.enabled("broker-1")) == (
+            True,
+            False,
+            True,
+        )
         one.close()
         two.close()
     assert (toxiproxy.api.APIConsumer.port, toxiproxy.api.requests) == (port, transport)

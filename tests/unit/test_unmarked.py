@@ -1,4 +1,5 @@
-"""Copied logs that lost their beginning, and with it the mark of a promotion: what can be known of them, and what is unknown."""
+"""Copied logs that lost their beginning, and with it the mark of a promotion: what can be known of
+them, and what is unknown."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destin
 
 def data(offset: int, name: str, *, epoch: int = 0, at: int = 0) -> bytes:
     """One record, written in a millisecond of its own unless that is given."""
-    return batch(offset, [record(name.encode(), timestamp=1_700_000_000_000 + (at or offset))], leader_epoch=epoch)
+    return batch(
+        offset,
+        [record(name.encode(), timestamp=1_700_000_000_000 + (at or offset))],
+        leader_epoch=epoch,
+    )
 
 
 def mark(offset: int, epoch: int) -> bytes:
@@ -47,7 +52,13 @@ def kept(*parts: list[bytes], since: int = 0) -> list[bytes]:
     return [each for each in every if int.from_bytes(each[:8], "big") >= since]
 
 
-def events(tmp_path: Path, a: list[bytes], b: list[bytes], *links: LinkSpec, given: Promotions | None = None) -> list[Event]:
+def events(
+    tmp_path: Path,
+    a: list[bytes],
+    b: list[bytes],
+    *links: LinkSpec,
+    given: Promotions | None = None,
+) -> list[Event]:
     logs = {}
     for name, part in (("A", a), ("B", b)):
         first = int.from_bytes(part[0][:8], "big") if part else 0
@@ -56,37 +67,54 @@ def events(tmp_path: Path, a: list[bytes], b: list[bytes], *links: LinkSpec, giv
 
 
 def sides(found: list[Event]) -> list[tuple[str, str, int]]:
-    return [(e.kind, e.cluster, e.offset) for e in found if isinstance(e, Promotion | PromotionUnknown)]
+    return [
+        (e.kind, e.cluster, e.offset) for e in found if isinstance(e, Promotion | PromotionUnknown)
+    ]
 
 
 UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]
 
 
-@pytest.mark.parametrize("a", [MIRRORED, MIRRORED + TAIL, kept(TAIL, since=6)], ids=["given up", "with a tail", "deleted too"])
-def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(tmp_path: Path, a: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    "a",
+    [MIRRORED, MIRRORED + TAIL, kept(TAIL, since=6)],
+    ids=["given up", "with a tail", "deleted too"],
+)
+def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(
+    tmp_path: Path, a: list[bytes]
+) -> None:
     assert sides(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
 
 
 def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path: Path) -> None:
     assert sides(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
-    assert sides(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [("promotion", "B", 4)]
+    assert sides(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [
+        ("promotion", "B", 4)
+    ]
 
 
 @pytest.mark.parametrize("since", [0, 2])
-def test_what_still_holds_something_mirrored_would_hold_the_mark(tmp_path: Path, since: int) -> None:
+def test_what_still_holds_something_mirrored_would_hold_the_mark(
+    tmp_path: Path, since: int
+) -> None:
     """So it was never promoted, and what the source has not is a stranger."""
     assert sides(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
 
 
 def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path: Path) -> None:
-    assert sides(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2))) == []
+    assert (
+        sides(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2)))
+        == []
+    )
     assert sides(events(tmp_path, MIRRORED, [])) == []
 
 
 def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path: Path) -> None:
     """B was promoted and its log's beginning deleted; C, which follows it, still has all of it."""
     assert sides(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
-    assert sides(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [("promotion", "B", 4)]
+    assert sides(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [
+        ("promotion", "B", 4)
+    ]
 
 
 BOTH = [THERE, BACK]
@@ -99,8 +127,10 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
         (kept(MIRRORED, OWN, AGAIN), kept(MIRRORED, OWN, AGAIN[:2]), ROUND),
         (kept(MIRRORED, OWN, AGAIN), kept(OWN, AGAIN[:2], since=6), ROUND),
         (kept(MIRRORED, OWN), kept(OWN, since=6), [("promotion", "B", 4)]),
-        (kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), [("promotion", "B", 6), ("promotion", "A", 10)]),
-        (kept(OWN, AGAIN, since=6), kept(OWN, since=7), [("promotion", "B", 6), ("promotion", "A", 10)]),
+        (kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7),
+            [("promotion", "B", 6), ("promotion", "A", 10)]),
+        (kept(OWN, AGAIN, since=6), kept(OWN, since=7),
+            [("promotion", "B", 6), ("promotion", "A", 10)]),
         (kept(OWN, since=4), kept(OWN, since=2), [("promotion", "B", 4)]),
         (kept(OWN[:-1], since=6), kept(OWN, since=7), UNCLEAR),
         (kept(OWN, since=6), kept(OWN[:-1], since=7), []),
@@ -108,8 +138,10 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
         (kept(MIRRORED, since=2), kept(MIRRORED[:-1], since=1), []),
     ],
     ids=[
-        "nothing is gone", "one mark of B's", "the only one of B's", "of both, and B follows", "of both, and B does not yet",
-        "the first is left", "no mark, B is ahead", "no mark, A is ahead", "A has not followed", "never promoted",
+        "nothing is gone", "one mark of B's", "the only one of B's", "of both, and B follows",
+        "of both, and B does not yet",
+        "the first is left", "no mark, B is ahead", "no mark, A is ahead", "A has not followed",
+        "never promoted",
     ],
 )  # fmt: skip
 def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(
@@ -118,7 +150,9 @@ def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(
     assert sides(events(tmp_path, a, b, *BOTH)) == wanted
 
 
-def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(tmp_path: Path) -> None:
+def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(
+    tmp_path: Path,
+) -> None:
     found = events(tmp_path, kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), *BOTH)
     assert [e.subject for e in found if e.kind == "mirror-started"] == ["B->A", "A->B"]
 
@@ -126,7 +160,9 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(t
 # Judged, on logs of a build of KIP-1279's branch.
 
 
-def begun_at(root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged") -> Path:
+def begun_at(
+    root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"
+) -> Path:
     """The logs of a cluster without what lies before an offset of each partition."""
     for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
@@ -143,7 +179,10 @@ def wanted(
     promotions: Promotions | None = None,
     moment: str = "3-diverged",
 ) -> Asked:
-    where = {name: begun_at(tmp_path, name, beginnings, moment) for name, beginnings in (("A", a), ("B", b))}
+    where = {
+        name: begun_at(tmp_path, name, beginnings, moment)
+        for name, beginnings in (("A", a), ("B", b))
+    }
     return asked(where, *(links or ("A->B",)), promotions=promotions)
 
 
@@ -159,13 +198,17 @@ def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_
     assert reasons(judgement, "sequence-continuity").verdict is Verdict.VALID
 
 
-def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(tmp_path: Path) -> None:
+def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(
+    tmp_path: Path,
+) -> None:
     said = {("B", "tx", 0): [21], ("B", "tx", 1): [8]}
     judgement = judged(tmp_path / "run", wanted(tmp_path, promotions=said))
     assert (judgement.verdict, reasons(judgement).verdict) == (Verdict.VALID, Verdict.NOT_DUE)
 
 
-def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(tmp_path: Path) -> None:
+def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(
+    tmp_path: Path,
+) -> None:
     judgement = judged(tmp_path / "run", wanted(tmp_path, b=(23, 0)))
     assert reasons(judgement).verdict is Verdict.UNKNOWN
     assert reasons(judgement).examined["B/mirrored"] > 0
@@ -173,7 +216,10 @@ def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(tm
 
 
 def test_a_round_trip_that_lost_its_first_mark_on_both_sides_is_equal(tmp_path: Path) -> None:
-    judgement = judged(tmp_path / "run", wanted(tmp_path, "A->B", "B->A", a=(24, 11), b=(24, 11), moment="5-a-stopped"))
+    judgement = judged(
+        tmp_path / "run",
+        wanted(tmp_path, "A->B", "B->A", a=(24, 11), b=(24, 11), moment="5-a-stopped"),
+    )
     assert [a.kind for a in judgement.anomalies] == []
 
 
@@ -187,7 +233,12 @@ def test_a_log_with_something_mirrored_and_no_mark_is_a_mirror_to_its_end(tmp_pa
 
 
 ONE_WAY, BOTH_WAYS = ("A->B",), ("A->B", "B->A")
-MOMENTS = {"2-after-stop": ONE_WAY, "3-diverged": ONE_WAY, "4-after-failback": BOTH_WAYS, "5-a-stopped": BOTH_WAYS}
+MOMENTS = {
+    "2-after-stop": ONE_WAY,
+    "3-diverged": ONE_WAY,
+    "4-after-failback": BOTH_WAYS,
+    "5-a-stopped": BOTH_WAYS,
+}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -198,10 +249,17 @@ def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path: Path, mo
         for name in "AB":
             paths = [KIP_1279 / moment / name / f"tx-{p}" / f"{0:020}.log" for p in (0, 1)]
             beginnings[name.lower()] = [
-                random.choice([field_of(d, "base_offset") for _, d in batches_in(path)]) for path in paths
+                random.choice([field_of(d, "base_offset") for _, d in batches_in(path)])
+                for path in paths
             ]
         folder = tmp_path / str(number)
-        judgement = judged(folder / "run", wanted(folder, *MOMENTS[moment], **beginnings, moment=moment))
+        judgement = judged(
+            folder / "run", wanted(folder, *MOMENTS[moment], **beginnings, moment=moment)
+        )
         # One transaction of these logs was committed on A once B had aborted it.
-        found = [(a.kind, a.cluster, a.topic, a.partition, a.offset) for a in judgement.anomalies if a.kind != "outcome-split"]
+        found = [
+            (a.kind, a.cluster, a.topic, a.partition, a.offset)
+            for a in judgement.anomalies
+            if a.kind != "outcome-split"
+        ]
         assert found == [], beginnings

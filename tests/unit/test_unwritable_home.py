@@ -1,4 +1,5 @@
-"""A user of a container: no home that can be written, and site-packages that are root's. Nothing of linkflap needs either."""
+"""A user of a container: no home that can be written, and site-packages that are root's. Nothing of
+linkflap needs either."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_home_the_cache_is_a_folder_of_ones_own_in_the_temporary_directory(homeless: Path) -> None:
+def test_without_a_home_the_cache_is_a_folder_of_ones_own_in_the_temporary_directory(
+    homeless: Path,
+) -> None:
     own = homeless / f"linkflap-cache-{os.getuid()}"
     assert cache.folder() == cache.folder() == own
     assert own.stat().st_mode & 0o777 == 0o700
@@ -54,15 +57,22 @@ def test_a_folder_that_others_may_write_is_no_cache(homeless: Path) -> None:
         cache.folder()
 
 
-def test_commands_work_for_a_user_who_can_write_neither_home_nor_site_packages(tmp_path: Path) -> None:
-    """As root without root's privileges: a copy of the package that cannot be written then cannot be."""
+def test_commands_work_for_a_user_who_can_write_neither_home_nor_site_packages(
+    tmp_path: Path,
+) -> None:
+    """As root without root's privileges: a copy of the package that cannot be written then cannot
+    be."""
     package = tmp_path / "site" / "linkflap"
-    shutil.copytree(Path(linkflap.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(linkflap.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     for path in (package, *package.rglob("*")):
         path.chmod(0o555)
     own = {"HOME": _NOWHERE, "PYTHONPATH": str(package.parent), "TMPDIR": str(tmp_path)}
     kept = {
-        name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "LINKFLAP_CACHE", "XDG_CACHE_HOME")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NUMBA_CACHE_DIR", "LINKFLAP_CACHE", "XDG_CACHE_HOME")
     }
     script = """
 import linkflap.harness, os, sys
@@ -84,5 +94,7 @@ main()
             if path.is_dir():
                 path.chmod(0o755)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{package}/harness/__init__.py {tmp_path}/linkflap-cache-{os.getuid()}/numba")
+    assert done.stdout.startswith(
+        f"{package}/harness/__init__.py {tmp_path}/linkflap-cache-{os.getuid()}/numba"
+    )
     assert "link-flap" in done.stdout

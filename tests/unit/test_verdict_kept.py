@@ -1,4 +1,5 @@
-"""Where a verdict is written: into the run directory, into another folder (`verify --out`), or nowhere; it is never lost."""
+"""Where a verdict is written: into the run directory, into another folder (`verify --out`), or
+nowhere; it is never lost."""
 
 from __future__ import annotations
 
@@ -48,13 +49,17 @@ def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(
     here = Path(__file__).parent
     command = [*unprivileged(), sys.executable, "-c", _KEEPS, str(run), str(here)]
     try:
-        done = subprocess.run(command, cwd=here.parents[1], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command, cwd=here.parents[1], capture_output=True, text=True, timeout=300, check=False
+        )
     finally:
         run.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
     assert not (run / "verdict.json").exists()
     (said,) = page.write(judgement(run))
-    assert said.startswith(f"{run} cannot be written, so that this verdict is printed and not kept; linkflap verify ")
+    assert said.startswith(
+        f"{run} cannot be written, so that this verdict is printed and not kept; linkflap verify "
+    )
     assert not (run / "report.html").exists()
     table.show(document(run, "invalid"), run, kept=())
     shown = capsys.readouterr().out
@@ -70,7 +75,12 @@ def test_with_out_everything_is_written_there_and_explained_from_there(
     kept = keep(judgement(run), [], out)
     assert kept.kept == out
     assert page.write(kept) == []
-    assert {path.name for path in out.iterdir()} == {"verdict.json", "findings.parquet", "examined.parquet", "report.html"}
+    assert {path.name for path in out.iterdir()} == {
+        "verdict.json",
+        "findings.parquet",
+        "examined.parquet",
+        "report.html",
+    }
     assert not (run / "verdict.json").exists()
     table.show(kept.document, run, kept=(out,))
     assert f"linkflap explain {out} 1" in capsys.readouterr().out
@@ -96,10 +106,15 @@ def test_several_runs_have_a_folder_each(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_run_directories_says_what_is_in_it(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"runs is not a run directory: .*; give the one in it: {run}$"):
+    with pytest.raises(
+        InputError, match=rf"runs is not a run directory: .*; give the one in it: {run}$"
+    ):
         RunReader(run.parent)
     newest = Recorded(tmp_path / "runs" / "second", seconds=1.0).write().close()
-    with pytest.raises(InputError, match=rf"give one of the 2 in it, the newest is {newest}, or all: {run.parent}/\*$"):
+    with pytest.raises(
+        InputError,
+        match=rf"give one of the 2 in it, the newest is {newest}, or all: {run.parent}/\*$",
+    ):
         RunReader(run.parent)
     with pytest.raises(InputError, match="give the folder that linkflap run named"):
         RunReader(tmp_path)

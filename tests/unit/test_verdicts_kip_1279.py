@@ -1,4 +1,5 @@
-"""Logs of a real offset-exact mirror, without a history: for each moment the verdict says what the README beside them says."""
+"""Logs of a real offset-exact mirror, without a history: for each moment the verdict says what the
+README beside them says."""
 
 from __future__ import annotations
 
@@ -21,19 +22,32 @@ from tests.kafka_log import batches_in, changed
 BOTH = ("A->B", "B->A")
 
 
-def at(moment: str, folder: Path, *links: str, **rest: dict[tuple[str, str, int], list[int]]) -> Judgement:
+def at(
+    moment: str, folder: Path, *links: str, **rest: dict[tuple[str, str, int], list[int]]
+) -> Judgement:
     wanted = asked({name: KIP_1279 / moment / name for name in "AB"}, *links, **rest)
     return judged(folder, wanted)
 
 
-def eras(judgement: Judgement, cluster: str, partition: int = 0) -> list[tuple[str, str, int, int | None, int | None]]:
+def eras(
+    judgement: Judgement, cluster: str, partition: int = 0
+) -> list[tuple[str, str, int, int | None, int | None]]:
     rows = cast(list[dict[str, Any]], judgement.document["eras"])
-    mine = [e for e in rows if (e["cluster"], e["partition"]) == (cluster, partition) and not e["truncated"]]
-    return [(e["origin"], e["owner"], e["start"], e["end"], e["compared"].get("batches")) for e in mine]
+    mine = [
+        e
+        for e in rows
+        if (e["cluster"], e["partition"]) == (cluster, partition) and not e["truncated"]
+    ]
+    return [
+        (e["origin"], e["owner"], e["start"], e["end"], e["compared"].get("batches")) for e in mine
+    ]
 
 
 def promotions(judgement: Judgement) -> dict[tuple[str, int], list[tuple[str, int]]]:
-    return {key: [(p.cluster, p.offset) for p in found] for key, found in plan(judgement.folder).promotions.items()}
+    return {
+        key: [(p.cluster, p.offset) for p in found]
+        for key, found in plan(judgement.folder).promotions.items()
+    }
 
 
 def verdicts(judgement: Judgement) -> dict[str, str]:
@@ -51,17 +65,27 @@ def test_before_the_stop_both_logs_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", ["1-before-stop", "2-after-stop"])
 def test_leader_epochs_were_kept_and_one_that_was_not_is_found(tmp_path: Path, moment: str) -> None:
     """The CRC does not cover the leader epoch, so that byte equality holds all the same."""
-    kept = replace(asked({name: KIP_1279 / moment / name for name in "AB"}, "A->B"), options=PRESETS["cluster-mirroring"])
+    kept = replace(
+        asked({name: KIP_1279 / moment / name for name in "AB"}, "A->B"),
+        options=PRESETS["cluster-mirroring"],
+    )
     assert judged(tmp_path / "kept", kept).verdict is Verdict.VALID
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
     (path,) = sorted((tmp_path / "logs" / "B").rglob("tx-0/*.log"))
     whole = bytearray(path.read_bytes())
     position = batches_in(path)[1][0]
-    struct.pack_into(">i", whole, position + 12, struct.unpack_from(">i", whole, position + 12)[0] + 1)
+    struct.pack_into(
+        ">i", whole, position + 12, struct.unpack_from(">i", whole, position + 12)[0] + 1
+    )
     path.write_bytes(bytes(whole))
     logs = {name: tmp_path / "logs" / name for name in "AB"}
-    said = [judged(tmp_path / str(n), replace(kept, logs=logs, options=o)) for n, o in enumerate((kept.options, {}))]
-    found = [[a.kind for a in judgement.anomalies if a.kind == "epoch-not-kept"] for judgement in said]
+    said = [
+        judged(tmp_path / str(n), replace(kept, logs=logs, options=o))
+        for n, o in enumerate((kept.options, {}))
+    ]
+    found = [
+        [a.kind for a in judgement.anomalies if a.kind == "epoch-not-kept"] for judgement in said
+    ]
     assert found == [["epoch-not-kept"], []]
     assert {c.name: c.verdict for c in said[0].checks}["byte-equality"] is Verdict.VALID
 
@@ -70,10 +94,17 @@ def test_what_needs_a_history_is_not_due_and_says_so(tmp_path: Path) -> None:
     judgement = at("1-before-stop", tmp_path / "run", "A->B")
     said = {c.name: c.reason for c in judgement.checks if c.verdict is Verdict.NOT_DUE}
     assert said["ghost-ack"] == "no sends: no history was recorded"
-    assert {"lost-write", "last-stable-offset", "group-offsets", "failover", "fault-bite"} <= said.keys()
+    assert {
+        "lost-write",
+        "last-stable-offset",
+        "group-offsets",
+        "failover",
+        "fault-bite",
+    } <= said.keys()
     made = {name for name, verdict in verdicts(judgement).items() if verdict is Verdict.VALID}
     assert made == {
-        "producer-id-uniqueness", "sequence-continuity", "marker-pairing", "replica-agreement", "leader-epochs", "byte-equality",
+        "producer-id-uniqueness", "sequence-continuity", "marker-pairing", "replica-agreement",
+        "leader-epochs", "byte-equality",
         "recording",
     }  # fmt: skip
 
@@ -93,8 +124,11 @@ def test_diverged_logs_are_the_same_up_to_the_promotion(tmp_path: Path) -> None:
     assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 5)]
 
 
-def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(tmp_path: Path) -> None:
-    """The commit was acknowledged. That A was given up by force, which may excuse it, is not recorded."""
+def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(
+    tmp_path: Path,
+) -> None:
+    """The commit was acknowledged. That A was given up by force, which may excuse it, is not
+    recorded."""
     judgement = at("3-diverged", tmp_path / "run", "A->B")
     assert judgement.verdict is Verdict.INVALID
     assert [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies] == [
@@ -102,14 +136,22 @@ def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(
         ("marker-pairing", "outcome-split", "B", 1, 8),
     ]
     first = judgement.anomalies[0].evidence
-    assert (first["first_offset"], first["source_marker"], first["outcomes"]) == (16, 21, ["COMMIT", "ABORT"])
+    assert (first["first_offset"], first["source_marker"], first["outcomes"]) == (
+        16,
+        21,
+        ["COMMIT", "ABORT"],
+    )
 
 
 def test_diverged_logs_are_no_mirror_of_each_other_in_the_other_direction(tmp_path: Path) -> None:
     judgement = at("3-diverged", tmp_path / "run", "B->A")
     assert judgement.verdict is Verdict.INVALID
     found = {(a.kind, a.partition, a.offset) for a in judgement.anomalies}
-    divergences = {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8)}
+    divergences = {
+        ("byte-divergence", 0, 21),
+        ("byte-divergence", 0, 22),
+        ("byte-divergence", 1, 8),
+    }
     assert found == {*divergences, ("outcome-split", 0, 21), ("outcome-split", 1, 8)}
 
 
@@ -121,7 +163,9 @@ def test_diverged_logs_are_invalid_where_nobody_was_promoted(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("links", [("A->B",), ("B->A",), BOTH])
-def test_after_the_failback_both_logs_are_the_same_whichever_way_one_looks(tmp_path: Path, links: tuple[str, ...]) -> None:
+def test_after_the_failback_both_logs_are_the_same_whichever_way_one_looks(
+    tmp_path: Path, links: tuple[str, ...]
+) -> None:
     assert at("4-after-failback", tmp_path / "run", *links).verdict is Verdict.VALID
 
 
@@ -135,15 +179,28 @@ def test_after_the_failback_a_has_what_b_wrote(tmp_path: Path) -> None:
 def test_after_the_second_stop_a_is_its_own_again_and_old_sessions_go_on(tmp_path: Path) -> None:
     judgement = at("5-a-stopped", tmp_path / "run", *BOTH)
     assert judgement.verdict is Verdict.VALID
-    assert promotions(judgement) == {("tx", 0): [("B", 21), ("A", 29)], ("tx", 1): [("B", 8), ("A", 10)]}
-    assert eras(judgement, "A") == [("native", "A", 0, 21, 8), ("mirrored", "B", 21, 29, 6), ("native", "A", 29, None, 5)]
-    assert verdicts(judgement)["sequence-continuity"] is Verdict.VALID  # 31 begins at sequence 2, 33 at 5: after a reset
+    assert promotions(judgement) == {
+        ("tx", 0): [("B", 21), ("A", 29)],
+        ("tx", 1): [("B", 8), ("A", 10)],
+    }
+    assert eras(judgement, "A") == [
+        ("native", "A", 0, 21, 8),
+        ("mirrored", "B", 21, 29, 6),
+        ("native", "A", 29, None, 5),
+    ]
+    # 31 begins at sequence 2, 33 at 5: after a reset
+    assert verdicts(judgement)["sequence-continuity"] is Verdict.VALID
 
 
 def changed_log(
-    tmp_path: Path, moment: str, cluster: str, change: Callable[[list[bytes]], list[bytes]], partition: int = 0
+    tmp_path: Path,
+    moment: str,
+    cluster: str,
+    change: Callable[[list[bytes]], list[bytes]],
+    partition: int = 0,
 ) -> dict[str, Path]:
-    """Logs of a moment in which the batches of one partition of one cluster are changed; where each log is."""
+    """Logs of a moment in which the batches of one partition of one cluster are changed; where each
+    log is."""
     from tests.kafka_log import batches_in, rewrite
 
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
@@ -156,9 +213,14 @@ def found_in(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
     return [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies]
 
 
-def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(tmp_path: Path) -> None:
-    """A's producer 0 ended at sequence 4, so B's of that id began at 0; had it gone on at 5, its first records were lost."""
-    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]])
+def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(
+    tmp_path: Path,
+) -> None:
+    """A's producer 0 ended at sequence 4, so B's of that id began at 0; had it gone on at 5, its
+    first records were lost."""
+    logs = changed_log(
+        tmp_path, "3-diverged", "B", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]]
+    )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert judgement.verdict is Verdict.INVALID
     assert [found for found in found_in(judgement) if found[1] != "outcome-split"] == [
@@ -167,30 +229,48 @@ def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(t
     ]
 
 
-def test_a_transaction_that_the_stop_of_the_mirror_left_open_is_open_for_ever(tmp_path: Path) -> None:
-    """B's reset is where its ABORT was. Before the stop the same transaction is open, and may be."""
-    logs = changed_log(tmp_path, "2-after-stop", "B", lambda log: [*log[:8], changed(log[9], base_offset=21)])
+def test_a_transaction_that_the_stop_of_the_mirror_left_open_is_open_for_ever(
+    tmp_path: Path,
+) -> None:
+    """B's reset is where its ABORT was. Before the stop the same transaction is open, and may
+    be."""
+    logs = changed_log(
+        tmp_path, "2-after-stop", "B", lambda log: [*log[:8], changed(log[9], base_offset=21)]
+    )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert found_in(judgement) == [("marker-pairing", "transaction-left-open", "B", 0, 16)]
     assert judgement.anomalies[0].evidence["reset_offset"] == 21
 
 
 def test_a_batch_of_a_that_came_again_behind_what_b_wrote_is_a_repeat(tmp_path: Path) -> None:
-    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log, changed(log[2], base_offset=28, leader_epoch=13)])
+    logs = changed_log(
+        tmp_path,
+        "3-diverged",
+        "B",
+        lambda log: [*log, changed(log[2], base_offset=28, leader_epoch=13)],
+    )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert ("sequence-continuity", "sequence-repeat", "B", 0, 28) in found_in(judgement)
 
 
 def test_committed_data_without_the_transactional_bit_is_named(tmp_path: Path) -> None:
-    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log[:11], changed(log[11], attributes=0), *log[12:]])
+    logs = changed_log(
+        tmp_path,
+        "3-diverged",
+        "B",
+        lambda log: [*log[:11], changed(log[11], attributes=0), *log[12:]],
+    )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert ("marker-pairing", "not-transactional", "B", 0, 26) in found_in(judgement)
 
 
 @pytest.mark.parametrize(
-    ("moment", "cluster", "position"), [("1-before-stop", "B", 600), ("4-after-failback", "A", 930), ("5-a-stopped", "A", 1000)]
+    ("moment", "cluster", "position"),
+    [("1-before-stop", "B", 600), ("4-after-failback", "A", 930), ("5-a-stopped", "A", 1000)],
 )
-def test_one_changed_byte_of_what_was_mirrored_is_seen(tmp_path: Path, moment: str, cluster: str, position: int) -> None:
+def test_one_changed_byte_of_what_was_mirrored_is_seen(
+    tmp_path: Path, moment: str, cluster: str, position: int
+) -> None:
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
     path = tmp_path / "logs" / cluster / "tx-0" / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
@@ -200,7 +280,9 @@ def test_one_changed_byte_of_what_was_mirrored_is_seen(tmp_path: Path, moment: s
     assert judgement.verdict is Verdict.INVALID
     assert {a.kind for a in judgement.anomalies} == {"corrupt-batch"}
     assert verdicts(judgement)["byte-equality"] is Verdict.UNKNOWN
-    assert "00000000000000000000.log at byte" in next(c.reason for c in judgement.checks if c.name == "recording")
+    assert "00000000000000000000.log at byte" in next(
+        c.reason for c in judgement.checks if c.name == "recording"
+    )
 
 
 def test_a_lost_reset_in_one_log_shows_as_a_stranger_or_a_hole(tmp_path: Path) -> None:
@@ -209,7 +291,10 @@ def test_a_lost_reset_in_one_log_shows_as_a_stranger_or_a_hole(tmp_path: Path) -
 
     shutil.copytree(KIP_1279 / "3-diverged", tmp_path / "logs")
     path = tmp_path / "logs" / "B" / "tx-0" / "00000000000000000000.log"
-    rewrite(path, [data for _, data in batches_in(path)][:9] + [data for _, data in batches_in(path)][10:])
+    rewrite(
+        path,
+        [data for _, data in batches_in(path)][:9] + [data for _, data in batches_in(path)][10:],
+    )
     judgement = judged(tmp_path / "run", asked({n: tmp_path / "logs" / n for n in "AB"}, "A->B"))
     assert judgement.verdict is Verdict.INVALID
     assert {(a.check, a.partition) for a in judgement.anomalies} >= {("byte-equality", 0)}

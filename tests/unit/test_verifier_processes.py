@@ -36,14 +36,20 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture(autouse=True)
 def ledger_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
-    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this folder.
+    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this
+    # folder.
     monkeypatch.setattr(ledger, "_own", None)
     monkeypatch.setattr(messages, "key", lambda: KEY)
 
 
 def valid(folders: Sequence[Path]) -> list[Judged]:
     found = Anomaly(check="c", kind="k", evidence={"folder": "x", "numbers": [1, 2.5, None]})
-    return [Judged(document=Document(verdict=Verdict.VALID, run=str(f)), anomalies=(found,), left_out=()) for f in folders]
+    return [
+        Judged(
+            document=Document(verdict=Verdict.VALID, run=str(f)), anomalies=(found,), left_out=()
+        )
+        for f in folders
+    ]
 
 
 Verdicts = Callable[[Sequence[Path]], Sequence[Judged | Failed]]
@@ -69,7 +75,9 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, verdicts: Verdicts = valid, *, lingers: float = 3600.0, key: str = KEY) -> Iterator[Served]:
+def serving(
+    folder: Path, verdicts: Verdicts = valid, *, lingers: float = 3600.0, key: str = KEY
+) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     served = Served(folder, verdicts, lingers, key)
     ledger.add_service(KEY, folder / "socket")
@@ -118,7 +126,10 @@ def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> 
         threads = [threading.Thread(target=ask, args=(0, "a"))]
         threads[0].start()
         assert first.wait(60)
-        threads += [threading.Thread(target=ask, args=(n, name)) for n, name in ((1, "b"), (2, "c"), (3, "b"))]
+        threads += [
+            threading.Thread(target=ask, args=(n, name))
+            for n, name in ((1, "b"), (2, "c"), (3, "b"))
+        ]
         connections = [user.connect() for user in users[1:]]
         assert len(connections) == 3
         for thread in threads[1:]:
@@ -133,19 +144,27 @@ def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> 
     assert answers == {n: str(tmp_path / name) for n, name in enumerate("abcb")}
 
 
-def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_killed(tmp_path: Path) -> None:
+def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_killed(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path / "good", lingers=0.1) as served:
         user = User()
         user.connect()
         user.close()
         assert served.ends() == "nobody used it for 0.1 s"
     with serving(tmp_path / "killed") as served:
-        dies = subprocess.run([sys.executable, "-c", _DIES, str(tmp_path / "killed" / "socket")], check=False, timeout=60)
+        dies = subprocess.run(
+            [sys.executable, "-c", _DIES, str(tmp_path / "killed" / "socket")],
+            check=False,
+            timeout=60,
+        )
         assert dies.returncode == -9
         assert served.ends() == "its last user was killed"
 
 
-def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(tmp_path: Path) -> None:
+def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(
+    tmp_path: Path,
+) -> None:
     broken = [True]
 
     def verdicts(folders: Sequence[Path]) -> list[Judged]:
@@ -155,13 +174,17 @@ def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(t
 
     with serving(tmp_path / "service", verdicts):
         user = User()
-        with pytest.raises(ServiceFailure, match=r"the verifier failed \(RuntimeError: a bug\); its log is .*log"):
+        with pytest.raises(
+            ServiceFailure, match=r"the verifier failed \(RuntimeError: a bug\); its log is .*log"
+        ):
             user.judge(tmp_path / "run")
         assert user.judge(tmp_path / "run").document.verdict is Verdict.VALID
         user.close()
 
 
-def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_own(tmp_path: Path) -> None:
+def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_own(
+    tmp_path: Path,
+) -> None:
     refused = Failed(kind="InputError", sentence="x is no run directory")
     with serving(tmp_path / "service", lambda folders: [refused for _ in folders]):
         user = User()
@@ -196,11 +219,14 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
         thread.join(60)
         listener.close()
     assert caplog.messages == [
-        f"the verifier service (process 7) ended; its log is /its/log; {tmp_path / 'run'} is judged by a Spark of this process"
+        f"the verifier service (process 7) ended; its log is /its/log; {tmp_path / 'run'} is judged"
+        " by a Spark of this process"
     ]
 
 
-def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_another_key_and_one_that_is_dead_are_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = []
 
     def spawn(log: Path) -> None:
@@ -208,10 +234,21 @@ def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path: Path, 
         raise OSError("no")
 
     monkeypatch.setattr(shared, "_spawn", spawn)
-    with serving(tmp_path / "service", key="another"), pytest.raises(ServiceFailure, match="takes a connection"):
+    with (
+        serving(tmp_path / "service", key="another"),
+        pytest.raises(ServiceFailure, match="takes a connection"),
+    ):
         User().connect()
-    dead = 'from linkflap.harness.machine import ledger; ledger.add_service("' + KEY + '", ledger.Path("/nowhere"))'
-    subprocess.run([sys.executable, "-c", dead], check=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    dead = (
+        'from linkflap.harness.machine import ledger; ledger.add_service("'
+        + KEY
+        + '", ledger.Path("/nowhere"))'
+    )
+    subprocess.run(
+        [sys.executable, "-c", dead],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     assert [each.serves for each in ledger.entries()] == [{KEY: "/nowhere"}]
     assert ledger.service(KEY) is None
     with pytest.raises(ServiceFailure, match=r"did not start \(no\); its log is"):
@@ -221,11 +258,15 @@ def test_one_of_another_key_and_one_that_is_dead_are_never_used(tmp_path: Path, 
 
 def test_who_judges_is_said_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(verifier.VARIABLE, "somebody")
-    with pytest.raises(InputError, match="LINKFLAP_VERIFIER is 'somebody'; set it to own or shared"):
+    with pytest.raises(
+        InputError, match="LINKFLAP_VERIFIER is 'somebody'; set it to own or shared"
+    ):
         verifier.warm()
 
 
-def test_other_sources_and_another_java_have_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_sources_and_another_java_have_another_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.undo()
     source = tmp_path / "linkflap" / "x.py"
     source.parent.mkdir()

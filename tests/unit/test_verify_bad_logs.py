@@ -1,4 +1,5 @@
-"""Bad input: whatever is wrong with files is named with its file and place, the rest is verified, and nothing is ever valid."""
+"""Bad input: whatever is wrong with files is named with its file and place, the rest is verified,
+and nothing is ever valid."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ import pytest
 from linkflap.harness.capture.folders import Asked
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
-from tests.copied_logs import BAD, asked, judged, overlapping_segments, segment_of_another_topic, sound
+from tests.copied_logs import (
+    BAD,
+    asked,
+    judged,
+    overlapping_segments,
+    segment_of_another_topic,
+    sound,
+)
 from tests.kafka_log import batches_in, changed, rewrite
 
 
@@ -37,7 +45,9 @@ def test_sound_logs_are_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", ["A", "B"])
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path: Path, what: str, cluster: str) -> None:
+def test_what_is_wrong_is_named_and_the_rest_is_verified(
+    tmp_path: Path, what: str, cluster: str
+) -> None:
     wanted, _ = logs(tmp_path)
     spoil, said = BAD[what]
     path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -48,7 +58,11 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path: Path, what: s
     assert said in reasons
     assert str(path.parent) in reasons
     assert {a.topic for a in judgement.anomalies} <= {"orders"}
-    fine = [e for e in cast(list[dict[str, Any]], judgement.document["eras"]) if e["topic"] == "fine" and e["cluster"] == "B"]
+    fine = [
+        e
+        for e in cast(list[dict[str, Any]], judgement.document["eras"])
+        if e["topic"] == "fine" and e["cluster"] == "B"
+    ]
     assert [e["compared"]["batches"] for e in fine] == [6]
     assert fine[0]["verdict"] == "valid"
 
@@ -60,7 +74,9 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path: Path, what: s
         (overlapping_segments, "00000000000000000007.log at byte 0"),
     ],
 )
-def test_the_file_is_named_and_not_the_first_one(tmp_path: Path, spoil: Callable[[Path], None], where: str) -> None:
+def test_the_file_is_named_and_not_the_first_one(
+    tmp_path: Path, spoil: Callable[[Path], None], where: str
+) -> None:
     wanted, path = logs(tmp_path)
     spoil(path)
     assert where in reason(judged(tmp_path / "run", wanted), "recording")
@@ -84,11 +100,15 @@ def test_replicas_that_differ_are_invalid(tmp_path: Path) -> None:
     rewrite(path, [data[0], changed(data[1], pid=9), *data[2:]])
     judgement = judged(tmp_path / "run", asked({"A": tmp_path / "A2", "B": tmp_path / "B"}, "A->B"))
     assert judgement.verdict is Verdict.INVALID
-    assert ("replica-disagreement", "A", 2) in {(a.kind, a.cluster, a.offset) for a in judgement.anomalies}
+    assert ("replica-disagreement", "A", 2) in {
+        (a.kind, a.cluster, a.offset) for a in judgement.anomalies
+    }
     del wanted
 
 
-def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(tmp_path: Path) -> None:
+def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(
+    tmp_path: Path,
+) -> None:
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -97,10 +117,14 @@ def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offse
     judgement = judged(tmp_path / "run", wanted)
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.anomalies == []
-    assert "1 sequences of A break where offsets are missing" in reason(judgement, "sequence-continuity")
+    assert "1 sequences of A break where offsets are missing" in reason(
+        judgement, "sequence-continuity"
+    )
 
 
-@pytest.mark.parametrize(("how", "verdict"), [("keep", Verdict.UNKNOWN), ("negate", Verdict.INVALID)])
+@pytest.mark.parametrize(
+    ("how", "verdict"), [("keep", Verdict.UNKNOWN), ("negate", Verdict.INVALID)]
+)
 def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_ids(
     tmp_path: Path, how: str, verdict: Verdict
 ) -> None:
@@ -114,8 +138,12 @@ def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_
     assert ("first -9 at offset 2" in reason(judgement, "recording")) == (how == "keep")
 
 
-@pytest.mark.parametrize("changes", [{"count": 3}, {"count": -1}, {"last_delta": 0}, {"base_offset": (1 << 63) - 2}])
-def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path: Path, changes: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"count": 3}, {"count": -1}, {"last_delta": 0}, {"base_offset": (1 << 63) - 2}]
+)
+def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(
+    tmp_path: Path, changes: dict[str, int]
+) -> None:
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -123,6 +151,12 @@ def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path
         rewrite(path, [data[0], changed(data[1], **changes), *data[2:]])
     judgement = judged(tmp_path / "run", wanted)
     assert judgement.verdict is Verdict.UNKNOWN
-    assert f"orders-0/{0:020}.log at byte {len(data[0])}: impossible-" in reason(judgement, "recording")
-    fine = [e for e in cast(list[dict[str, Any]], judgement.document["eras"]) if e["topic"] == "fine" and e["cluster"] == "B"]
+    assert f"orders-0/{0:020}.log at byte {len(data[0])}: impossible-" in reason(
+        judgement, "recording"
+    )
+    fine = [
+        e
+        for e in cast(list[dict[str, Any]], judgement.document["eras"])
+        if e["topic"] == "fine" and e["cluster"] == "B"
+    ]
     assert fine[0]["verdict"] == "valid"

@@ -1,7 +1,8 @@
-"""Private words stay out of names, files and texts: words whose meaning a Kafka engineer would have to look up.
+"""Private words stay out of names, files and texts: words whose meaning a Kafka engineer would have
+to look up.
 
-docs/design.md has the words to use. Exceptions are in vocabulary_exceptions.txt, by file or folder: each has to be needed, so
-that the list only shrinks.
+docs/design.md has the words to use. Exceptions are in vocabulary_exceptions.txt, by file or folder:
+each has to be needed, so that the list only shrinks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify", "benchmarks", "docs", "tests")
+FOLDERS = (
+    "linkflap/api",
+    "harness",
+    "chaos",
+    "topologies",
+    "spark_verify",
+    "benchmarks",
+    "docs",
+    "tests",
+)
 TEXT = {
     "told": r"told",
     "mend": r"mend(?:s|ed|ing)?",
@@ -30,8 +40,16 @@ TEXT = {
 """Banned wherever a person reads: names, comments, docstrings, messages, documents."""
 NAMES = TEXT | {"place": r"places?", "cut": r"cuts?"}
 """Banned in names: they had several meanings. In a sentence they are plain English."""
-LOGS = ("spark_verify/", "harness/mirrors/", "harness/log/", "harness/rundir/", "tests/oracles/", "tests/faithful/")
-"""Folders that speak of logs and of no link: a log is truncated there, and never cut, also in a sentence."""
+LOGS = (
+    "spark_verify/",
+    "harness/mirrors/",
+    "harness/log/",
+    "harness/rundir/",
+    "tests/oracles/",
+    "tests/faithful/",
+)
+"""Folders that speak of logs and of no link: a log is truncated there, and never cut, also in a
+sentence."""
 KEPT = re.compile(r"link_cut|linkcut", re.IGNORECASE)  # the fault
 
 
@@ -47,7 +65,11 @@ def found(text: str, banned: dict[str, str]) -> set[str]:
     if not MAYBE.search(text):
         return set()
     words = set(parts(text))
-    return {name for name, pattern in banned.items() if any(re.fullmatch(pattern, word) for word in words)}
+    return {
+        name
+        for name, pattern in banned.items()
+        if any(re.fullmatch(pattern, word) for word in words)
+    }
 
 
 def in_python(text: str) -> set[str]:
@@ -99,10 +121,15 @@ def covers(exception: str, name: str) -> bool:
 def test_no_private_word_outside_the_exceptions() -> None:
     allowed = exceptions()
     left = {
-        name: sorted(words - {word for where, some in allowed.items() if covers(where, name) for word in some})
+        name: sorted(
+            words
+            - {word for where, some in allowed.items() if covers(where, name) for word in some}
+        )
         for name, words in used().items()
     }
-    assert {name: words for name, words in left.items() if words} == {}, "docs/design.md has the words to use"
+    assert {name: words for name, words in left.items() if words} == {}, (
+        "docs/design.md has the words to use"
+    )
 
 
 def test_no_kind_of_anomaly_has_a_private_word() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("harness", "chaos", "topologies", "spark_verify", "linkflap/api")
-IN_RUN_DIRECTORY = re.compile(r"(run|verdict)\.json|events\.jsonl|(operations|polls)/<\w+>\.jsonl|captures/(<\w+>/)+")
+IN_RUN_DIRECTORY = re.compile(
+    r"(run|verdict)\.json|events\.jsonl|(operations|polls)/<\w+>\.jsonl|captures/(<\w+>/)+"
+)
 COMMAND = re.compile(r"linkflap [a-z].*")
 FILE = re.compile(r"(?P<path>[a-z_0-9/]+\.py)(:(?P<name>\w+))?")
 FOLDER = re.compile(r"[a-z_0-9]+(/[a-z_0-9]+)+/?")
@@ -27,7 +29,11 @@ NAMED = re.compile(
 def defined(path: Path) -> dict[str, ast.stmt]:
     """The functions and classes of a module by name."""
     body = ast.parse(path.read_text()).body
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    return {
+        node.name: node
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
 
 
 @cache
@@ -48,7 +54,10 @@ def exists(named: str) -> bool:
     if FOLDER.fullmatch(named):
         return (ROOT / named).is_dir()
     if one := CLASS.fullmatch(named):
-        methods = [{n.name for n in c.body if isinstance(n, ast.FunctionDef)} for c in classes().get(one["name"], [])]
+        methods = [
+            {n.name for n in c.body if isinstance(n, ast.FunctionDef)}
+            for c in classes().get(one["name"], [])
+        ]
         return any(one["method"] is None or one["method"] in some for some in methods)
     return any(pattern.fullmatch(named) for pattern in (IN_RUN_DIRECTORY, COMMAND, FIELD))
 
@@ -61,7 +70,14 @@ def test_everything_that_the_walkthrough_names_exists() -> None:
 
 @pytest.mark.parametrize(
     "named",
-    ["harness/cli/runs.py", "harness/cli/run.py:ran", "harness/clis/", "Incarnations", "Incarnation.invokes", "runs.json"],
+    [
+        "harness/cli/runs.py",
+        "harness/cli/run.py:ran",
+        "harness/clis/",
+        "Incarnations",
+        "Incarnation.invokes",
+        "runs.json",
+    ],
 )
 def test_what_does_not_exist_is_found(named: str) -> None:
     assert not exists(named)

@@ -39,7 +39,9 @@ def answers(draw: st.DrawFn) -> tuple[int, Any]:
         last_stable_offset=LONG,
         log_start_offset=LONG,
         diverging_epoch=st.builds(m.EpochEndOffset, epoch=st.integers(-1, 9), end_offset=LONG),
-        current_leader=st.builds(m.LeaderIdAndEpoch, leader_id=st.integers(-1, 9), leader_epoch=st.integers(-1, 9)),
+        current_leader=st.builds(
+            m.LeaderIdAndEpoch, leader_id=st.integers(-1, 9), leader_epoch=st.integers(-1, 9)
+        ),
         aborted_transactions=st.none() | st.lists(aborted, max_size=3).map(tuple),
         preferred_read_replica=st.integers(-1, 9),
         records=RECORDS,
@@ -60,7 +62,12 @@ def answers(draw: st.DrawFn) -> tuple[int, Any]:
 def with_records(answer: Any, made: Callable[[Any], object]) -> Any:
     """The response with its records replaced by what is made of them."""
     topics = [
-        dataclasses.replace(topic, partitions=tuple(dataclasses.replace(p, records=made(p.records)) for p in topic.partitions))
+        dataclasses.replace(
+            topic,
+            partitions=tuple(
+                dataclasses.replace(p, records=made(p.records)) for p in topic.partitions
+            ),
+        )
         for topic in answer.responses
     ]
     return dataclasses.replace(answer, responses=tuple(topics))
@@ -74,11 +81,16 @@ def by_kio(answer: Any) -> bytes:
 
 @UNHURRIED
 @given(answers())
-def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn: tuple[int, Any]) -> None:
+def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(
+    drawn: tuple[int, Any],
+) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     read = messages.decode_response("fetch", version, frame)
-    assert with_records(read, lambda r: r if r is None else bytes(r)) == entity_reader(type(answer))(bytes(frame), 5)[0]
+    assert (
+        with_records(read, lambda r: r if r is None else bytes(r))
+        == entity_reader(type(answer))(bytes(frame), 5)[0]
+    )
     views = [p.records for topic in read.responses for p in topic.partitions if p.records]
     assert all(view.obj is frame and not view.readonly for view in views)
 
@@ -87,7 +99,9 @@ def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_fra
 @given(answers())
 def test_a_response_of_pieces_is_what_kio_writes(drawn: tuple[int, Any]) -> None:
     version, answer = drawn
-    in_pieces = with_records(answer, lambda r: r if r is None else Pieces((r[:5], memoryview(r)[5:], b"")))
+    in_pieces = with_records(
+        answer, lambda r: r if r is None else Pieces((r[:5], memoryview(r)[5:], b""))
+    )
     made = messages.encode_response("fetch", version, 11, in_pieces)
     expected = b"\0\0\0\x0b\0" + by_kio(answer)
     assert bytes(made) == messages.LENGTH.pack(len(expected)) + expected
@@ -105,14 +119,21 @@ def test_records_are_sent_from_where_they_are() -> None:
         records=Pieces((data[:60], data[60:])),
     )
     topic = m.FetchableTopicResponse(topic_id=uuid.UUID(int=7), partitions=(row,))
-    answer = m.FetchResponse(throttle_time=timedelta(), error_code=Error.none, session_id=0, responses=(topic,))
+    answer = m.FetchResponse(
+        throttle_time=timedelta(), error_code=Error.none, session_id=0, responses=(topic,)
+    )
     made = messages.encode_response("fetch", 17, 1, answer)
-    assert [part.obj is data.obj for part in made.parts if isinstance(part, memoryview)] == [True, True]
+    assert [part.obj is data.obj for part in made.parts if isinstance(part, memoryview)] == [
+        True,
+        True,
+    ]
 
 
 @UNHURRIED
 @given(answers(), st.data())
-def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn: tuple[int, Any], data: st.DataObject) -> None:
+def test_a_damaged_response_is_read_or_malformed_and_nothing_else(
+    drawn: tuple[int, Any], data: st.DataObject
+) -> None:
     version, answer = drawn
     frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -1,4 +1,5 @@
-"""Frames over a socket: whole, in order, of any size, in pieces; and what ends those who wait for one."""
+"""Frames over a socket: whole, in order, of any size, in pieces; and what ends those who wait for
+one."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ def test_a_frame_is_memory_of_its_own() -> None:
     played(act)
 
 
-@pytest.mark.parametrize("sent", [b"", b"\0\0", LENGTH.pack(100), LENGTH.pack(4 << 20) + bytes(3 << 20)])
+@pytest.mark.parametrize(
+    "sent", [b"", b"\0\0", LENGTH.pack(100), LENGTH.pack(4 << 20) + bytes(3 << 20)]
+)
 def test_a_peer_that_ends_inside_a_frame_is_the_end(sent: bytes) -> None:
     async def act(one: Stream, other: Stream) -> None:
         reading = asyncio.create_task(other.read())

@@ -1,4 +1,5 @@
-"""Acks, values and fetched runs: what is written of many records must be exact whatever order reports come in."""
+"""Acks, values and fetched runs: what is written of many records must be exact whatever order
+reports come in."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from linkflap.harness.workloads.values import KEYS, Values
 
 
 def message(offset: int, *, uid: int | None = None, partition: int = 0) -> Message:
-    headers: list[tuple[str, str | bytes | None]] = [] if uid is None else [(HEADER, encode(uid, 1, 0))]
+    headers: list[tuple[str, str | bytes | None]] = (
+        [] if uid is None else [(HEADER, encode(uid, 1, 0))]
+    )
     return Message(topic="A.t", partition=partition, offset=offset, headers=headers)
 
 
@@ -95,10 +98,16 @@ def test_any_order_of_reports_gives_the_same_group(fates: list[int], seed: int) 
     acks = group(len(fates))
     for index in order:
         code = {1: KafkaError.MSG_SIZE_TOO_LARGE, 2: KafkaError._MSG_TIMED_OUT}.get(fates[index])
-        acks.delivered(index, KafkaError(code) if code is not None else None, message(offsets.get(index, -1001)))
+        acks.delivered(
+            index,
+            KafkaError(code) if code is not None else None,
+            message(offsets.get(index, -1001)),
+        )
     outcome = acks.outcome()
     assert {i + n: o + n for i, k, o in outcome.acks for n in range(k)} == offsets
-    assert [i + n for i, k in outcome.refused for n in range(k)] == [i for i, fate in enumerate(fates) if fate == 1]
+    assert [i + n for i, k in outcome.refused for n in range(k)] == [
+        i for i, fate in enumerate(fates) if fate == 1
+    ]
 
 
 def test_values_are_a_function_of_seed_and_uid() -> None:

@@ -1,4 +1,5 @@
-"""Making workloads: options are checked before anything is started, names and numbers are unique, draws are seeded."""
+"""Making workloads: options are checked before anything is started, names and numbers are unique,
+draws are seeded."""
 
 from __future__ import annotations
 
@@ -42,9 +43,24 @@ class Nowhere:
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[RunWriter]:
     topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
-    scenario = Scenario(name="x", about="", seed=1, topology=topology, mirror=MirrorSpec(kind="none"), workloads=(), schedule=())
+    scenario = Scenario(
+        name="x",
+        about="",
+        seed=1,
+        topology=topology,
+        mirror=MirrorSpec(kind="none"),
+        workloads=(),
+        schedule=(),
+    )
     run = Run(
-        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
+        format=FORMAT,
+        linkflap="0",
+        command="",
+        runtime="process",
+        status="running",
+        started=now(),
+        ended=0,
+        scenario=scenario,
     )
     writer = RunWriter(tmp_path / "run", run)
     yield writer
@@ -57,7 +73,9 @@ TOPICS = {"A.t": 3, "AB.t": 1, "B.t": 2}
 def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Option) -> Crew:
     return make(
         WorkloadSpec(kind=kind, home="A", clients=4, options=options),
-        addresses=Nowhere(clusters={"A": Somewhere(), "B": Somewhere()}, links={"*->A": Somewhere("127.0.0.1:2")}),
+        addresses=Nowhere(
+            clusters={"A": Somewhere(), "B": Somewhere()}, links={"*->A": Somewhere("127.0.0.1:2")}
+        ),
         topics=TOPICS,
         writer=writer,
         seed=5,
@@ -66,7 +84,9 @@ def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Op
     )
 
 
-def hosted(writer: RunWriter, kind: str, name: str = "one", deaths: int = 0, **options: Option) -> Client:
+def hosted(
+    writer: RunWriter, kind: str, name: str = "one", deaths: int = 0, **options: Option
+) -> Client:
     """A client as its process makes it."""
     shared = context(
         WorkloadSpec(kind=kind, home="A", options=options),
@@ -89,7 +109,9 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         [f"{kind}-1", f"{kind}-2", f"{kind}-3"],
         [f"{kind}-4"],
     ]
-    assert [worker.name for worker in (*crew.workers, *another.workers)] == [f"clients-{n}" for n in range(1, 5)]
+    assert [worker.name for worker in (*crew.workers, *another.workers)] == [
+        f"clients-{n}" for n in range(1, 5)
+    ]
     assert another.members[0].name == f"{kind}-5"
     assert set(crew.topics) == {"A.t"}
     assert crew.progress() == WorkloadProgress()
@@ -110,7 +132,9 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         ("writers", {}, "there is no workload 'writers'; there are transactional"),
     ],
 )
-def test_wrong_options_are_named_with_their_fix(writer: RunWriter, kind: str, options: dict[str, Option], words: str) -> None:
+def test_wrong_options_are_named_with_their_fix(
+    writer: RunWriter, kind: str, options: dict[str, Option], words: str
+) -> None:
     with pytest.raises(InputError) as error:
         made(writer, kind, **cast(dict[str, Any], options))
     assert words in str(error.value)
@@ -123,7 +147,15 @@ def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> No
         (WorkloadSpec(kind="idempotent", home="A", clients=0), "cannot have 0 clients"),
     ):
         with pytest.raises(InputError, match=words):
-            make(spec, addresses=addresses, topics={"A.t": 1}, writer=writer, seed=1, names=Names(), forks=Prefork())
+            make(
+                spec,
+                addresses=addresses,
+                topics={"A.t": 1},
+                writer=writer,
+                seed=1,
+                names=Names(),
+                forks=Prefork(),
+            )
 
 
 def test_proxied_clients_use_the_path_of_ordinary_clients(writer: RunWriter) -> None:
@@ -132,15 +164,22 @@ def test_proxied_clients_use_the_path_of_ordinary_clients(writer: RunWriter) -> 
 
 
 def test_plans_come_from_the_seed_and_spread_every_record(writer: RunWriter) -> None:
-    plans = [drawn(writer, name, deaths) for name, deaths in (("one", 0), ("one", 0), ("two", 0), ("one", 1))]
+    plans = [
+        drawn(writer, name, deaths)
+        for name, deaths in (("one", 0), ("one", 0), ("two", 0), ("one", 1))
+    ]
     assert plans[0] == plans[1]
-    assert plans[0] not in plans[2:], "another client draws others, and so does who comes after a dead one"
+    assert plans[0] not in plans[2:], (
+        "another client draws others, and so does who comes after a dead one"
+    )
     for plan in plans[0]:
         assert sum(count for _, _, count in plan) == 7
         assert len({partition for _, partition, _ in plan}) == len(plan) == 3
 
 
-def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_it(writer: RunWriter) -> None:
+def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_it(
+    writer: RunWriter,
+) -> None:
     client, known = hosted(writer, "idempotent", records=4, partitions=4), {"A.t": 3}
     assert isinstance(client, Producing)
     client.incarnation = cast(Incarnation, SimpleNamespace(partitions=known.__getitem__))
@@ -170,7 +209,10 @@ def test_a_tally_counts_operations_that_returned_after_a_time() -> None:
     between = now()
     tally.acknowledge("A", 4)
     tally.acknowledge("B", 5)
-    assert [tally.acknowledged_since(t, c) for t, c in ((0, "A"), (between, "A"), (0, "B"), (now(), "A"), (0, "C"))] == [
+    assert [
+        tally.acknowledged_since(t, c)
+        for t, c in ((0, "A"), (between, "A"), (0, "B"), (now(), "A"), (0, "C"))
+    ] == [
         7,
         4,
         5,
@@ -190,7 +232,9 @@ def test_clients_of_a_cluster_that_never_answers_stop_at_once(writer: RunWriter,
     assert (now() - started) / 1e9 < 10
     assert clients.crashes == []
     assert clients.deaths() == []
-    assert not [worker.name for crew in clients.workloads for worker in crew.workers if worker.alive]
+    assert not [
+        worker.name for crew in clients.workloads for worker in crew.workers if worker.alive
+    ]
 
 
 def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> None:
@@ -206,4 +250,9 @@ def test_every_group_is_known_whether_its_workload_names_it_or_not() -> None:
         WorkloadSpec(kind="relay", home="A"),
         WorkloadSpec(kind="transactional", home="A"),
     ]
-    assert workloads.groups(specs) == ["linkflap.A.read_committed", "linkflap.A.read_uncommitted", relay.GROUP, "mine"]
+    assert workloads.groups(specs) == [
+        "linkflap.A.read_committed",
+        "linkflap.A.read_uncommitted",
+        relay.GROUP,
+        "mine",
+    ]

@@ -1,4 +1,5 @@
-"""Whose logs a run captures when it ends: all that live, and the dead whose last capture is older than their death."""
+"""Whose logs a run captures when it ends: all that live, and the dead whose last capture is older
+than their death."""
 
 from __future__ import annotations
 
@@ -12,13 +13,22 @@ from linkflap.harness.recording.world import RunWorld
 
 def stage(states: dict[str, list[str]], captured: tuple[str, ...]) -> RunWorld:
     clusters = {
-        name: SimpleNamespace(brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)})
+        name: SimpleNamespace(
+            brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)}
+        )
         for name, own in states.items()
     }
     captures: Any = SimpleNamespace(current=lambda cluster: cluster in captured)
     deployment: Any = SimpleNamespace(clusters=clusters)
     none: Any = None
-    return RunWorld(deployment=deployment, mirrors={}, clients=none, recorder=none, captures=captures, sampler=none)
+    return RunWorld(
+        deployment=deployment,
+        mirrors={},
+        clients=none,
+        recorder=none,
+        captures=captures,
+        sampler=none,
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,5 +42,7 @@ def stage(states: dict[str, list[str]], captured: tuple[str, ...]) -> RunWorld:
         (["stopped", "paused"], (), (), ["A", "B"]),  # in the middle of a fault that was not healed
     ],
 )
-def test_whose_logs_are_owed(a: list[str], died: tuple[str, ...], captured: tuple[str, ...], owed: list[str]) -> None:
+def test_whose_logs_are_owed(
+    a: list[str], died: tuple[str, ...], captured: tuple[str, ...], owed: list[str]
+) -> None:
     assert stage({"A": a, "B": ["running"]}, captured).to_capture(died) == owed

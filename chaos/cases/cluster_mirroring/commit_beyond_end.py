@@ -1,4 +1,5 @@
-"""A synced group offset beyond the destination's log end: the group skips what is written there next (VK12)."""
+"""A synced group offset beyond the destination's log end: the group skips what is written there
+next (VK12)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ AHEAD = 10
 
 
 def _resumed(bench: Bench, *, clamped: bool) -> Observation:
-    """The data are 10 records behind the synced offset; the group comes back while the application writes on."""
+    """The data are 10 records behind the synced offset; the group comes back while the application
+    writes on."""
     topic = bench.topic()
     group = bench.name("group")
     bench.write(topic, [b"mirrored"] * 5)
@@ -25,13 +27,25 @@ def _resumed(bench: Bench, *, clamped: bool) -> Observation:
     bench.write(topic, [b"after the failover"] * AHEAD)
     read = _read_on(bench, topic, group, end + AHEAD)
     skipped = [offset for offset in range(end, end + AHEAD) if offset not in read]
-    facts = {"log_end_at_failover": end, "committed": committed, "commit": error, "read": read, "skipped": skipped}
+    facts = {
+        "log_end_at_failover": end,
+        "committed": committed,
+        "commit": error,
+        "read": read,
+        "skipped": skipped,
+    }
     return Observation(shown=error == "none" and bool(skipped), facts=facts)
 
 
 def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
-    """The offsets that the group gets before its position is the log's end; one more record shows that it reads."""
-    settings = {"group.id": group, "auto.offset.reset": "latest", "enable.auto.commit": False, "enable.partition.eof": True}
+    """The offsets that the group gets before its position is the log's end; one more record shows
+    that it reads."""
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
     consumer = Consumer(quiet(bench.bootstrap()) | settings)
     read: list[int] = []
     written = False
@@ -48,7 +62,12 @@ def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
                     written = True
             return bool(read) and read[-1] >= end
 
-        until(read_up, within=WITHIN, what=f"group {group} to read the last record", state=lambda: read)
+        until(
+            read_up,
+            within=WITHIN,
+            what=f"group {group} to read the last record",
+            state=lambda: read,
+        )
     finally:
         consumer.close()
     return read
@@ -56,16 +75,26 @@ def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
 
 CASE = Case(
     name="VK12-commit-beyond-the-end",
-    title="A group whose synced offset is beyond the log end skips what is written after the failover",
+    title=(
+        "A group whose synced offset is beyond the log end skips what is written after the failover"
+    ),
     kind="proposal",
     claim_text=(
-        "Group offsets and data are copied apart. When the offset is ahead of the data at the failover, a "
-        "broker accepts it as it is, "
-        "and the group's consumer goes on there: records between the log end and the offset are never read, with no error."
+        "Group offsets and data are copied apart. When the offset is ahead of the data at the "
+        "failover, a broker accepts it as it is, and the group's consumer goes on there: records "
+        "between the log end and the offset are never read, with no error."
     ),
-    sources=("KIP-1279 discussion, VK12 (Vaquar Khan); accepted by Luke Chen on 2 June 2026, clamp since 3 June",),
+    sources=(
+        (
+            "KIP-1279 discussion, VK12 (Vaquar Khan); accepted by Luke Chen on 2 June 2026, clamp "
+            "since 3 June"
+        ),
+    ),
     expected=(Expected(shows=True, basis="runs"),),
-    schedule="1. five records; 2. the group's offset 15 is committed; 3. ten more records are written; 4. the group comes back",
+    schedule=(
+        "1. five records; 2. the group's offset 15 is committed; 3. ten more records are written; "
+        "4. the group comes back"
+    ),
     reproduced="the group reads none of the ten records",
     control_text="the offset clamped to the log end (KIP-1279's formula): the group reads all ten",
     refuted="an OffsetCommit refused beyond the log end, or a group that reads the ten records",

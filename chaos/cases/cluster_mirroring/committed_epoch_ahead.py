@@ -1,4 +1,5 @@
-"""A committed offset whose leader epoch is above the leader's: the group's consumer stands still (JR11)."""
+"""A committed offset whose leader epoch is above the leader's: the group's consumer stands still
+(JR11)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 PATIENCE = 12.0
-"""Seconds without a record after which a consumer of a local broker stands still; the control needs one or two."""
+"""Seconds without a record after which a consumer of a local broker stands still; the control needs
+one or two."""
 AHEAD = 7
 
 
@@ -25,7 +27,11 @@ def _started(bench: Bench, epoch: int) -> Observation:
     bench.write(topic, [b"record"] * 10)
     asked = bench.ask(bench.coordinator(group, 0))
     error = asked.commit_offset(group, (topic, 0), 4, leader_epoch=epoch)
-    poll = _java(bench, topic, group) if bench.variant.client == "java" else _librdkafka(bench, topic, group)
+    poll = (
+        _java(bench, topic, group)
+        if bench.variant.client == "java"
+        else _librdkafka(bench, topic, group)
+    )
     began = time.monotonic()
     read = 0
 
@@ -66,25 +72,34 @@ def _java(bench: Bench, topic: str, group: str) -> Callable[[], int]:
 
 CASE = Case(
     name="JR11-committed-epoch-ahead",
-    title="A consumer whose committed offset has a leader epoch above the leader's stands still without an error",
+    title=(
+        "A consumer whose committed offset has a leader epoch above the leader's stands still "
+        "without an error"
+    ),
     kind="proposal",
     claim_text=(
-        "A group offset that was copied from a cluster with higher leader epochs has an epoch that the "
-        "destination's leader has not. "
-        "The consumer waits for metadata of that epoch, which never comes, or its validation is refused again and again."
+        "A group offset that was copied from a cluster with higher leader epochs has an epoch that "
+        "the destination's leader has not. The consumer waits for metadata of that epoch, which "
+        "never comes, or its validation is refused again and again."
     ),
-    sources=("KIP-1279 discussion, JR11 (Jun Rao); test_epoch_bump of its branch", "KIP-320, truncation detection by consumers"),
+    sources=(
+        "KIP-1279 discussion, JR11 (Jun Rao); test_epoch_bump of its branch",
+        "KIP-320, truncation detection by consumers",
+    ),
     expected=(
         Expected(shows=True, clients=("java",), basis="runs"),
         Expected(shows=False, clients=("librdkafka",), basis="runs"),
     ),
-    schedule="1. ten records under leader epoch 0; 2. offset 4 is committed with leader epoch 7; 3. the group's consumer starts",
+    schedule=(
+        "1. ten records under leader epoch 0; 2. offset 4 is committed with leader epoch 7; 3. the "
+        "group's consumer starts"
+    ),
     reproduced=f"no record within {PATIENCE:g} s",
     control_text="the same commit with leader epoch 0: six records at once",
     refuted="records within the time of a metadata refresh",
     tried=(
-        "with librdkafka, whose consumer does not stand still: it goes on at the committed offset. The Java consumer "
-        "does stand still"
+        "with librdkafka, whose consumer does not stand still: it goes on at the committed offset. "
+        "The Java consumer does stand still"
     ),
     topology=ONE,
     claim=lambda bench: _started(bench, AHEAD),

@@ -1,4 +1,5 @@
-"""KIP-1279 itself: a mirror that is created under the name of a deleted one takes the promoted topics back."""
+"""KIP-1279 itself: a mirror that is created under the name of a deleted one takes the promoted
+topics back."""
 
 from __future__ import annotations
 
@@ -24,17 +25,33 @@ def _promoted(bench: Bench, *, anew: bool) -> Observation:
     bench.write(topic, [b"of A"] * 5)
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(lambda: _values(bench, topic).count("of A") == 5, within=WITHIN, what="the records of A to be on B", every=0.2)
+        until(
+            lambda: _values(bench, topic).count("of A") == 5,
+            within=WITHIN,
+            what="the records of A to be on B",
+            every=0.2,
+        )
         mirror.stop()
         stopped = {"STOPPED": 1}
-        until(lambda: mirror.states() == stopped, within=WITHIN, what=f"{topic} to be STOPPED", every=0.2, state=mirror.states)
+        until(
+            lambda: mirror.states() == stopped,
+            within=WITHIN,
+            what=f"{topic} to be STOPPED",
+            every=0.2,
+            state=mirror.states,
+        )
         bench.write(topic, [b"of B"] * 5, cluster="B")
         before = _values(bench, topic)
         mirror.admin.delete(mirror.name)
         if anew:
             mirror.create()
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: _values(bench, topic) != before, within=WATCHED, what="B's log to change", every=0.5)
+            until(
+                lambda: _values(bench, topic) != before,
+                within=WATCHED,
+                what="B's log to change",
+                every=0.5,
+            )
         after, now = _values(bench, topic), dict(mirror.states())
     facts = {
         "acknowledged_by_B": before.count("of B"),
@@ -50,15 +67,25 @@ def _values(bench: Bench, topic: str) -> list[str]:
 
 CASE = Case(
     name="KIP-1279-created-anew",
-    title="A build of the KIP-1279 branch truncates what a promoted topic acknowledged when a mirror of the old name is created",
+    title=(
+        "A build of the KIP-1279 branch truncates what a promoted topic acknowledged when a mirror "
+        "of the old name is created"
+    ),
     kind="proposal",
     claim_text=(
-        "A mirror is stopped and deleted: its topic is promoted, and acknowledges records. Creating a mirror of that name, "
-        "without starting it, starts the old topics: they follow the source again, and lose what they had acknowledged."
+        "A mirror is stopped and deleted: its topic is promoted, and acknowledges records. Creating"
+        " a mirror of that name, without starting it, starts the old topics: they follow the source"
+        " again, and lose what they had acknowledged."
     ),
-    sources=("docs/findings/cluster-mirroring-verbs.md", "KIP-1279: create, start and delete of a mirror"),
+    sources=(
+        "docs/findings/cluster-mirroring-verbs.md",
+        "KIP-1279: create, start and delete of a mirror",
+    ),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule="1. create; 2. start; 3. stop; 4. five records to B, acknowledged; 5. delete; 6. create, with the same name",
+    schedule=(
+        "1. create; 2. start; 3. stop; 4. five records to B, acknowledged; 5. delete; 6. create, "
+        "with the same name"
+    ),
     reproduced="records that B had acknowledged are no longer in its log",
     control_text="the same without the second create: the records stay",
     refuted="B's records in its log, and its topic in no mirror",

@@ -1,4 +1,5 @@
-"""VK10: a share group cannot have the id of a group whose offsets were synced, and only its members' first heartbeat says so."""
+"""VK10: a share group cannot have the id of a group whose offsets were synced, and only its
+members' first heartbeat says so."""
 
 from __future__ import annotations
 
@@ -32,28 +33,42 @@ def _joined(bench: Bench, *, same_id: bool) -> Observation:
         "share_group_heartbeat": str(answer.error_code.name),
         "message": answer.error_message,
     }
-    return Observation(shown=synced == "none" and answer.error_code != messages.Error.none, facts=facts)
+    return Observation(
+        shown=synced == "none" and answer.error_code != messages.Error.none, facts=facts
+    )
 
 
 def _type(asked: Wire, group: str) -> str:
-    """What a check before the failover would see: ListGroups says of which type the group is (KIP-848, version 5)."""
+    """What a check before the failover would see: ListGroups says of which type the group is
+    (KIP-848, version 5)."""
     m = messages.request("list_groups", 5)
     found = asked.call("list_groups", 5, m.ListGroupsRequest(states_filter=(), types_filter=()))
-    return next((str(one.group_type) for one in found.groups if one.group_id == group), "not listed")
+    return next(
+        (str(one.group_type) for one in found.groups if one.group_id == group), "not listed"
+    )
 
 
 CASE = Case(
     name="VK10-group-clash",
-    title="After a failover a share group finds its id taken by a consumer group whose offsets were synced",
+    title=(
+        "After a failover a share group finds its id taken by a consumer group whose offsets were "
+        "synced"
+    ),
     kind="proposal",
     claim_text=(
-        "Consumer groups and share groups have one name space per cluster. A consumer group's offsets that "
-        "are synced to the destination "
-        "make its id unusable for a share group there; nothing says so before the share group's members join."
+        "Consumer groups and share groups have one name space per cluster. A consumer group's "
+        "offsets that are synced to the destination make its id unusable for a share group there; "
+        "nothing says so before the share group's members join."
     ),
-    sources=("KIP-1279 discussion, VK10 (Vaquar Khan): wants a check before", "KIP-932, types of groups"),
+    sources=(
+        "KIP-1279 discussion, VK10 (Vaquar Khan): wants a check before",
+        "KIP-932, types of groups",
+    ),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule="1. an offset of group G is committed, as a sync does; 2. a member of share group G sends its first heartbeat",
+    schedule=(
+        "1. an offset of group G is committed, as a sync does; 2. a member of share group G sends "
+        "its first heartbeat"
+    ),
     reproduced="the heartbeat is refused",
     control_text="a share group with another id: its member joins",
     refuted="a heartbeat that is accepted",

@@ -1,4 +1,5 @@
-"""KIP-1279 itself: a stop that is refused and takes effect on some partitions of the topic, and not on others."""
+"""KIP-1279 itself: a stop that is refused and takes effect on some partitions of the topic, and not
+on others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ def _stopped(bench: Bench, *, lost: bool) -> Observation:
             for _ in range(2):
                 brokers[3].kill()
                 brokers[3].start()
-            until(lambda: mirror.states() == {MIRRORING: PARTITIONS}, within=WITHIN, what=f"{topic} to mirror", every=0.1)
+            until(
+                lambda: mirror.states() == {MIRRORING: PARTITIONS},
+                within=WITHIN,
+                what=f"{topic} to mirror",
+                every=0.1,
+            )
         for broker in brokers.values():
             broker.pause()
         answers: list[str] = []
@@ -47,7 +53,12 @@ def _stopped(bench: Bench, *, lost: bool) -> Observation:
         try:
             with contextlib.suppress(DeadlineExceeded):
                 until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
-                until(lambda: mirror.states() == {STOPPED: PARTITIONS}, within=ASKED, what="all to be STOPPED", every=0.3)
+                until(
+                    lambda: mirror.states() == {STOPPED: PARTITIONS},
+                    within=ASKED,
+                    what="all to be STOPPED",
+                    every=0.3,
+                )
             states = dict(mirror.states())
         finally:
             for broker in brokers.values():
@@ -55,25 +66,36 @@ def _stopped(bench: Bench, *, lost: bool) -> Observation:
     stopped = states.get(STOPPED, 0)
     said = {name: answers.count(name) for name in dict.fromkeys(answers)}
     shown = stopped < PARTITIONS if "accepted" in answers else stopped > 0
-    return Observation(shown=shown, facts={"answers": said, "states_at_the_end": states, "partitions": PARTITIONS})
+    return Observation(
+        shown=shown, facts={"answers": said, "states_at_the_end": states, "partitions": PARTITIONS}
+    )
 
 
 CASE = Case(
     name="KIP-1279-half-promoted",
-    title="A build of the KIP-1279 branch refuses a stop and promotes some of the partitions all the same",
+    title=(
+        "A build of the KIP-1279 branch refuses a stop and promotes some of the partitions all the "
+        "same"
+    ),
     kind="proposal",
     claim_text=(
-        "Stop is answered INVALID_CLUSTER_MIRROR_STATES every time, and takes effect on most partitions of the topic: those are "
-        "STOPPED and writable, and one goes back to MIRRORING or FAILED. By the KIP a refusal is for all of it."
+        "Stop is answered INVALID_CLUSTER_MIRROR_STATES every time, and takes effect on most "
+        "partitions of the topic: those are STOPPED and writable, and one goes back to MIRRORING "
+        "or FAILED. By the KIP a refusal is for all of it."
     ),
     sources=("docs/findings/cluster-mirroring-half-promoted.md", "KIP-1279: StopMirrorTopics"),
     expected=(Expected(shows=True, since="4.2.0"),),
     schedule=(
-        f"1. three brokers of A and of B; {PARTITIONS} partitions are mirrored; 2. kill -9 and start of a broker of A, twice; 3. "
-        "SIGSTOP of all of A; 4. stop"
+        f"1. three brokers of A and of B; {PARTITIONS} partitions are mirrored; 2. kill -9 and "
+        "start of a broker of A, twice; 3. SIGSTOP of all of A; 4. stop"
     ),
-    reproduced=f"stop is refused and a partition is STOPPED, or it is accepted and {ASKED:g} s later a partition is not STOPPED",
-    control_text="the source has lost no broker before: stop is accepted, and every partition is STOPPED",
+    reproduced=(
+        f"stop is refused and a partition is STOPPED, or it is accepted and {ASKED:g} s later a "
+        "partition is not STOPPED"
+    ),
+    control_text=(
+        "the source has lost no broker before: stop is accepted, and every partition is STOPPED"
+    ),
     refuted="a refusal that leaves every partition as it was, and an accepted stop that stops all",
     topology=Topology(
         clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),

@@ -1,8 +1,10 @@
-"""Every mapping of producer ids that was proposed for mirrored records, on a chain A->B->C: which producers have one id on C.
+"""Every mapping of producer ids that was proposed for mirrored records, on a chain A->B->C: which
+producers have one id on C.
 
-A broker's view of a producer is what its log says. So what two hops of mirroring leave behind is written to one stock broker: a
-batch of A's producer by way of B and one of B's own, each under the id that the formula gives it, and then one of C's own first
-producer, with the id that a fresh cluster hands out.
+A broker's view of a producer is what its log says. So what two hops of mirroring leave behind is
+written to one stock broker: a batch of A's producer by way of B and one of B's own, each under the
+id that the formula gives it, and then one of C's own first producer, with the id that a fresh
+cluster hands out.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ FIRST_HOP, SECOND_HOP = "cluster-of-A", "cluster-of-B"
 
 
 def _ids(formula: str, own: int) -> dict[str, int]:
-    """Who -> id on C, where A's, B's and C's own producer each drew `own` from their own cluster."""
+    """Who -> id on C, where A's, B's and C's own producer each drew `own` from their own
+    cluster."""
     hops: dict[str, tuple[Formula, Formula]] = {
         "keep": (lambda pid: pid, lambda pid: pid),
         "negate": (negate, negate),
@@ -30,7 +33,8 @@ def _ids(formula: str, own: int) -> dict[str, int]:
         "advance": (lambda pid: pid, lambda pid: pid),
     }
     first, second = hops[formula]
-    # `advance` keeps ids, and each destination's own allocation begins past those that were mirrored.
+    # `advance` keeps ids, and each destination's own allocation begins past those that were
+    # mirrored.
     step = 1000 if formula == "advance" else 0
     return {"A": second(first(own)), "B": second(own + step), "C": own + 2 * step}
 
@@ -43,7 +47,9 @@ def _chain(bench: Bench, formula: str) -> Observation:
     answers, lost = {}, []
     for who, pid in ids.items():
         before = bench.bound("high", topic)
-        batch = record_batch([f"of {who}".encode()] * 2, producer=Producer(id=pid, epoch=0), sequence=0)
+        batch = record_batch(
+            [f"of {who}".encode()] * 2, producer=Producer(id=pid, epoch=0), sequence=0
+        )
         error, offset = asked.produce((topic, 0), batch)
         grown = bench.bound("high", topic) - before
         answers[who] = f"id {pid}: {error}, offset {offset}, {grown} records appended"
@@ -64,10 +70,31 @@ def _chain(bench: Bench, formula: str) -> Observation:
 
 
 _CLAIMS = {
-    "keep": ("RS12-keep", "Kept ids: the first own producers of B and C are taken for A's, acknowledged and not appended"),
-    "negate": ("RS12-negate", "-(pid + 2) twice is pid again: A's producer and C's own have one id, and C's is not appended"),
-    "complement": ("RS12-complement", "Long.MAX - pid - 1 twice is pid again: A's producer and C's own have one id"),
-    "region": ("RS12-region", "A region per cluster is overwritten by the next hop: A's and B's producers have one id on C"),
+    "keep": (
+        "RS12-keep",
+        (
+            "Kept ids: the first own producers of B and C are taken for A's, acknowledged and not "
+            "appended"
+        ),
+    ),
+    "negate": (
+        "RS12-negate",
+        (
+            "-(pid + 2) twice is pid again: A's producer and C's own have one id, and C's is not "
+            "appended"
+        ),
+    ),
+    "complement": (
+        "RS12-complement",
+        "Long.MAX - pid - 1 twice is pid again: A's producer and C's own have one id",
+    ),
+    "region": (
+        "RS12-region",
+        (
+            "A region per cluster is overwritten by the next hop: A's and B's producers have one id"
+            " on C"
+        ),
+    ),
 }
 
 
@@ -78,10 +105,10 @@ def _case(formula: str) -> Case:
         title=title,
         kind="proposal",
         claim_text=(
-            f"With the mapping `{formula}` on a chain A->B->C, two of the producers of A, B and C that each "
-            "drew the same id from "
-            "their own cluster have one id on C. A broker takes the second one's first batch for a repeat of the first one's "
-            "(acknowledged, not appended), or tracks neither, when the id is negative."
+            f"With the mapping `{formula}` on a chain A->B->C, two of the producers of A, B and C "
+            "that each drew the same id from their own cluster have one id on C. A broker takes "
+            "the second one's first batch for a repeat of the first one's (acknowledged, not "
+            "appended), or tracks neither, when the id is negative."
         ),
         sources=(
             "KIP-1279 discussion, RS12 (Rajini Sivaram), VK8 and VK9 (Vaquar Khan), msg155161",
@@ -89,12 +116,17 @@ def _case(formula: str) -> Case:
         ),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            "1. one broker; 2. the first batch (sequence 0) of A's, B's and C's producer under the ids that two hops give them"
+            "1. one broker; 2. the first batch (sequence 0) of A's, B's and C's producer under the "
+            "ids that two hops give them"
         ),
         reproduced=(
-            "two of the three have one id, and the later one is acknowledged without being appended, or no broker tracks it"
+            "two of the three have one id, and the later one is acknowledged without being "
+            "appended, or no broker tracks it"
         ),
-        control_text="ids kept and each cluster's allocation advanced past what was mirrored: three ids, six records",
+        control_text=(
+            "ids kept and each cluster's allocation advanced past what was mirrored: three ids, six"
+            " records"
+        ),
         refuted="three different ids that brokers track, and six records in the log",
         topology=ONE,
         claim=partial(_chain, formula=formula),

@@ -21,13 +21,19 @@ OWNER: Final = "case"
 
 
 def _asked(bench: Bench, *, silent: bool) -> Observation:
-    """Requests reach A, and no answer comes back; what describe says is held against the bytes of both logs."""
+    """Requests reach A, and no answer comes back; what describe says is held against the bytes of
+    both logs."""
     topic = bench.topic()
     link = bench.deployment.links["A->B"]
     bench.write(topic, [b"%d" % n for n in range(MIRRORED)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(lambda: _end(bench, topic, "B") == MIRRORED, within=WITHIN, what="B to have all", every=0.2)
+        until(
+            lambda: _end(bench, topic, "B") == MIRRORED,
+            within=WITHIN,
+            what="B to have all",
+            every=0.2,
+        )
         try:
             if silent:
                 link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
@@ -55,19 +61,29 @@ def _end(bench: Bench, topic: str, cluster: str) -> int:
 
 CASE = Case(
     name="KIP-1279-lag-of-a-silent-source",
-    title="A build of the KIP-1279 branch says MIRRORING, lag 0, of a partition whose source does not answer",
+    title=(
+        "A build of the KIP-1279 branch says MIRRORING, lag 0, of a partition whose source does not"
+        " answer"
+    ),
     kind="proposal",
     claim_text=(
-        "The lag that describe gives is of the last answer of the source. When none comes any more it stays, and so does the "
-        "state: who asks for the lag before a failover reads that nothing is missing."
+        "The lag that describe gives is of the last answer of the source. When none comes any more "
+        "it stays, and so does the state: who asks for the lag before a failover reads that "
+        "nothing is missing."
     ),
-    sources=("docs/findings/cluster-mirroring-lag-of-a-dead-source.md", "KIP-1279: DescribeClusterMirrors"),
+    sources=(
+        "docs/findings/cluster-mirroring-lag-of-a-dead-source.md",
+        "KIP-1279: DescribeClusterMirrors",
+    ),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
-        f"1. {MIRRORED} records are mirrored; 2. the link is half-open: no answer of A comes back; 3. {BEHIND} more are "
-        f"written to A; 4. {OLD:g} s later: describe"
+        f"1. {MIRRORED} records are mirrored; 2. the link is half-open: no answer of A comes back; "
+        f"3. {BEHIND} more are written to A; 4. {OLD:g} s later: describe"
     ),
-    reproduced=f"an answer of MIRRORING and lag 0, {OLD:g} s after the write or later, while A's log is longer than B's",
+    reproduced=(
+        f"an answer of MIRRORING and lag 0, {OLD:g} s after the write or later, while A's log is "
+        "longer than B's"
+    ),
     control_text="the link is as it was: B has all by then",
     refuted="a lag that is not 0, or another state, as long as records are missing",
     topology=PAIR,

@@ -1,4 +1,5 @@
-"""Negative producer ids, as KIP-1279's draft of February 2026 mapped them: brokers track no transaction of theirs (VK4, VK8)."""
+"""Negative producer ids, as KIP-1279's draft of February 2026 mapped them: brokers track no
+transaction of theirs (VK4, VK8)."""
 
 from __future__ import annotations
 
@@ -11,12 +12,18 @@ from linkflap.harness.mirrors.shadow.log.producer_ids import negate
 
 
 def _open_transaction(bench: Bench, *, mapped: bool) -> Observation:
-    """A batch of a transaction that is open; with the id as it is, or as the draft would have mapped it."""
+    """A batch of a transaction that is open; with the id as it is, or as the draft would have
+    mapped it."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     own = writer.producer
     if mapped:
-        batch = record_batch([b"open"] * 3, producer=Producer(id=negate(own.id), epoch=own.epoch), sequence=0, transactional=True)
+        batch = record_batch(
+            [b"open"] * 3,
+            producer=Producer(id=negate(own.id), epoch=own.epoch),
+            sequence=0,
+            transactional=True,
+        )
         answer = writer.wire.produce((topic, 0), batch, transactional_id=writer.id)
     else:
         writer.add((topic, 0))
@@ -37,12 +44,15 @@ def _open_transaction(bench: Bench, *, mapped: bool) -> Observation:
 
 CASE = Case(
     name="VK4-negative-ids",
-    title="Records of an open transaction are visible to read_committed when the producer id is negative",
+    title=(
+        "Records of an open transaction are visible to read_committed when the producer id is "
+        "negative"
+    ),
     kind="proposal",
     claim_text=(
-        "KIP-1279's draft of February 2026 writes -(pid + 2) into mirrored batches. A stock broker takes any "
-        "negative id for none "
-        "(AbstractRecordBatch.hasProducerId): no open transaction, LSO = high watermark, aborted and open records are visible."
+        "KIP-1279's draft of February 2026 writes -(pid + 2) into mirrored batches. A stock broker "
+        "takes any negative id for none (AbstractRecordBatch.hasProducerId): no open transaction, "
+        "LSO = high watermark, aborted and open records are visible."
     ),
     sources=(
         "KIP-1279 discussion, VK4 and VK8 (Vaquar Khan, February 2026)",
@@ -50,10 +60,16 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. a transactional batch with producer id -(pid + 2) is appended, and no marker; 2. a read_committed consumer reads"
+        "1. a transactional batch with producer id -(pid + 2) is appended, and no marker; 2. a "
+        "read_committed consumer reads"
     ),
-    reproduced="LSO = high watermark with the transaction open, and read_committed gets its records",
-    control_text="the same batch with the id that the coordinator gave: LSO stays at 0, read_committed gets nothing",
+    reproduced=(
+        "LSO = high watermark with the transaction open, and read_committed gets its records"
+    ),
+    control_text=(
+        "the same batch with the id that the coordinator gave: LSO stays at 0, read_committed gets "
+        "nothing"
+    ),
     refuted="an LSO below the batch of the negative id, or a broker that refuses it",
     topology=ONE,
     claim=lambda bench: _open_transaction(bench, mapped=True),

@@ -1,4 +1,5 @@
-"""VK1 on stock brokers: what clients of the source notice of a mirror that catches up after an outage, on the shadow."""
+"""VK1 on stock brokers: what clients of the source notice of a mirror that catches up after an
+outage, on the shadow."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ STANDS_STILL = 5.0
 _TABLE: Final = Path("/proc/net/tcp")
 
 
-def _longest(wire: Wire, topic: str, seconds: float, seen: Callable[[], object] = bool) -> tuple[float, int]:
-    """Produce round trips for so long, one after another: the longest, and how many. `seen` is called after each."""
+def _longest(
+    wire: Wire, topic: str, seconds: float, seen: Callable[[], object] = bool
+) -> tuple[float, int]:
+    """Produce round trips for so long, one after another: the longest, and how many. `seen` is
+    called after each."""
     taken: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -34,15 +38,24 @@ def _longest(wire: Wire, topic: str, seconds: float, seen: Callable[[], object] 
 
 
 def connections(table: Iterable[str], ports: Collection[int]) -> frozenset[int]:
-    """Local ports of the connections to `ports` in Linux's table of TCP sockets (/proc/net/tcp), also of those just closed."""
+    """Local ports of the connections to `ports` in Linux's table of TCP sockets (/proc/net/tcp),
+    also of those just closed."""
     found = (line.split() for line in table)
-    pairs = ((row[1].rpartition(":")[2], row[2].rpartition(":")[2]) for row in found if len(row) > 2 and ":" in row[2])
+    pairs = (
+        (row[1].rpartition(":")[2], row[2].rpartition(":")[2])
+        for row in found
+        if len(row) > 2 and ":" in row[2]
+    )
     return frozenset(int(local, 16) for local, remote in pairs if int(remote, 16) in ports)
 
 
 def _connections(bench: Bench) -> frozenset[int]:
-    """Those that the mirror has, or had a moment ago, to the link's proxies; none where the system has no such table."""
-    ports = {int(address.rpartition(":")[2]) for address in bench.deployment.links["A->B"].bootstrap.split(",")}
+    """Those that the mirror has, or had a moment ago, to the link's proxies; none where the system
+    has no such table."""
+    ports = {
+        int(address.rpartition(":")[2])
+        for address in bench.deployment.links["A->B"].bootstrap.split(",")
+    }
     try:
         return connections(_TABLE.read_text().splitlines(), ports)
     except OSError:
@@ -50,7 +63,8 @@ def _connections(bench: Bench) -> frozenset[int]:
 
 
 def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
-    """The link is down while every partition grows by half a megabyte, and comes back; or the broker stands still instead."""
+    """The link is down while every partition grows by half a megabyte, and comes back; or the
+    broker stands still instead."""
     topic = bench.topic(partitions=PARTITIONS)
     mirror = bench.mirror("shadow")
     mirror.start()
@@ -75,7 +89,13 @@ def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
         count = 1
     else:
         during, count = _longest(wire, topic, 6.0, lambda: new.update(_connections(bench) - old))
-    until(lambda: mirror.lag() == 0, within=180, what="the mirror to catch up", every=0.2, state=mirror.lag)
+    until(
+        lambda: mirror.lag() == 0,
+        within=180,
+        what="the mirror to catch up",
+        every=0.2,
+        state=mirror.lag,
+    )
     facts = {
         "backlog_bytes": PARTITIONS * BACKLOG * SIZE,
         "lag_at_the_heal": behind,
@@ -92,15 +112,27 @@ CASE = Case(
     name="VK1-outage-backlog",
     title="Producers of the source do not stand still while a mirror catches up after an outage",
     kind="guarantee",
-    claim_text="Anomaly: when the link is back the mirror's fetches hold up an acknowledgement of the source for seconds.",
-    sources=("KIP-1279 discussion, VK1 (Vaquar Khan): thundering herd after an outage; heap on B needs the branch",),
+    claim_text=(
+        "Anomaly: when the link is back the mirror's fetches hold up an acknowledgement of the "
+        "source for seconds."
+    ),
+    sources=(
+        (
+            "KIP-1279 discussion, VK1 (Vaquar Khan): thundering herd after an outage; heap on B "
+            "needs the branch"
+        ),
+    ),
     expected=(Expected(shows=False, since="3.9.1"),),
     schedule=(
-        f"1. {PARTITIONS} partitions are mirrored; 2. the link is down for {OUTAGE:g} s or more, each partition grows by "
-        f"{BACKLOG * SIZE // 1000} KB; 3. the link is back; produce round trips, one after another, for 6 s"
+        f"1. {PARTITIONS} partitions are mirrored; 2. the link is down for {OUTAGE:g} s or more, "
+        f"each partition grows by {BACKLOG * SIZE // 1000} KB; 3. the link is back; produce round "
+        "trips, one after another, for 6 s"
     ),
     reproduced=f"a produce that takes longer than {TOO_LONG:g} s",
-    control_text=f"the broker stands still for {STANDS_STILL:g} s after the heal, which the measurement finds",
+    control_text=(
+        f"the broker stands still for {STANDS_STILL:g} s after the heal, which the measurement "
+        "finds"
+    ),
     refuted=f"a produce that takes longer than {TOO_LONG:g} s, with nothing else on the machine",
     topology=PAIR,
     claim=partial(_caught_up, stands_still=False),

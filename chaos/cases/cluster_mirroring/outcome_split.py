@@ -1,4 +1,5 @@
-"""AS30: a transaction that is open at a failover ends by an ABORT on the destination, and by its own commit on the source."""
+"""AS30: a transaction that is open at a failover ends by an ABORT on the destination, and by its
+own commit on the source."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ RECORDS = 3
 
 
 def _played(bench: Bench, *, open_at_the_failover: bool) -> Observation:
-    """The source stays up, as in a planned failover whose producers were not stopped, or behind a link that is down."""
+    """The source stays up, as in a planned failover whose producers were not stopped, or behind a
+    link that is down."""
     topic = bench.topic()
     mirror = bench.mirror("shadow")
     mirror.start()
@@ -41,17 +43,29 @@ def _played(bench: Bench, *, open_at_the_failover: bool) -> Observation:
 
 CASE = Case(
     name="AS30-outcome-split",
-    title="A transaction that is open at a failover is aborted on the destination, and its commit is acknowledged on the source",
+    title=(
+        "A transaction that is open at a failover is aborted on the destination, and its commit is "
+        "acknowledged on the source"
+    ),
     kind="limit",
     claim_text=(
-        "Open transactions end on the destination by ABORT markers. The source knows nothing of that: its coordinator "
-        "acknowledges the commit, and one transaction has two outcomes. KIP-1279 accepts it; a failback takes the "
-        "acknowledged commit away."
+        "Open transactions end on the destination by ABORT markers. The source knows nothing of "
+        "that: its coordinator acknowledges the commit, and one transaction has two outcomes. "
+        "KIP-1279 accepts it; a failback takes the acknowledged commit away."
     ),
-    sources=("KIP-1279 discussion, AS30 (Andrew Schofield): transactions in flight at a stop", "KIP-98, atomicity"),
+    sources=(
+        "KIP-1279 discussion, AS30 (Andrew Schofield): transactions in flight at a stop",
+        "KIP-98, atomicity",
+    ),
     expected=(Expected(shows=True, since="3.9.1", basis="runs"),),
-    schedule="1. X writes and stays open; 2. all is mirrored; 3. failover, the source stays up; 4. X commits on the source",
-    reproduced="the commit is acknowledged; read_committed gets X's records on the source and none of them on the destination",
+    schedule=(
+        "1. X writes and stays open; 2. all is mirrored; 3. failover, the source stays up; 4. X "
+        "commits on the source"
+    ),
+    reproduced=(
+        "the commit is acknowledged; read_committed gets X's records on the source and none of them"
+        " on the destination"
+    ),
     control_text="X commits before the failover: its records are read on both sides",
     refuted="a commit that the source refuses, or one outcome on both sides",
     topology=PAIR,

@@ -1,4 +1,5 @@
-"""KIP-1279 itself: a follower of the destination stands still, and the destination is truncated to offset 0."""
+"""KIP-1279 itself: a follower of the destination stands still, and the destination is truncated to
+offset 0."""
 
 from __future__ import annotations
 
@@ -25,16 +26,30 @@ def _paused(bench: Bench, *, pause: bool) -> Observation:
     bench.write(topic, [b"%d" % n for n in range(RECORDS)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(lambda: bench.bound("high", topic, cluster="B") == RECORDS, within=WITHIN, what="B to have all", every=0.2)
+        until(
+            lambda: bench.bound("high", topic, cluster="B") == RECORDS,
+            within=WITHIN,
+            what="B to have all",
+            every=0.2,
+        )
         leader = bench.broker(wire.leader(bench.bootstrap("B").split(",")[0], topic), "B")
         asked = bench.ask(leader)
-        follower = next(broker for broker in bench.cluster("B").brokers.values() if broker.id != leader.id)
+        follower = next(
+            broker for broker in bench.cluster("B").brokers.values() if broker.id != leader.id
+        )
         shortest = RECORDS
 
         def truncated() -> bool:
             nonlocal shortest
             shortest = min(
-                shortest, max((one.last_offset + 1 for one in bench.log(topic, broker=leader.id, cluster="B")), default=0)
+                shortest,
+                max(
+                    (
+                        one.last_offset + 1
+                        for one in bench.log(topic, broker=leader.id, cluster="B")
+                    ),
+                    default=0,
+                ),
             )
             return shortest < RECORDS
 
@@ -43,7 +58,12 @@ def _paused(bench: Bench, *, pause: bool) -> Observation:
             follower.pause()
             try:
                 out = partial(_in_sync, asked, topic, in_sync - {follower.id})
-                until(lambda: truncated() or out(), within=WITHIN, what=f"broker {follower.id} to be out of sync", every=0.02)
+                until(
+                    lambda: truncated() or out(),
+                    within=WITHIN,
+                    what=f"broker {follower.id} to be out of sync",
+                    every=0.02,
+                )
             finally:
                 follower.resume()
         with contextlib.suppress(DeadlineExceeded):
@@ -64,24 +84,31 @@ def _in_sync(asked: wire.Wire, topic: str, wanted: frozenset[int]) -> bool:
 
 CASE = Case(
     name="KIP-1279-paused-follower",
-    title="A build of the KIP-1279 branch truncates the destination to offset 0 when a follower of it falls out of sync",
+    title=(
+        "A build of the KIP-1279 branch truncates the destination to offset 0 when a follower of it"
+        " falls out of sync"
+    ),
     kind="proposal",
     claim_text=(
-        "Any change of a mirrored partition's metadata on B makes its leader begin to mirror again by way of LOG_TRUNCATION. "
-        "Before the first stop there is no last mirrored epoch, and that is taken for offset 0: all that was mirrored is "
-        "truncated, below the high watermark."
+        "Any change of a mirrored partition's metadata on B makes its leader begin to mirror again "
+        "by way of LOG_TRUNCATION. Before the first stop there is no last mirrored epoch, and that "
+        "is taken for offset 0: all that was mirrored is truncated, below the high watermark."
     ),
-    sources=("docs/findings/cluster-mirroring-truncates-to-zero.md", "KIP-1279: last mirrored epoch, LOG_TRUNCATION"),
+    sources=(
+        "docs/findings/cluster-mirroring-truncates-to-zero.md",
+        "KIP-1279: last mirrored epoch, LOG_TRUNCATION",
+    ),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
-        f"1. three brokers of B; {RECORDS} records are mirrored; 2. SIGSTOP of a follower of B until it is out of "
-        "sync; 3. SIGCONT"
+        f"1. three brokers of B; {RECORDS} records are mirrored; 2. SIGSTOP of a follower of B "
+        "until it is out of sync; 3. SIGCONT"
     ),
     reproduced="the log of B's leader, from its bytes, is shorter than what B had mirrored",
     control_text="nobody stands still: the log stays as it is",
     refuted="a log that is never shorter",
     topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)), links=(LinkSpec(source="A", destination="B"),)
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
     ),
     claim=partial(_paused, pause=True),
     control=partial(_paused, pause=False),

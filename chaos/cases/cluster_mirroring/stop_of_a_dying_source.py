@@ -1,4 +1,5 @@
-"""KIP-1279 itself: a stop that is accepted in the moment in which the source dies, and takes no effect."""
+"""KIP-1279 itself: a stop that is accepted in the moment in which the source dies, and takes no
+effect."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ STOPPED: Final = {"STOPPED": PARTITIONS}
 
 
 def _stopped(bench: Bench, *, dies: bool) -> Observation:
-    """The source dies while its partitions are still MIRRORING by describe, and stop is asked for at once."""
+    """The source dies while its partitions are still MIRRORING by describe, and stop is asked for
+    at once."""
     topic = bench.topic(partitions=PARTITIONS)
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(PARTITIONS)
@@ -32,18 +34,29 @@ def _stopped(bench: Bench, *, dies: bool) -> Observation:
             answer = error.name
         if answer == "accepted":
             with contextlib.suppress(DeadlineExceeded):
-                until(lambda: mirror.states() == STOPPED, within=WITHIN, what="all to be STOPPED", every=0.3)
+                until(
+                    lambda: mirror.states() == STOPPED,
+                    within=WITHIN,
+                    what="all to be STOPPED",
+                    every=0.3,
+                )
         states = dict(mirror.states())
-    return Observation(shown=answer == "accepted" and states != STOPPED, facts={"answer": answer, "states_at_the_end": states})
+    return Observation(
+        shown=answer == "accepted" and states != STOPPED,
+        facts={"answer": answer, "states_at_the_end": states},
+    )
 
 
 CASE = Case(
     name="KIP-1279-stop-of-a-dying-source",
-    title="A build of the KIP-1279 branch accepts a stop as its source dies, and never stops the partitions",
+    title=(
+        "A build of the KIP-1279 branch accepts a stop as its source dies, and never stops the "
+        "partitions"
+    ),
     kind="proposal",
     claim_text=(
-        "Stop is accepted because partitions are MIRRORING. They turn FAILED before they are stopped, and stay so: the answer "
-        "says that the destination is promoted, and it is not."
+        "Stop is accepted because partitions are MIRRORING. They turn FAILED before they are "
+        "stopped, and stay so: the answer says that the destination is promoted, and it is not."
     ),
     sources=("docs/findings/cluster-mirroring-failover-refused.md", "KIP-1279: StopMirrorTopics"),
     expected=(Expected(shows=True, since="4.2.0"),),

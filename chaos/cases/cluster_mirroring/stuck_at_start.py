@@ -1,4 +1,5 @@
-"""KIP-1279 itself: the first mirror of a cluster is started at once, and a partition of it stays in LOG_TRUNCATION."""
+"""KIP-1279 itself: the first mirror of a cluster is started at once, and a partition of it stays in
+LOG_TRUNCATION."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 
 PARTITIONS: Final = 3
-"""Few: with more of them brokers are busy for longer before they ask, and the log is there by then."""
+"""Few: with more of them brokers are busy for longer before they ask, and the log is there by
+then."""
 
 
 def _started(bench: Bench, *, at_once: bool) -> Observation:
@@ -28,35 +30,54 @@ def _started(bench: Bench, *, at_once: bool) -> Observation:
             await_loaded(mirror.admin, bench.admin("B"), bench.deployment.clusters["B"])
         mirror.started()
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: mirror.states() == {MIRRORING: PARTITIONS}, within=WITHIN, what=f"{topic} to mirror", every=0.5)
+            until(
+                lambda: mirror.states() == {MIRRORING: PARTITIONS},
+                within=WITHIN,
+                what=f"{topic} to mirror",
+                every=0.5,
+            )
         rows = mirror.rows()
     stuck = sorted(row.partition for row in rows if row.state == mirror.aligning)
     return Observation(
-        shown=bool(stuck), facts={"states_after_a_minute": dict(Counter(row.state for row in rows)), "stuck": stuck}
+        shown=bool(stuck),
+        facts={"states_after_a_minute": dict(Counter(row.state for row in rows)), "stuck": stuck},
     )
 
 
 CASE = Case(
     name="KIP-1279-stuck-at-start",
-    title="A build of the KIP-1279 branch leaves a partition in LOG_TRUNCATION when its first mirror is started at once",
+    title=(
+        "A build of the KIP-1279 branch leaves a partition in LOG_TRUNCATION when its first mirror "
+        "is started at once"
+    ),
     kind="proposal",
     claim_text=(
-        "The log of the mirrors' states is made with the first mirror. A partition leader that asks for the state of its "
-        "partition before that log's leader has loaded it is answered NOT_COORDINATOR, and does not ask again: the partition "
-        "stays in LOG_TRUNCATION while the others mirror."
+        "The log of the mirrors' states is made with the first mirror. A partition leader that asks"
+        " for the state of its partition before that log's leader has loaded it is answered "
+        "NOT_COORDINATOR, and does not ask again: the partition stays in LOG_TRUNCATION while the "
+        "others mirror."
     ),
-    sources=("docs/findings/cluster-mirroring-stuck-at-start.md", "KIP-1279: states of partitions, __mirror_state"),
+    sources=(
+        "docs/findings/cluster-mirroring-stuck-at-start.md",
+        "KIP-1279: states of partitions, __mirror_state",
+    ),
     expected=(Expected(shows=True, since="4.2.0"),),
-    schedule=f"1. three brokers of B; a topic of {PARTITIONS} partitions on A; 2. create; 3. start at once; 4. describe",
+    schedule=(
+        f"1. three brokers of B; a topic of {PARTITIONS} partitions on A; 2. create; 3. start at "
+        "once; 4. describe"
+    ),
     reproduced="a minute after start was accepted a partition is in LOG_TRUNCATION",
-    control_text="start is asked for once every broker holds its part of that log: every partition mirrors",
+    control_text=(
+        "start is asked for once every broker holds its part of that log: every partition mirrors"
+    ),
     refuted="all partitions MIRRORING in every run",
     tried=(
-        "four first starts of 24 partitions each: all of them MIRRORING a minute later. It was seen in one of three first starts "
-        "on three brokers, on a busy machine"
+        "four first starts of 24 partitions each: all of them MIRRORING a minute later. It was seen"
+        " in one of three first starts on three brokers, on a busy machine"
     ),
     topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)), links=(LinkSpec(source="A", destination="B"),)
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
     ),
     claim=partial(_started, at_once=True),
     control=partial(_started, at_once=False),

@@ -1,1 +1,2 @@
-"""Guarantees that clients rely on: each must hold, and its control shows what happens without it."""
+"""Guarantees that clients rely on: each must hold, and its control shows what happens without
+it."""

@@ -1,4 +1,5 @@
-"""What clients rely on, with real ones: KIP-360, KIP-447, KIP-848 and KIP-890 on librdkafka and Java, transactions V1 and V2."""
+"""What clients rely on, with real ones: KIP-360, KIP-447, KIP-848 and KIP-890 on librdkafka and
+Java, transactions V1 and V2."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _asked(call: Callable[[], object]) -> str:
 
 
 def _returned(bench: Bench, *, same_id: bool) -> Observation:
-    """The old client goes on as an application would that catches what its commit raises: abort, begin, write, commit."""
+    """The old client goes on as an application would that catches what its commit raises: abort,
+    begin, write, commit."""
     topic = bench.topic()
     old = bench.transactional("writer")
     old.begin()
@@ -53,11 +55,14 @@ def _returned(bench: Bench, *, same_id: bool) -> Observation:
     successor = _asked(new.commit)
     read = [value.decode() for _, value in bench.read(topic)]
     facts = {"answers_to_the_old": answers, "commit_of_the_new": successor, "read_committed": read}
-    return Observation(shown=any("old" in value for value in read) or successor != "none", facts=facts)
+    return Observation(
+        shown=any("old" in value for value in read) or successor != "none", facts=facts
+    )
 
 
 def _relayed(bench: Bench, *, stale: bool) -> Observation:
-    """A relay that has left its group commits what it had read; or a producer that was never in it, which is not held to it."""
+    """A relay that has left its group commits what it had read; or a producer that was never in it,
+    which is not held to it."""
     topic, group = bench.topic(), bench.name("group")
     bench.write(topic, [b"input"] * 5)
     before = bench.member(group)
@@ -89,16 +94,25 @@ def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
     writer.send(topic, b"record")
     writer.flush()
     if times_out:
-        until(lambda: markers(bench.log(topic)), within=WITHIN, what="the coordinator's abort", every=0.1)
+        until(
+            lambda: markers(bench.log(topic)),
+            within=WITHIN,
+            what="the coordinator's abort",
+            every=0.1,
+        )
     answer = _asked(writer.commit)
     until(lambda: markers(bench.log(topic)), within=WITHIN, what="a marker", every=0.1)
     read = [value.decode() for _, value in bench.read(topic)]
     found = [one.words for one in markers(bench.log(topic))]
-    return Observation(shown=answer == "none" or bool(read), facts={"commit": answer, "markers": found, "read_committed": read})
+    return Observation(
+        shown=answer == "none" or bool(read),
+        facts={"commit": answer, "markers": found, "read_committed": read},
+    )
 
 
 def _owned(bench: Bench, *, one_group: bool) -> Observation:
-    """A second member joins; after each poll of either both are asked what they own, until both own something."""
+    """A second member joins; after each poll of either both are asked what they own, until both own
+    something."""
     topic = bench.topic(partitions=2)
     bench.write(topic, [b"record"])
     groups = [bench.name("group"), bench.name("group" if one_group else "other")]
@@ -116,34 +130,51 @@ def _owned(bench: Bench, *, one_group: bool) -> Observation:
     def settled() -> bool:
         first.poll(0.2)
         second.poll(0.2)
-        theirs = second.assignment()  # before the first one's: what it still has now it had when the second one owned it
+        # before the first one's: what it still has now it had when the second one owned it
+        theirs = second.assignment()
         mine = first.assignment()
         if both := mine & theirs:
             overlaps.append(sorted(both))
         return bool(theirs) and (not one_group or len(mine) == len(theirs) == 1)
 
     until(settled, within=WITHIN, what="both members to own partitions")
-    facts = {"owned_by_both": overlaps, "first": sorted(first.assignment()), "second": sorted(second.assignment())}
+    facts = {
+        "owned_by_both": overlaps,
+        "first": sorted(first.assignment()),
+        "second": sorted(second.assignment()),
+    }
     return Observation(shown=bool(overlaps), facts=facts)
 
 
 CASES: Final = [
     Case(
         name="KIP-360-fenced-for-good",
-        title="A client that was replaced cannot come back by aborting and beginning again, and its successor goes on",
+        title=(
+            "A client that was replaced cannot come back by aborting and beginning again, and its "
+            "successor goes on"
+        ),
         kind="guarantee",
         claim_text=(
-            "Anomaly: a client whose transactional id another one has taken over aborts, begins again and commits, or its "
-            "successor is fenced by what it sends."
+            "Anomaly: a client whose transactional id another one has taken over aborts, begins "
+            "again and commits, or its successor is fenced by what it sends."
         ),
-        sources=("KIP-360: a producer that recovers names its id and epoch", "KIP-98, zombie fencing; KIP-890, client side"),
+        sources=(
+            "KIP-360: a producer that recovers names its id and epoch",
+            "KIP-98, zombie fencing; KIP-890, client side",
+        ),
         expected=_HOLDS,
         schedule=(
-            "1. a client writes in a transaction; 2. a second one takes its transactional id; 3. the first commits, aborts, "
-            "begins, writes and commits, whatever it is answered; 4. the second writes and commits"
+            "1. a client writes in a transaction; 2. a second one takes its transactional id; 3. "
+            "the first commits, aborts, begins, writes and commits, whatever it is answered; 4. "
+            "the second writes and commits"
         ),
-        reproduced="read_committed gets a record of the first client, or the second one's commit is refused",
-        control_text="the second client has another transactional id: the first one's records are committed",
+        reproduced=(
+            "read_committed gets a record of the first client, or the second one's commit is "
+            "refused"
+        ),
+        control_text=(
+            "the second client has another transactional id: the first one's records are committed"
+        ),
         refuted="a record of the first client in read_committed",
         topology=ONE,
         claim=partial(_returned, same_id=True),
@@ -157,17 +188,20 @@ CASES: Final = [
         title="A relay that has left its group cannot commit its offsets in a transaction",
         kind="guarantee",
         claim_text=(
-            "Anomaly: a client whose place in the group its successor has taken commits offsets in a transaction with the "
-            "generation that it had."
+            "Anomaly: a client whose place in the group its successor has taken commits offsets in "
+            "a transaction with the generation that it had."
         ),
         sources=("KIP-447: sendOffsetsToTransaction with ConsumerGroupMetadata",),
         expected=_HOLDS,
         schedule=(
-            "1. a consumer joins, reads, and leaves; 2. another one joins; 3. a producer sends offsets with the first one's "
-            "group metadata, and commits"
+            "1. a consumer joins, reads, and leaves; 2. another one joins; 3. a producer sends "
+            "offsets with the first one's group metadata, and commits"
         ),
         reproduced="the group's committed offset is the first consumer's",
-        control_text="the metadata of a consumer that never joined has no generation: the offset is committed",
+        control_text=(
+            "the metadata of a consumer that never joined has no generation: the offset is "
+            "committed"
+        ),
         refuted="an offset of a former member that is committed",
         topology=ONE,
         claim=partial(_relayed, stale=True),
@@ -178,12 +212,23 @@ CASES: Final = [
     ),
     Case(
         name="KIP-890-late-commit-client",
-        title="A client cannot commit a transaction that its coordinator has aborted for its timeout",
+        title=(
+            "A client cannot commit a transaction that its coordinator has aborted for its timeout"
+        ),
         kind="guarantee",
-        claim_text="Anomaly: a client's commit of a transaction that was aborted meanwhile is accepted, or its record is read.",
-        sources=("KIP-98, transaction timeout", "KIP-890: the epoch rises when a coordinator ends a transaction"),
+        claim_text=(
+            "Anomaly: a client's commit of a transaction that was aborted meanwhile is accepted, or"
+            " its record is read."
+        ),
+        sources=(
+            "KIP-98, transaction timeout",
+            "KIP-890: the epoch rises when a coordinator ends a transaction",
+        ),
         expected=_HOLDS,
-        schedule=f"1. a transaction with a timeout of {TIMEOUT} ms writes; 2. the coordinator aborts it; 3. the client commits",
+        schedule=(
+            f"1. a transaction with a timeout of {TIMEOUT} ms writes; 2. the coordinator aborts it;"
+            " 3. the client commits"
+        ),
         reproduced="the commit is accepted, or read_committed gets the record",
         control_text="a timeout of a minute: the commit is accepted, and the record is read",
         refuted="an accepted commit, or a record",
@@ -198,12 +243,14 @@ CASES: Final = [
         name="KIP-848-one-owner",
         title="Two members of a group of the new protocol never own a partition at the same time",
         kind="guarantee",
-        claim_text="Anomaly: a partition is given to a member before the one that has it has given it up.",
+        claim_text=(
+            "Anomaly: a partition is given to a member before the one that has it has given it up."
+        ),
         sources=("KIP-848: a partition is assigned once its former owner has revoked it",),
         expected=(Expected(shows=False, since="4.0.0", basis="runs"),),
         schedule=(
-            "1. a member with group.protocol=consumer owns both partitions of a topic; 2. a second one joins; 3. both poll, "
-            "and say what they own"
+            "1. a member with group.protocol=consumer owns both partitions of a topic; 2. a second "
+            "one joins; 3. both poll, and say what they own"
         ),
         reproduced="both clients say that they own the same partition",
         control_text="the second member is of another group: both own it",

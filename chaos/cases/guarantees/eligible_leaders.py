@@ -1,4 +1,5 @@
-"""KIP-966: a replica that has every acknowledged record may lead, also when the last one in sync is gone."""
+"""KIP-966: a replica that has every acknowledged record may lead, also when the last one in sync is
+gone."""
 
 from __future__ import annotations
 
@@ -27,10 +28,18 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
     bench.write(topic, [b"%d" % number for number in range(10)])
     second.stop()
     until(
-        lambda: asked.leadership(topic)[0].in_sync == (first.id,), within=WITHIN, what="the first to be alone in sync", every=0.2
+        lambda: asked.leadership(topic)[0].in_sync == (first.id,),
+        within=WITHIN,
+        what="the first to be alone in sync",
+        every=0.2,
     )
     first.kill()
-    until(lambda: wire.leader(others[0].client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader", every=0.2)
+    until(
+        lambda: wire.leader(others[0].client_address, topic) == -1,
+        within=WITHIN,
+        what=f"{topic} to have no leader",
+        every=0.2,
+    )
     second.start()
     with contextlib.suppress(DeadlineExceeded):
         until(
@@ -41,29 +50,40 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
         )
     leader = wire.leader(others[0].client_address, topic)
     first.start()
-    until(lambda: len(asked.leadership(topic)[0].in_sync) == 2, within=WITHIN, what="both to be in sync", every=0.2)
-    read = len(bench.read(topic))  # with fewer in sync than min.insync.replicas the leader has no high watermark to answer with
-    facts = {FEATURE: level if eligible else 0, "leader_with_the_first_down": leader, "read": read, "written": 10}
+    until(
+        lambda: len(asked.leadership(topic)[0].in_sync) == 2,
+        within=WITHIN,
+        what="both to be in sync",
+        every=0.2,
+    )
+    # with fewer in sync than min.insync.replicas the leader has no high watermark to answer with
+    read = len(bench.read(topic))
+    facts = {
+        FEATURE: level if eligible else 0,
+        "leader_with_the_first_down": leader,
+        "read": read,
+        "written": 10,
+    }
     return Observation(shown=leader != second.id or read != 10, facts=facts)
 
 
 CASE = Case(
     name="KIP-966-eligible-leader",
     title=(
-        "A replica that left the ISR with every acknowledged record leads when the last one in sync is down, and has them all"
+        "A replica that left the ISR with every acknowledged record leads when the last one in sync"
+        " is down, and has them all"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: with min.insync.replicas=2 a replica left the ISR in good order, the other one died, and although nothing "
-        "was "
-        "acknowledged in between the partition has no leader, or a leader without an acknowledged record."
+        "Anomaly: with min.insync.replicas=2 a replica left the ISR in good order, the other one "
+        "died, and although nothing was acknowledged in between the partition has no leader, or a "
+        "leader without an acknowledged record."
     ),
     sources=("KIP-966, part 1: eligible leader replicas, on by default in new clusters since 4.1",),
     expected=(Expected(shows=False, since="4.1.0", basis="runs"),),
     schedule=(
-        "1. five nodes; two replicas, min.insync.replicas=2; ten records, acks=all; 2. the second shuts down; 3. kill -9 of "
-        "the "
-        "first; 4. the second starts"
+        "1. five nodes; two replicas, min.insync.replicas=2; ten records, acks=all; 2. the second "
+        "shuts down; 3. kill -9 of the first; 4. the second starts"
     ),
     reproduced="the second does not lead, or has not the ten records",
     control_text=f"{FEATURE}=0: no leader before the first is back",

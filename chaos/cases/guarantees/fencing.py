@@ -1,4 +1,5 @@
-"""KIP-98 and KIP-360: once a transactional id has a new producer, the old one can neither write nor commit."""
+"""KIP-98 and KIP-360: once a transactional id has a new producer, the old one can neither write nor
+commit."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _zombie(bench: Bench, *, same_id: bool) -> Observation:
-    """The old producer is in mid-transaction when a new one takes its transactional id, or another one."""
+    """The old producer is in mid-transaction when a new one takes its transactional id, or another
+    one."""
     topic = bench.topic()
     old = WireTransactional(bench, "writer")
     old.add((topic, 0))
@@ -43,11 +45,14 @@ def _clients(bench: Bench, *, same_id: bool) -> Observation:
     new.send(topic, b"of the new one")
     new.commit()
     read = [value.decode() for _, value in bench.read(topic)]
-    return Observation(shown="of the zombie" in read, facts={"commit_of_the_old": ended, "read_committed": read})
+    return Observation(
+        shown="of the zombie" in read, facts={"commit_of_the_old": ended, "read_committed": read}
+    )
 
 
 _SCHEDULE = (
-    "1. a producer writes in a transaction; 2. a second one takes its transactional id; 3. the first writes on and commits"
+    "1. a producer writes in a transaction; 2. a second one takes its transactional id; 3. the "
+    "first writes on and commits"
 )
 
 CASES = [
@@ -55,12 +60,18 @@ CASES = [
         name="KIP-98-zombie",
         title="A fenced producer's records are never committed, whatever it sends",
         kind="guarantee",
-        claim_text="Anomaly: records of a producer whose transactional id another one has taken over are committed.",
+        claim_text=(
+            "Anomaly: records of a producer whose transactional id another one has taken over are "
+            "committed."
+        ),
         sources=("KIP-98, zombie fencing", "KIP-360; KIP-890"),
         expected=(Expected(shows=False, basis="runs"),),
         schedule=_SCHEDULE,
         reproduced="read_committed gets a record of the old producer",
-        control_text="the second producer has another transactional id: the first one's records are committed",
+        control_text=(
+            "the second producer has another transactional id: the first one's records are "
+            "committed"
+        ),
         refuted="a record of the old producer in read_committed",
         topology=ONE,
         claim=lambda bench: _zombie(bench, same_id=True),
@@ -73,12 +84,17 @@ CASES = [
         name="KIP-98-zombie-client",
         title="A client whose transactional id was taken over cannot commit",
         kind="guarantee",
-        claim_text="Anomaly: the commit of a client whose transactional id another client has taken over is accepted.",
+        claim_text=(
+            "Anomaly: the commit of a client whose transactional id another client has taken over "
+            "is accepted."
+        ),
         sources=("KIP-98, zombie fencing", "KIP-890, client side"),
         expected=(Expected(shows=False, basis="runs"),),
         schedule=_SCHEDULE,
         reproduced="read_committed gets the old client's record",
-        control_text="the second client has another transactional id: the first one's record is committed",
+        control_text=(
+            "the second client has another transactional id: the first one's record is committed"
+        ),
         refuted="the old client's record in read_committed",
         topology=ONE,
         claim=lambda bench: _clients(bench, same_id=True),

@@ -1,4 +1,5 @@
-"""KIP-447: offsets in a transaction are refused when they come from a member of an older generation."""
+"""KIP-447: offsets in a transaction are refused when they come from a member of an older
+generation."""
 
 from __future__ import annotations
 
@@ -13,17 +14,27 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def _committed(bench: Bench, *, with_generation: bool) -> Observation:
-    """A relay that lost its partitions in a rebalance commits what it had read; with or without its generation."""
+    """A relay that lost its partitions in a rebalance commits what it had read; with or without its
+    generation."""
     topic = bench.topic()
     group = bench.name("group")
     bench.write(topic, [b"input"] * 5)
     coordinator = bench.ask(bench.coordinator(group, 0))
     consumer = Consumer(
-        quiet(bench.bootstrap()) | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        quiet(bench.bootstrap())
+        | {
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
     )
     bench.closing(consumer)
     consumer.subscribe([topic])
-    until(lambda: any(m.error() is None for m in consumer.consume(10, 0.3)), within=WITHIN, what="the current member to read")
+    until(
+        lambda: any(m.error() is None for m in consumer.consume(10, 0.3)),
+        within=WITHIN,
+        what="the current member to read",
+    )
     writer = WireTransactional(bench)
     stale = {"generation": 0, "member": "a-member-of-before"} if with_generation else {}
     answer = send_offsets(coordinator, writer, group, (topic, 0), 5, **stale)  # type: ignore[arg-type]
@@ -38,13 +49,15 @@ CASE = Case(
     title="Offsets of a member that has lost its partitions are not committed in a transaction",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a relay that a rebalance has replaced commits its offsets in a transaction: what its "
-        "successor reads again or skips "
-        "is not exactly once."
+        "Anomaly: a relay that a rebalance has replaced commits its offsets in a transaction: what "
+        "its successor reads again or skips is not exactly once."
     ),
     sources=("KIP-447, TxnOffsetCommit v3: generation and member id",),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule="1. a group has a member; 2. another producer sends offsets of an older member in a transaction and commits it",
+    schedule=(
+        "1. a group has a member; 2. another producer sends offsets of an older member in a "
+        "transaction and commits it"
+    ),
     reproduced="the group's committed offset is the stale member's",
     control_text="TxnOffsetCommit without generation, as before KIP-447: the offset is committed",
     refuted="a stale member's offset that is committed",

@@ -1,5 +1,5 @@
-"""KIP-98, and KIP-1163 on stock: the commit of a transaction that was aborted for its timeout is refused, however late it "
-"comes."""
+"""KIP-98, and KIP-1163 on stock: the commit of a transaction that was aborted for its timeout is
+refused, however late it " "comes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from linkflap.harness.model.wait import pause, until
 
 TIMEOUT = 1.5
 _NOT_FENCED = {"broker.session.timeout.ms": "90000"}
-"""The broker stays the leader while it stands still: without one 4.3 drops the coordinator's marker (KAFKA-20734)."""
+"""The broker stays the leader while it stands still: without one 4.3 drops the coordinator's marker
+(KAFKA-20734)."""
 
 
 def _late(bench: Bench, *, stands_still: bool) -> Observation:
-    """The broker stands still between the produce and the marker, longer than the transaction may last, and then goes on."""
+    """The broker stands still between the produce and the marker, longer than the transaction may
+    last, and then goes on."""
     topic = bench.topic()
     writer = WireTransactional(bench, timeout=TIMEOUT if stands_still else 60.0)
     writer.add((topic, 0))
@@ -27,14 +29,24 @@ def _late(bench: Bench, *, stands_still: bool) -> Observation:
         bench.broker().pause()
         pause(2 * TIMEOUT, lambda: False)
         bench.broker().resume()
-        until(lambda: bool(markers(bench.log(topic))), within=WITHIN, what="the coordinator's abort", every=0.2)
+        until(
+            lambda: bool(markers(bench.log(topic))),
+            within=WITHIN,
+            what="the coordinator's abort",
+            every=0.2,
+        )
     answers: list[str] = []
 
     def answered() -> bool:
         answers.append(writer.wire.end_transaction(writer.id, writer.producer, commit=True))
-        return answers[-1] not in ("not_coordinator", "coordinator_not_available", "coordinator_load_in_progress")
+        return answers[-1] not in (
+            "not_coordinator",
+            "coordinator_not_available",
+            "coordinator_load_in_progress",
+        )
 
-    until(answered, within=WITHIN, what="an answer to the commit", every=0.2)  # the broker may have been fenced while it stood
+    # the broker may have been fenced while it stood
+    until(answered, within=WITHIN, what="an answer to the commit", every=0.2)
     answer = answers[-1]
     until(lambda: bool(markers(bench.log(topic))), within=WITHIN, what="a marker", every=0.1)
     read = [value.decode() for _, value in bench.read(topic)]
@@ -45,24 +57,27 @@ def _late(bench: Bench, *, stands_still: bool) -> Observation:
 
 CASE = Case(
     name="KIP-1163-late-commit",
-    title="A commit that comes after the coordinator has aborted the transaction is refused, and nothing of it is read",
+    title=(
+        "A commit that comes after the coordinator has aborted the transaction is refused, and "
+        "nothing of it is read"
+    ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: a zombie whose cluster stood still between its produce and the marker commits what was aborted meanwhile, "
-        "or is "
-        "given a success for it."
+        "Anomaly: a zombie whose cluster stood still between its produce and the marker commits "
+        "what was aborted meanwhile, or is given a success for it."
     ),
     sources=("KIP-98", "KIP-1150, KIP-1163: a zombie with a delayed commit; the control on stock"),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        f"1. a transaction with a timeout of {TIMEOUT:g} s writes; 2. SIGSTOP of the broker for {2 * TIMEOUT:g} s; 3. "
-        "SIGCONT; the "
-        "coordinator aborts; 4. EndTxn(commit)"
+        f"1. a transaction with a timeout of {TIMEOUT:g} s writes; 2. SIGSTOP of the broker for "
+        f"{2 * TIMEOUT:g} s; 3. SIGCONT; the coordinator aborts; 4. EndTxn(commit)"
     ),
     reproduced="the commit is accepted, or read_committed gets the record",
     control_text="no stand-still and no timeout: the commit is accepted, and the record is read",
     refuted="an accepted commit, or a record",
-    topology=one(_NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    topology=one(
+        _NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    ),
     claim=partial(_late, stands_still=True),
     control=partial(_late, stands_still=False),
     control_shows=True,

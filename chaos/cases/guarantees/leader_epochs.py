@@ -1,4 +1,5 @@
-"""KIP-320: a fetch with an older leader epoch is refused, so that a consumer finds out that the log may have been truncated."""
+"""KIP-320: a fetch with an older leader epoch is refused, so that a consumer finds out that the log
+may have been truncated."""
 
 from __future__ import annotations
 
@@ -19,13 +20,20 @@ def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
     watcher = bench.ask(other)
     before = watcher.leadership(topic)[0].epoch
     home.kill()
-    until(lambda: wire.leader(other.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(
+        lambda: wire.leader(other.client_address, topic) == -1,
+        within=WITHIN,
+        what=f"{topic} to have no leader",
+    )
     home.start()
     bench.led(topic, by=home)
     asked = bench.ask(home)
     m = messages.request("fetch", 12)
     row = m.FetchPartition(
-        partition=0, current_leader_epoch=before if with_epoch else -1, fetch_offset=0, partition_max_bytes=1 << 20
+        partition=0,
+        current_leader_epoch=before if with_epoch else -1,
+        fetch_offset=0,
+        partition_max_bytes=1 << 20,
     )
     body = m.FetchRequest(
         max_wait=timedelta(milliseconds=100),
@@ -39,17 +47,26 @@ def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
         return None if error == "not_leader_or_follower" else error
 
     error = until(answered, within=WITHIN, what="an answer")
-    return Observation(shown=error == "none", facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error})
+    return Observation(
+        shown=error == "none",
+        facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error},
+    )
 
 
 CASE = Case(
     name="KIP-320-stale-epoch",
     title="A fetch that names an older leader epoch is refused",
     kind="guarantee",
-    claim_text="Anomaly: a consumer that has not heard of a leader change goes on reading, and never learns of a truncation.",
+    claim_text=(
+        "Anomaly: a consumer that has not heard of a leader change goes on reading, and never "
+        "learns of a truncation."
+    ),
     sources=("KIP-320, fencing of consumers", "KIP-101"),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule="1. records under leader epoch n; 2. its broker is killed, fenced, started: a later epoch; 3. a fetch with epoch n",
+    schedule=(
+        "1. records under leader epoch n; 2. its broker is killed, fenced, started: a later epoch; "
+        "3. a fetch with epoch n"
+    ),
     reproduced="the fetch is answered with records",
     control_text="the same fetch without an epoch, as before KIP-320: it is answered with records",
     refuted="anything but FENCED_LEADER_EPOCH",

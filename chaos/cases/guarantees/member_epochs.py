@@ -16,7 +16,9 @@ def _committed(bench: Bench, *, behind: bool) -> Observation:
     group, member = bench.name("group"), str(uuid.uuid4())
     asked = bench.ask(bench.coordinator(group, 0))
     epoch = heartbeat(asked, group, member, JOIN, topic)
-    answer = asked.commit_offset(group, (topic, 0), 5, member=member, member_epoch=epoch - 1 if behind else epoch)
+    answer = asked.commit_offset(
+        group, (topic, 0), 5, member=member, member_epoch=epoch - 1 if behind else epoch
+    )
     facts = {"member_epoch": epoch, "commit_with": epoch - 1 if behind else epoch, "answer": answer}
     return Observation(shown=answer == "none", facts=facts)
 
@@ -25,7 +27,10 @@ CASE = Case(
     name="KIP-848-stale-member",
     title="A member with an older epoch cannot commit offsets of its group",
     kind="guarantee",
-    claim_text="Anomaly: a member that the group has gone past commits offsets of partitions that are another member's by now.",
+    claim_text=(
+        "Anomaly: a member that the group has gone past commits offsets of partitions that are "
+        "another member's by now."
+    ),
     sources=("KIP-848, member epochs",),
     expected=(Expected(shows=False, since="4.0.0", basis="runs"),),
     schedule="1. a member joins by ConsumerGroupHeartbeat; 2. it commits with the epoch before",

@@ -14,10 +14,15 @@ def _produced(bench: Bench, *, acks: int) -> Observation:
     topic = bench.topic(replicas=[leader.id, follower.id], config={"min.insync.replicas": "2"})
     asked = bench.ask(leader)
     follower.kill()
-    until(lambda: asked.leadership(topic)[0].in_sync == (leader.id,), within=WITHIN, what="the follower to leave the ISR")
+    until(
+        lambda: asked.leadership(topic)[0].in_sync == (leader.id,),
+        within=WITHIN,
+        what="the follower to leave the ISR",
+    )
     answer = asked.produce((topic, 0), record_batch([b"record"]), acks=acks)
     return Observation(
-        shown=answer[0] == "none", facts={"acks": acks, "in_sync": list(asked.leadership(topic)[0].in_sync), "answer": answer}
+        shown=answer[0] == "none",
+        facts={"acks": acks, "in_sync": list(asked.leadership(topic)[0].in_sync), "answer": answer},
     )
 
 
@@ -25,11 +30,15 @@ CASE = Case(
     name="min-isr",
     title="A write with acks=all is refused while fewer than min.insync.replicas are in sync",
     kind="guarantee",
-    claim_text="Anomaly: a write with acks=all is acknowledged while one replica alone has it, and min.insync.replicas is 2.",
+    claim_text=(
+        "Anomaly: a write with acks=all is acknowledged while one replica alone has it, and "
+        "min.insync.replicas is 2."
+    ),
     sources=("Kafka documentation, min.insync.replicas", "KIP-966"),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        "1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. the ISR is the leader alone; 4. a write, acks=all"
+        "1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. the ISR is the "
+        "leader alone; 4. a write, acks=all"
     ),
     reproduced="the write is acknowledged",
     control_text="the same with acks=1: it is acknowledged",

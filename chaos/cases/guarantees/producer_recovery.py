@@ -1,4 +1,5 @@
-"""KIP-360: a producer that recovers names its id and epoch, and one that was replaced meanwhile is refused."""
+"""KIP-360: a producer that recovers names its id and epoch, and one that was replaced meanwhile is
+refused."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def _recovered(bench: Bench, *, names_itself: bool) -> Observation:
         "epoch_given": int(answer.producer_epoch),
         "add_partitions_of_the_new": added,
     }
-    return Observation(shown=answer.error_code == messages.Error.none and added != "none", facts=facts)
+    return Observation(
+        shown=answer.error_code == messages.Error.none and added != "none", facts=facts
+    )
 
 
 CASE = Case(
@@ -43,15 +46,20 @@ CASE = Case(
     title="A producer that was replaced cannot recover and fence its successor",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a producer asks for a new epoch of its transactional id after another one has taken it over, gets one, and "
-        "the "
-        "successor is fenced."
+        "Anomaly: a producer asks for a new epoch of its transactional id after another one has "
+        "taken it over, gets one, and the successor is fenced."
     ),
     sources=("KIP-360: InitProducerId with the current producer id and epoch",),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule="1. A takes a transactional id; 2. B takes it; 3. A asks for a new epoch with its own id and epoch; 4. B writes",
+    schedule=(
+        "1. A takes a transactional id; 2. B takes it; 3. A asks for a new epoch with its own id "
+        "and epoch; 4. B writes"
+    ),
     reproduced="A is given an epoch, and B is refused",
-    control_text="A's request names no id and epoch, as before KIP-360: it is given an epoch, and B is fenced",
+    control_text=(
+        "A's request names no id and epoch, as before KIP-360: it is given an epoch, and B is "
+        "fenced"
+    ),
     refuted="an epoch for A",
     topology=ONE,
     claim=partial(_recovered, names_itself=True),

@@ -1,4 +1,5 @@
-"""KIP-98: read_committed gets nothing that was aborted and nothing that is open, and all or nothing of a transaction."""
+"""KIP-98: read_committed gets nothing that was aborted and nothing that is open, and all or nothing
+of a transaction."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _open(bench: Bench, isolation: Isolation) -> Observation:
 
 
 def _torn(bench: Bench, isolation: Isolation) -> Observation:
-    """A transaction over three partitions is open, then aborted: how many partitions show a record at either time."""
+    """A transaction over three partitions is open, then aborted: how many partitions show a record
+    at either time."""
     topic = bench.topic(partitions=PARTITIONS)
     writer = bench.transactional()
     writer.begin()
@@ -43,7 +45,9 @@ def _torn(bench: Bench, isolation: Isolation) -> Observation:
     writer.flush()
 
     def seen() -> int:
-        return sum(bool(bench.read(topic, isolation, partition=number)) for number in range(PARTITIONS))
+        return sum(
+            bool(bench.read(topic, isolation, partition=number)) for number in range(PARTITIONS)
+        )
 
     during = seen()
     writer.abort()
@@ -52,8 +56,15 @@ def _torn(bench: Bench, isolation: Isolation) -> Observation:
     for partition in range(PARTITIONS):
         writer.send(topic, b"whole", partition)
     writer.commit()
-    committed = sum(any(v == b"whole" for _, v in bench.read(topic, isolation, partition=n)) for n in range(PARTITIONS))
-    facts = {"partitions_while_open": during, "after_the_abort": after, "of_a_committed_one": committed}
+    committed = sum(
+        any(v == b"whole" for _, v in bench.read(topic, isolation, partition=n))
+        for n in range(PARTITIONS)
+    )
+    facts = {
+        "partitions_while_open": during,
+        "after_the_abort": after,
+        "of_a_committed_one": committed,
+    }
     return Observation(shown=during > 0 or after > 0 or committed != PARTITIONS, facts=facts)
 
 
@@ -96,8 +107,10 @@ CASES = [
     _case(
         "KIP-98-atomic",
         "A transaction over three partitions is seen in all of them or in none",
-        "some partitions show a record of a transaction that is open or aborted, or not all of a committed one",
-        "1. a transaction writes to three partitions; 2. all are read before and after it is aborted; 3. one is committed",
+        "some partitions show a record of a transaction that is open or aborted, or not all of a "
+        "committed one",
+        "1. a transaction writes to three partitions; 2. all are read before and after it is "
+        "aborted; 3. one is committed",
         _torn,
     ),
 ]

@@ -1,4 +1,5 @@
-"""KIP-98: what an idempotent client sends again, because the answer did not come in time, is in the log once."""
+"""KIP-98: what an idempotent client sends again, because the answer did not come in time, is in the
+log once."""
 
 from __future__ import annotations
 
@@ -19,11 +20,20 @@ SILENCE = 2.5
 
 
 def _retried(bench: Bench, *, idempotent: bool) -> Observation:
-    """The broker stands still when the request arrives; the client gives it up and sends it again; then both are read."""
+    """The broker stands still when the request arrives; the client gives it up and sends it again;
+    then both are read."""
     topic = bench.topic()
-    settings: dict[str, str | int | bool] = {"enable.idempotence": idempotent, "acks": "all", "request.timeout.ms": 1000}
+    settings: dict[str, str | int | bool] = {
+        "enable.idempotence": idempotent,
+        "acks": "all",
+        "request.timeout.ms": 1000,
+    }
     if bench.variant.client == "java":
-        java = JavaProducer(bench.java(), bench.bootstrap(), settings | {"delivery.timeout.ms": 60_000, "retries": 1000})
+        java = JavaProducer(
+            bench.java(),
+            bench.bootstrap(),
+            settings | {"delivery.timeout.ms": 60_000, "retries": 1000},
+        )
         bench.closing(java)
         java.send(topic, b"first")
         java.flush()
@@ -34,16 +44,27 @@ def _retried(bench: Bench, *, idempotent: bool) -> Observation:
         java.flush()
     else:
         acknowledged: list[bool] = []
-        producer = Producer(quiet(bench.bootstrap()) | settings | {"linger.ms": 0, "socket.timeout.ms": 1000})
+        producer = Producer(
+            quiet(bench.bootstrap()) | settings | {"linger.ms": 0, "socket.timeout.ms": 1000}
+        )
         for value in (b"first", b"again"):
             if value == b"again":
                 bench.broker().pause()
-            producer.produce(topic, value, partition=0, on_delivery=lambda error, _: acknowledged.append(error is None))
+            producer.produce(
+                topic,
+                value,
+                partition=0,
+                on_delivery=lambda error, _: acknowledged.append(error is None),
+            )
             if value == b"first":
                 until(lambda: producer.flush(1) == 0, within=WITHIN, what="the first record")
         pause(SILENCE, lambda: False)
         bench.broker().resume()
-        until(lambda: producer.flush(1) == 0, within=WITHIN, what="the second record to be acknowledged")
+        until(
+            lambda: producer.flush(1) == 0,
+            within=WITHIN,
+            what="the second record to be acknowledged",
+        )
     found = [(record.value or b"").decode() for record in records(bench.log(topic))]
     return Observation(shown=found.count("again") > 1, facts={"log": found})
 
@@ -53,14 +74,15 @@ CASE = Case(
     title="A record that an idempotent client sends again after a timeout is in the log once",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a record whose request timed out at the client is in the log twice, as the request and its retry arrived."
+        "Anomaly: a record whose request timed out at the client is in the log twice, as the "
+        "request and its retry arrived."
     ),
     sources=("KIP-98, idempotent producer guarantees",),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        f"1. a record is acknowledged; 2. SIGSTOP of the broker; 3. a second record; request.timeout.ms=1000; 4. {SILENCE:g} "
-        "s later "
-        "SIGCONT: the broker reads the request and its retries"
+        "1. a record is acknowledged; 2. SIGSTOP of the broker; 3. a second record; "
+        f"request.timeout.ms=1000; 4. {SILENCE:g} s later SIGCONT: the broker reads the request "
+        "and its retries"
     ),
     reproduced="the second record is in the log more than once",
     control_text="the same with enable.idempotence=false: it is in the log more than once",

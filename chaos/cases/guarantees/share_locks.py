@@ -1,4 +1,5 @@
-"""KIP-932: a record that one member of a share group has acquired is delivered to no other while its lock lasts."""
+"""KIP-932: a record that one member of a share group has acquired is delivered to no other while
+its lock lasts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ def _shared(bench: Bench, *, one_group: bool) -> Observation:
     for group in dict.fromkeys(groups):
         asked.group_setting(group, "share.auto.offset.reset", "earliest")
     bench.write(topic, [b"%d" % n for n in range(5)])
-    members = [JavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer") for group in groups]
+    members = [
+        JavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer")
+        for group in groups
+    ]
     for member in members:
         bench.closing(member)
         member.subscribe(topic)
@@ -48,10 +52,16 @@ CASE = Case(
     name="KIP-932-acquired",
     title="A record that a member of a share group has acquired is not delivered to another member",
     kind="guarantee",
-    claim_text="Anomaly: two members of a share group hold the same record at the same time, while the first one's lock lasts.",
+    claim_text=(
+        "Anomaly: two members of a share group hold the same record at the same time, while the "
+        "first one's lock lasts."
+    ),
     sources=("KIP-932, acquisition locks",),
     expected=(Expected(shows=False, since="4.2.0", basis="runs"),),
-    schedule="1. a member polls five records and acknowledges none; 2. a second member polls for some seconds",
+    schedule=(
+        "1. a member polls five records and acknowledges none; 2. a second member polls for some "
+        "seconds"
+    ),
     reproduced="the second member gets a record that the first one holds",
     control_text="the second one is in another share group: it gets the same records",
     refuted="a record at both members",

@@ -1,4 +1,5 @@
-"""KIP-890, part 2: with transactions V2 the epoch rises at every end, so that what is late is of an older epoch."""
+"""KIP-890, part 2: with transactions V2 the epoch rises at every end, so that what is late is of an
+older epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ def _late_end(bench: Bench, *, v2: bool) -> Observation:
     late = writer.end_v2(commit=True, producer=first) if v2 else writer.end(commit=True)
     _end(writer, v2=v2, commit=False)
     read = [value.decode() for _, value in bench.read(topic)]
-    facts = {"late_end": late, "read_committed": read, "markers": [one.words for one in markers(bench.log(topic))]}
+    facts = {
+        "late_end": late,
+        "read_committed": read,
+        "markers": [one.words for one in markers(bench.log(topic))],
+    }
     return Observation(shown="second, to be aborted" in read, facts=facts)
 
 
@@ -36,19 +41,29 @@ def _end(writer: WireTransactional, *, v2: bool, commit: bool) -> str:
     return writer.end_v2(commit=commit) if v2 else writer.end(commit=commit)
 
 
-_SOURCES = ("KIP-890, part 2 (transactions V2)", "KIP-1228: versions of transactions in WriteTxnMarkers")
+_SOURCES = (
+    "KIP-890, part 2 (transactions V2)",
+    "KIP-1228: versions of transactions in WriteTxnMarkers",
+)
 
 CASES = [
     Case(
         name="KIP-890-late-end",
         title="With transactions V2 a delayed EndTxn ends nothing",
         kind="guarantee",
-        claim_text="Anomaly: the EndTxn(commit) of a finished transaction commits half of the next one.",
+        claim_text=(
+            "Anomaly: the EndTxn(commit) of a finished transaction commits half of the next one."
+        ),
         sources=_SOURCES,
         expected=(Expected(shows=False, since=OLDEST, basis="runs"),),
-        schedule="1. T1: write, EndTxn(commit); 2. T2: write; 3. T1's EndTxn arrives once more; 4. the producer aborts T2",
+        schedule=(
+            "1. T1: write, EndTxn(commit); 2. T2: write; 3. T1's EndTxn arrives once more; 4. the "
+            "producer aborts T2"
+        ),
         reproduced="read_committed gets T2's record",
-        control_text="the same with the requests of transactions V1: T2's record is committed (KAFKA-17754)",
+        control_text=(
+            "the same with the requests of transactions V1: T2's record is committed (KAFKA-17754)"
+        ),
         refuted="a late EndTxn that is accepted",
         topology=ONE,
         claim=lambda bench: _late_end(bench, v2=True),

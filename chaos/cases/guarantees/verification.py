@@ -1,4 +1,5 @@
-"""KIP-890, part 1 (KAFKA-14402): a produce that arrives after the end of its transaction opens none that hangs."""
+"""KIP-890, part 1 (KAFKA-14402): a produce that arrives after the end of its transaction opens none
+that hangs."""
 
 from __future__ import annotations
 
@@ -22,25 +23,41 @@ def _late(bench: Bench, *, verification: bool) -> Observation:
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     if stable < high:  # nobody but an operator can end it (KIP-664)
         writer.wire.write_markers((topic, 0), writer.producer, commit=False)
-    facts = {"late_produce": answer, "coordinator": state, "last_stable_offset": stable, "high_watermark": high}
+    facts = {
+        "late_produce": answer,
+        "coordinator": state,
+        "last_stable_offset": stable,
+        "high_watermark": high,
+    }
     return Observation(shown=stable < high, facts=facts)
 
 
 CASE = Case(
     name="KIP-890-late-produce",
-    title="A produce that arrives after its transaction's marker is refused, and opens no transaction that hangs",
+    title=(
+        "A produce that arrives after its transaction's marker is refused, and opens no transaction"
+        " that hangs"
+    ),
     kind="guarantee",
     claim_text=(
-        "Anomaly (KAFKA-14402): a transactional produce behind the marker opens a transaction that the "
-        "coordinator does not know, "
-        "and the last stable offset stands still until an operator writes a marker. It is also the barrier that diskless topics "
-        "(KIP-1150) need between a produce in flight and the marker."
+        "Anomaly (KAFKA-14402): a transactional produce behind the marker opens a transaction that "
+        "the coordinator does not know, and the last stable offset stands still until an operator "
+        "writes a marker. It is also the barrier that diskless topics (KIP-1150) need between a "
+        "produce in flight and the marker."
     ),
-    sources=("KIP-890, part 1; KAFKA-14402 (hanging transactions)", "KIP-1150 discussion: commit barrier"),
+    sources=(
+        "KIP-890, part 1; KAFKA-14402 (hanging transactions)",
+        "KIP-1150 discussion: commit barrier",
+    ),
     expected=(Expected(shows=False, basis="runs"),),
     schedule="1. a transaction writes and is committed; 2. another produce of it arrives",
-    reproduced="the produce is accepted, LSO < high watermark, and the coordinator has no open transaction",
-    control_text="transaction.partition.verification.enable=false: the produce is accepted and the transaction hangs",
+    reproduced=(
+        "the produce is accepted, LSO < high watermark, and the coordinator has no open transaction"
+    ),
+    control_text=(
+        "transaction.partition.verification.enable=false: the produce is accepted and the "
+        "transaction hangs"
+    ),
     refuted="a late produce that is accepted while verification is on",
     topology=ONE,
     claim=lambda bench: _late(bench, verification=True),

@@ -18,18 +18,29 @@ def _judged(bench: Bench, *, dead: bool) -> Observation:
 
 CASE = Case(
     name="KIP-1279-dead-source",
-    title="A build of the KIP-1279 branch refuses to promote the destination of a source that is dead",
+    title=(
+        "A build of the KIP-1279 branch refuses to promote the destination of a source that is dead"
+    ),
     kind="proposal",
     claim_text=(
         "When every broker of the source is dead its partitions go to FAILED, and stop is answered "
         "INVALID_CLUSTER_MIRROR_STATES "
         "for as long as the source is dead: the failover that a mirror is for does not take place."
     ),
-    sources=("docs/findings/cluster-mirroring-failover-refused.md", "branch of KIP-1279, validateLocalPartitions"),
+    sources=(
+        "docs/findings/cluster-mirroring-failover-refused.md",
+        "branch of KIP-1279, validateLocalPartitions",
+    ),
     expected=(Expected(shows=True, since="4.2.0"),),
-    schedule="1. clients write through the mirror; 2. kill -9 of A with transactions open; 3. stop on B; 4. all is judged",
+    schedule=(
+        "1. clients write through the mirror; 2. kill -9 of A with transactions open; 3. stop on B;"
+        " 4. all is judged"
+    ),
     reproduced="check failover finds failover-refused",
-    control_text="A stands still (SIGSTOP) when stop is asked for, and dies then: the destination is promoted",
+    control_text=(
+        "A stands still (SIGSTOP) when stop is asked for, and dies then: the destination is "
+        "promoted"
+    ),
     refuted="a promotion after the death of the source",
     topology=NONE,
     claim=partial(_judged, dead=True),

@@ -1,4 +1,5 @@
-"""MirrorMaker 2 reading uncommitted under load: what readers of the target get, judged from their polls and from both logs."""
+"""MirrorMaker 2 reading uncommitted under load: what readers of the target get, judged from their
+polls and from both logs."""
 
 from __future__ import annotations
 
@@ -17,19 +18,28 @@ def _judged(bench: Bench, isolation: str) -> Observation:
 CASE = Case(
     name="MM2-isolation-under-load",
     title=(
-        "Behind MirrorMaker 2 with its default isolation read_committed readers of the target get records of aborted transactions"
+        "Behind MirrorMaker 2 with its default isolation read_committed readers of the target get "
+        "records of aborted transactions"
     ),
     kind="limit",
     claim_text=(
-        "What `MM2-isolation` shows with three records happens to ordinary clients: aborted records of A are plain ones on B."
+        "What `MM2-isolation` shows with three records happens to ordinary clients: aborted records"
+        " of A are plain ones on B."
     ),
-    sources=("Kafka documentation, Geo-Replication; consumer default isolation.level", "KIP-1279 discussion, MM6"),
+    sources=(
+        "Kafka documentation, Geo-Replication; consumer default isolation.level",
+        "KIP-1279 discussion, MM6",
+    ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. clients commit and abort on A; MirrorMaker 2 copies; 2. readers of B, read_committed; 3. all is judged (baseline)"
+        "1. clients commit and abort on A; MirrorMaker 2 copies; 2. readers of B, read_committed; "
+        "3. all is judged (baseline)"
     ),
     reproduced="check aborted-read finds records of aborted transactions at readers of B",
-    control_text="the same with isolation.level=read_committed at the mirror's consumer: aborted-read is valid",
+    control_text=(
+        "the same with isolation.level=read_committed at the mirror's consumer: aborted-read is "
+        "valid"
+    ),
     refuted="aborted-read valid",
     topology=NONE,
     claim=partial(_judged, isolation="read_uncommitted"),

@@ -1,4 +1,5 @@
-"""What brokers no longer know of an idempotent producer once `producer.id.expiration.ms` has passed (KIP-360, KIP-854)."""
+"""What brokers no longer know of an idempotent producer once `producer.id.expiration.ms` has passed
+(KIP-360, KIP-854)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ def _known(asked: Wire, topic: str) -> int:
 def _expire(bench: Bench, asked: Wire, topic: str, *, expire: bool) -> None:
     if expire:
         bench.setting(SETTING, "1")
-        until(lambda: _known(asked, topic) == 0, within=WITHIN, what="the broker to forget the producer", every=0.1)
+        until(
+            lambda: _known(asked, topic) == 0,
+            within=WITHIN,
+            what="the broker to forget the producer",
+            every=0.1,
+        )
 
 
 def _retried(bench: Bench, *, expire: bool) -> Observation:
@@ -35,7 +41,10 @@ def _retried(bench: Bench, *, expire: bool) -> Observation:
     _expire(bench, asked, topic, expire=expire)
     second = asked.produce((topic, 0), batch)
     high = bench.bound("high", topic)
-    return Observation(shown=second[0] == "none" and high == 4, facts={"first": first, "retry": second, "high_watermark": high})
+    return Observation(
+        shown=second[0] == "none" and high == 4,
+        facts={"first": first, "retry": second, "high_watermark": high},
+    )
 
 
 def _gap(bench: Bench, *, expire: bool) -> Observation:
@@ -48,7 +57,10 @@ def _gap(bench: Bench, *, expire: bool) -> Observation:
     return Observation(shown=later[0] == "none", facts={"sequence 0": first, "sequence 9": later})
 
 
-_SOURCES = ("KIP-360, KIP-854 (producer.id.expiration.ms)", "ProducerStateManager.removeExpiredProducers")
+_SOURCES = (
+    "KIP-360, KIP-854 (producer.id.expiration.ms)",
+    "ProducerStateManager.removeExpiredProducers",
+)
 
 CASES = [
     Case(
@@ -56,14 +68,20 @@ CASES = [
         title="A retry that comes after the producer's state has expired is appended a second time",
         kind="limit",
         claim_text=(
-            "An idempotent batch whose answer was lost and that is sent again after producer.id.expiration.ms is "
-            "in the log twice."
+            "An idempotent batch whose answer was lost and that is sent again after "
+            "producer.id.expiration.ms is in the log twice."
         ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
-        schedule="1. a batch is appended, its answer is lost; 2. the producer's state expires; 3. the batch is sent again",
+        schedule=(
+            "1. a batch is appended, its answer is lost; 2. the producer's state expires; 3. the "
+            "batch is sent again"
+        ),
         reproduced="both are acknowledged, and the log has four records instead of two",
-        control_text="the retry comes before the state expires: acknowledged with the first offset, not appended",
+        control_text=(
+            "the retry comes before the state expires: acknowledged with the first offset, not "
+            "appended"
+        ),
         refuted="a retry that is refused or recognised after the expiry",
         topology=ONE,
         claim=lambda bench: _retried(bench, expire=True),
@@ -75,11 +93,14 @@ CASES = [
         title="A gap in a producer's sequence numbers is accepted once its state has expired",
         kind="limit",
         claim_text=(
-            "After producer.id.expiration.ms a broker accepts any sequence of the producer: records lost in between stay unseen."
+            "After producer.id.expiration.ms a broker accepts any sequence of the producer: records"
+            " lost in between stay unseen."
         ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
-        schedule="1. sequence 0 is appended; 2. the producer's state expires; 3. sequence 9 is sent",
+        schedule=(
+            "1. sequence 0 is appended; 2. the producer's state expires; 3. sequence 9 is sent"
+        ),
         reproduced="sequence 9 is acknowledged",
         control_text="the same before the state expires: OUT_OF_ORDER_SEQUENCE_NUMBER",
         refuted="sequence 9 refused",

@@ -1,4 +1,5 @@
-"""KAFKA-15591 (14312, 19880): a new partition accepts a first batch whose sequence is not 0, and so loses the batch before it."""
+"""KAFKA-15591 (14312, 19880): a new partition accepts a first batch whose sequence is not 0, and so
+loses the batch before it."""
 
 from __future__ import annotations
 
@@ -9,13 +10,18 @@ from linkflap.chaos.cases.tools.record_batch import record_batch
 
 
 def _sent(bench: Bench, *, swapped: bool) -> Observation:
-    """Two batches in flight: when the first is refused (the broker does not know the partition yet), the second arrives first."""
+    """Two batches in flight: when the first is refused (the broker does not know the partition
+    yet), the second arrives first."""
     topic = bench.topic()
     asked = bench.ask(bench.up())
     producer = asked.init_producer_id()
     first = record_batch([b"first"] * 3, producer=producer, sequence=0)
     second = record_batch([b"second"] * 3, producer=producer, sequence=3)
-    order = [("second", second), ("first", first)] if swapped else [("first", first), ("second", second)]
+    order = (
+        [("second", second), ("first", first)]
+        if swapped
+        else [("first", first), ("second", second)]
+    )
     answers = {name: asked.produce((topic, 0), batch) for name, batch in order}
     read = [value.decode() for _, value in bench.read(topic, "read_uncommitted")]
     facts = {"answers": answers, "records": read}
@@ -24,18 +30,26 @@ def _sent(bench: Bench, *, swapped: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-15591",
-    title="A new partition accepts the second batch of an idempotent producer first, and then refuses the first one",
+    title=(
+        "A new partition accepts the second batch of an idempotent producer first, and then refuses"
+        " the first one"
+    ),
     kind="defect",
     claim_text=(
-        "A broker that has no state of a producer accepts any sequence. With several requests in flight to a "
-        "new partition, the first "
-        "is refused while the broker does not know the partition yet, the second is appended, and the first "
-        "one's retry is out of "
-        "order: the producer's first records are gone, in spite of idempotence."
+        "A broker that has no state of a producer accepts any sequence. With several requests in "
+        "flight to a new partition, the first is refused while the broker does not know the "
+        "partition yet, the second is appended, and the first one's retry is out of order: the "
+        "producer's first records are gone, in spite of idempotence."
     ),
-    sources=("KAFKA-15591, KAFKA-14312, KAFKA-19880 (Apache JIRA); fixed for 4.5", "ProducerAppendInfo.checkSequence; KIP-360"),
+    sources=(
+        "KAFKA-15591, KAFKA-14312, KAFKA-19880 (Apache JIRA); fixed for 4.5",
+        "ProducerAppendInfo.checkSequence; KIP-360",
+    ),
     expected=(Expected(shows=True, until="4.4.0", basis="runs"),),
-    schedule="1. a new topic; 2. a batch with sequence 3 arrives; 3. the batch with sequence 0 arrives (its retry)",
+    schedule=(
+        "1. a new topic; 2. a batch with sequence 3 arrives; 3. the batch with sequence 0 arrives "
+        "(its retry)"
+    ),
     reproduced="sequence 3 is accepted, sequence 0 is refused, and its records are not in the log",
     control_text="the same two batches in order: both are in the log",
     refuted="the batch with sequence 3 refused on an empty partition",

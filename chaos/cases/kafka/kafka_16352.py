@@ -1,8 +1,10 @@
-"""KAFKA-16352: a coordinator that has its office back waits for a marker for ever; and what diskless commits rest on (KIP-1150).
+"""KAFKA-16352: a coordinator that has its office back waits for a marker for ever; and what
+diskless commits rest on (KIP-1150).
 
-A commit is decided, its marker cannot be delivered, and the coordinator's office moves away and back. The first time's pending
-entry is cleaned up late, and takes the second one's with it: the transaction stays in PrepareCommit. Everywhere else the marker
-arrives once the partition's leader goes on, which is also the guarantee that a diskless log has to keep.
+A commit is decided, its marker cannot be delivered, and the coordinator's office moves away and
+back. The first time's pending entry is cleaned up late, and takes the second one's with it: the
+transaction stays in PrepareCommit. Everywhere else the marker arrives once the partition's leader
+goes on, which is also the guarantee that a diskless log has to keep.
 """
 
 from __future__ import annotations
@@ -24,16 +26,27 @@ PATIENCE = 30.0
 
 
 def _committed(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
-    """The leader of the data stands still; the commit is decided; the office moves so often, and the leader goes on."""
+    """The leader of the data stands still; the commit is decided; the office moves so often, and
+    the leader goes on."""
     writer = WireTransactional(bench)
-    home = next(broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id)
+    home = next(
+        broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
+    )
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
     writer.write_to(home, bench, (topic, 0), b"committed")
     office = _office(bench, writer)
     home.pause()
-    answer = writer.wire.end_transaction(writer.id, writer.producer, commit=True) if commit else "not asked for"
-    others = [broker for broker in bench.cluster().brokers.values() if broker.id not in (home.id, writer.coordinator.id)]
+    answer = (
+        writer.wire.end_transaction(writer.id, writer.producer, commit=True)
+        if commit
+        else "not asked for"
+    )
+    others = [
+        broker
+        for broker in bench.cluster().brokers.values()
+        if broker.id not in (home.id, writer.coordinator.id)
+    ]
     for turn in range(moves):
         bench.lead(OFFICES, office, (others[0], writer.coordinator)[turn % 2])
     home.resume()
@@ -45,16 +58,27 @@ def _committed(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
         return state == "CompleteCommit" and bool(markers(bench.log(topic, broker=home.id)))
 
     with contextlib.suppress(DeadlineExceeded):
-        until(complete, within=PATIENCE if commit else 3, what="the transaction to be complete", every=0.5)
+        until(
+            complete,
+            within=PATIENCE if commit else 3,
+            what="the transaction to be complete",
+            every=0.5,
+        )
     log = markers(bench.log(topic, broker=home.id))
     bench.led(topic, by=home)
     read = [value.decode() for _, value in bench.read(topic)] if log else []
-    facts = {"commit": answer, "state": state, "markers": [one.words for one in log], "read_committed": read}
+    facts = {
+        "commit": answer,
+        "state": state,
+        "markers": [one.words for one in log],
+        "read_committed": read,
+    }
     return Observation(shown=state != "CompleteCommit" or not read, facts=facts)
 
 
 def _office(bench: Bench, writer: WireTransactional) -> int:
-    """The partition of the transactions' log that this id belongs to (Utils.abs of String.hashCode)."""
+    """The partition of the transactions' log that this id belongs to (Utils.abs of
+    String.hashCode)."""
     code = 0
     for character in writer.id:
         code = (31 * code + ord(character)) & 0xFFFFFFFF
@@ -62,10 +86,12 @@ def _office(bench: Bench, writer: WireTransactional) -> int:
 
 
 PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
-"""A broker that stands still is not fenced and stays the leader: without one 4.3 drops the marker (KAFKA-20734)."""
+"""A broker that stands still is not fenced and stays the leader: without one 4.3 drops the marker
+(KAFKA-20734)."""
 _SCHEDULE = (
-    "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a transaction writes; 3. SIGSTOP of "
-    "that broker; 4. EndTxn(commit) is accepted; 5. the leadership of the coordinator's log moves {how}; 6. SIGCONT"
+    "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
+    "transaction writes; 3. SIGSTOP of that broker; 4. EndTxn(commit) is accepted; 5. the "
+    "leadership of the coordinator's log moves {how}; 6. SIGCONT"
 )
 CASES = [
     Case(
@@ -73,10 +99,10 @@ CASES = [
         title="A commit whose coordinator lost its office and got it back stays in PrepareCommit",
         kind="defect",
         claim_text=(
-            "Pending markers are removed by transactional id, whichever term of office they are of: the answer to the "
-            "request of "
-            "the first term removes the entry of the second one, and nobody completes the transaction: its producer's next "
-            "InitProducerId is answered CONCURRENT_TRANSACTIONS for ever."
+            "Pending markers are removed by transactional id, whichever term of office they are of:"
+            " the answer to the request of the first term removes the entry of the second one, and "
+            "nobody completes the transaction: its producer's next InitProducerId is answered "
+            "CONCURRENT_TRANSACTIONS for ever."
         ),
         sources=("KAFKA-16352 (Apache JIRA), pull request 15524: fixed in 3.8.0",),
         expected=(Expected(shows=True, until="3.7.2"), Expected(shows=False, since="3.8.0")),
@@ -85,9 +111,9 @@ CASES = [
         control_text="the same without moves: CompleteCommit, and the record is read",
         refuted="CompleteCommit in every run",
         tried=(
-            "on 3.7.0: a leader that stands still, unfenced, with the commit decided, and the coordinator's log led by "
-            "another broker and by the first one again. The leader gets the marker of every term of office, five in "
-            "all, and the transaction is complete"
+            "on 3.7.0: a leader that stands still, unfenced, with the commit decided, and the "
+            "coordinator's log led by another broker and by the first one again. The leader gets "
+            "the marker of every term of office, five in all, and the transaction is complete"
         ),
         topology=PATIENT,
         claim=partial(_committed, moves=2),
@@ -96,13 +122,27 @@ CASES = [
     ),
     Case(
         name="KIP-1164-coordinator-moves",
-        title="A commit that was decided reaches every partition, also when its coordinator moves before the marker is written",
+        title=(
+            "A commit that was decided reaches every partition, also when its coordinator moves "
+            "before the marker is written"
+        ),
         kind="guarantee",
-        claim_text="Anomaly: a commit was acknowledged, its coordinator moved, and the records are never to be read.",
-        sources=("KIP-98", "KIP-1150, KIP-1164: what a diskless log's batch coordinator has to keep; the control on stock"),
+        claim_text=(
+            "Anomaly: a commit was acknowledged, its coordinator moved, and the records are never "
+            "to be read."
+        ),
+        sources=(
+            "KIP-98",
+            (
+                "KIP-1150, KIP-1164: what a diskless log's batch coordinator has to keep; the "
+                "control on stock"
+            ),
+        ),
         expected=(Expected(shows=False, since="3.8.0", basis="runs"),),
         schedule=_SCHEDULE.format(how="to another broker"),
-        reproduced=f"no CompleteCommit, or nothing to read, {PATIENCE:g} s after the leader goes on",
+        reproduced=(
+            f"no CompleteCommit, or nothing to read, {PATIENCE:g} s after the leader goes on"
+        ),
         control_text="no commit is asked for: there is no marker, and nothing to read",
         refuted="a record that is never read",
         topology=PATIENT,

@@ -1,4 +1,5 @@
-"""KAFKA-16386: a produce is answered NETWORK_EXCEPTION when its leader cannot reach the transaction's coordinator."""
+"""KAFKA-16386: a produce is answered NETWORK_EXCEPTION when its leader cannot reach the
+transaction's coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 def _produced(bench: Bench, *, dead: bool) -> Observation:
     writer = WireTransactional(bench)
-    home = next(broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id)
+    home = next(
+        broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
+    )
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
     leader = bench.ask(home)
@@ -33,9 +36,9 @@ CASE = Case(
     title="A produce is answered NETWORK_EXCEPTION because its leader cannot reach the coordinator",
     kind="defect",
     claim_text=(
-        "The verification of KIP-890 hands its own network error to the client, for which NETWORK_EXCEPTION "
-        "on a produce says that the "
-        "batch may have been written: clients drop the connection to a healthy leader."
+        "The verification of KIP-890 hands its own network error to the client, for which "
+        "NETWORK_EXCEPTION on a produce says that the batch may have been written: clients drop "
+        "the connection to a healthy leader."
     ),
     sources=("KAFKA-16386 (Apache JIRA): 3.7.0; fixed in 3.7.1 and 3.8.0",),
     expected=(
@@ -43,7 +46,8 @@ CASE = Case(
         Expected(shows=False, since="3.7.1", basis="runs"),
     ),
     schedule=(
-        "1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of the coordinator; 4. Produce"
+        "1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of "
+        "the coordinator; 4. Produce"
     ),
     reproduced="an answer NETWORK_EXCEPTION",
     control_text="the same with the coordinator alive: the produce is accepted",

@@ -1,4 +1,5 @@
-"""KAFKA-17582: a consumer goes on behind the inputs of an aborted transaction, unless the application rewinds it."""
+"""KAFKA-17582: a consumer goes on behind the inputs of an aborted transaction, unless the
+application rewinds it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ INPUTS = 6
 
 
 def _relayed(bench: Bench, *, rewind: bool) -> Observation:
-    """Consume, transform, produce; the transaction of the first inputs is aborted; nothing else happens to the group."""
+    """Consume, transform, produce; the transaction of the first inputs is aborted; nothing else
+    happens to the group."""
     source, target = bench.topic("input"), bench.topic("output")
     bench.write(source, [b"%d" % n for n in range(INPUTS)])
     consumer = Consumer(
@@ -27,7 +29,9 @@ def _relayed(bench: Bench, *, rewind: bool) -> Observation:
         }
     )
     bench.closing(consumer)
-    producer = Producer(quiet(bench.bootstrap()) | {"transactional.id": bench.name("relay"), "linger.ms": 0})
+    producer = Producer(
+        quiet(bench.bootstrap()) | {"transactional.id": bench.name("relay"), "linger.ms": 0}
+    )
     producer.init_transactions(WITHIN)
     consumer.subscribe([source])
     turn = read = 0
@@ -41,7 +45,9 @@ def _relayed(bench: Bench, *, rewind: bool) -> Observation:
         producer.begin_transaction()
         for message in found:
             producer.produce(target, message.value(), partition=0)
-        producer.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), WITHIN)
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), WITHIN
+        )
         turn += 1
         if turn == 1:
             producer.abort_transaction(WITHIN)
@@ -56,24 +62,41 @@ def _relayed(bench: Bench, *, rewind: bool) -> Observation:
     outputs = [value.decode() for _, value in bench.read(target)]
     (committed,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
     missing = [str(n) for n in range(INPUTS) if str(n) not in outputs]
-    facts = {"outputs": outputs, "inputs_without_output": missing, "committed_offset": committed.offset}
+    facts = {
+        "outputs": outputs,
+        "inputs_without_output": missing,
+        "committed_offset": committed.offset,
+    }
     return Observation(shown=bool(missing) and committed.offset == INPUTS, facts=facts)
 
 
 CASE = Case(
     name="KAFKA-17582",
-    title="After an abort a relay's consumer goes on behind the aborted inputs, and the group's next commit skips them for good",
+    title=(
+        "After an abort a relay's consumer goes on behind the aborted inputs, and the group's next "
+        "commit skips them for good"
+    ),
     kind="limit",
     claim_text=(
-        "abort_transaction takes back outputs and offsets, and not the consumer's position. A relay that "
-        "only aborts and polls on has "
-        "inputs without an output, and its next transaction commits an offset beyond them: silent loss under exactly once."
+        "abort_transaction takes back outputs and offsets, and not the consumer's position. A relay"
+        " that only aborts and polls on has inputs without an output, and its next transaction "
+        "commits an offset beyond them: silent loss under exactly once."
     ),
-    sources=("KAFKA-17582 (Apache JIRA), open", "KIP-98: the application has to rewind; the API does not say so where it aborts"),
+    sources=(
+        "KAFKA-17582 (Apache JIRA), open",
+        "KIP-98: the application has to rewind; the API does not say so where it aborts",
+    ),
     expected=(Expected(shows=True, basis="runs"),),
-    schedule="1. a relay reads two inputs; 2. its transaction is aborted; 3. it polls on, and commits",
-    reproduced="the first inputs have no output, and the group's committed offset is the end of the input",
-    control_text="the same relay, which seeks back to the committed offset after the abort: every input has its output",
+    schedule=(
+        "1. a relay reads two inputs; 2. its transaction is aborted; 3. it polls on, and commits"
+    ),
+    reproduced=(
+        "the first inputs have no output, and the group's committed offset is the end of the input"
+    ),
+    control_text=(
+        "the same relay, which seeks back to the committed offset after the abort: every input has "
+        "its output"
+    ),
     refuted="a poll after the abort that returns the aborted inputs again",
     topology=ONE,
     claim=lambda bench: _relayed(bench, rewind=False),

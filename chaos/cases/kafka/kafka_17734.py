@@ -13,7 +13,8 @@ ASKED, TOO_LONG = 1.0, 4.0
 
 
 def _closed(bench: Bench, *, silent: bool) -> Observation:
-    """The broker, which is also the coordinator, stands still with its sockets open, or does not."""
+    """The broker, which is also the coordinator, stands still with its sockets open, or does
+    not."""
     topic = bench.topic()
     settings = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 12_000, "max.block.ms": 12_000}
     java = bench.java()
@@ -32,16 +33,25 @@ def _closed(bench: Bench, *, silent: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-17734",
-    title="close() of a transactional producer takes longer than its timeout while the coordinator is silent",
+    title=(
+        "close() of a transactional producer takes longer than its timeout while the coordinator is"
+        " silent"
+    ),
     kind="defect",
-    claim_text="KafkaProducer.close(Duration) waits for the abort of the open transaction beyond the time that it was given.",
+    claim_text=(
+        "KafkaProducer.close(Duration) waits for the abort of the open transaction beyond the time "
+        "that it was given."
+    ),
     sources=("KAFKA-17734 (Apache JIRA), open",),
     expected=(Expected(shows=True),),
     schedule="1. a transaction is open; 2. SIGSTOP of the broker; 3. close(1 s)",
     reproduced=f"close returns after more than {TOO_LONG:g} s",
     control_text="the same with the broker running: close returns at once",
     refuted="close returns within its timeout in every run",
-    tried="one broker stopped (SIGSTOP) while a transaction is open: close(1 s) of the Java client returns after 1.0 to 1.1 s",
+    tried=(
+        "one broker stopped (SIGSTOP) while a transaction is open: close(1 s) of the Java client "
+        "returns after 1.0 to 1.1 s"
+    ),
     topology=ONE,
     claim=lambda bench: _closed(bench, silent=True),
     control=lambda bench: _closed(bench, silent=False),

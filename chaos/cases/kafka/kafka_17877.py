@@ -1,4 +1,5 @@
-"""KAFKA-17877: a WriteTxnMarkers response leaves out a producer whose group coordinator has moved."""
+"""KAFKA-17877: a WriteTxnMarkers response leaves out a producer whose group coordinator has
+moved."""
 
 from __future__ import annotations
 
@@ -20,14 +21,19 @@ PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
 
 
 def _marked(bench: Bench, *, moved: bool) -> Observation:
-    """Markers of several transactions, each for data and for a group's log, at a broker that does not coordinate that group.
+    """Markers of several transactions, each for data and for a group's log, at a broker that does
+    not coordinate that group.
 
     With `moved` false it does.
     """
     bench.coordinator(bench.name("group"), 0)  # makes the groups' log
-    producers = [WireTransactional(bench, f"writer{number}").producer for number in range(PRODUCERS)]
+    producers = [
+        WireTransactional(bench, f"writer{number}").producer for number in range(PRODUCERS)
+    ]
     coordinator = bench.ask(bench.up()).leadership(OFFSETS)[OFFICE].leader
-    home = next(broker for broker in bench.cluster().brokers.values() if (broker.id != coordinator) == moved)
+    home = next(
+        broker for broker in bench.cluster().brokers.values() if (broker.id != coordinator) == moved
+    )
     topic = bench.topic(replicas=[home.id], partitions=2)
     asked, request = bench.ask(home), _request(producers, topic)
     missing: list[str] = []
@@ -38,9 +44,17 @@ def _marked(bench: Bench, *, moved: bool) -> Observation:
         except Unanswered as error:
             missing.append(f"no answer: {error}")
             break
-        errors |= {str(p.error_code.name) for one in answer.markers for t in one.topics for p in t.partitions}
+        errors |= {
+            str(p.error_code.name)
+            for one in answer.markers
+            for t in one.topics
+            for p in t.partitions
+        }
         missing += _left_out(answer, producers, {(topic, 0), (topic, 1), (OFFSETS, OFFICE)})
-    return Observation(shown=bool(missing), facts={"rounds": ROUNDS, "left_out": missing[:5], "errors": sorted(errors)})
+    return Observation(
+        shown=bool(missing),
+        facts={"rounds": ROUNDS, "left_out": missing[:5], "errors": sorted(errors)},
+    )
 
 
 def _request(producers: Sequence[Producer], topic: str) -> Message:
@@ -61,11 +75,18 @@ def _request(producers: Sequence[Producer], topic: str) -> Message:
     return m.WriteTxnMarkersRequest(markers=marked)
 
 
-def _left_out(answer: Message, producers: Sequence[Producer], asked: set[TopicPartition]) -> Iterator[str]:
+def _left_out(
+    answer: Message, producers: Sequence[Producer], asked: set[TopicPartition]
+) -> Iterator[str]:
     """Partitions that a response has no result for, by producer."""
     for producer in producers:
         rows = [one for one in answer.markers if one.producer_id == producer.id]
-        found = {(t.name, int(p.partition_index)) for one in rows for t in one.topics for p in t.partitions}
+        found = {
+            (t.name, int(p.partition_index))
+            for one in rows
+            for t in one.topics
+            for p in t.partitions
+        }
         if absent := asked - found:
             yield f"producer {producer.id}: {sorted(absent)}"
 
@@ -75,23 +96,28 @@ CASE = Case(
     title="The answer to WriteTxnMarkers leaves out producers when a group's coordinator has moved",
     kind="defect",
     claim_text=(
-        "With the new group coordinator the markers that a broker still has to write are miscounted when one of them is for a "
-        "group that it does not coordinate any more: the answer is sent before all results are there, and the transaction "
-        "coordinator fails on it with an IllegalStateException."
+        "With the new group coordinator the markers that a broker still has to write are miscounted"
+        " when one of them is for a group that it does not coordinate any more: the answer is sent "
+        "before all results are there, and the transaction coordinator fails on it with an "
+        "IllegalStateException."
     ),
     sources=("KAFKA-17877 (Apache JIRA): fixed in 4.0.0",),
-    expected=(Expected(shows=True, since="3.8.0", until="3.9.2"), Expected(shows=False, since="4.0.0")),
+    expected=(
+        Expected(shows=True, since="3.8.0", until="3.9.2"),
+        Expected(shows=False, since="4.0.0"),
+    ),
     schedule=(
-        f"1. three nodes, the group coordinator of KIP-848; 2. WriteTxnMarkers of {PRODUCERS} producers for two data "
-        "partitions and "
-        f"a partition of {OFFSETS} that another broker leads; {ROUNDS} times"
+        f"1. three nodes, the group coordinator of KIP-848; 2. WriteTxnMarkers of {PRODUCERS} "
+        f"producers for two data partitions and a partition of {OFFSETS} that another broker "
+        f"leads; {ROUNDS} times"
     ),
     reproduced="an answer without a producer or a partition that was asked for, or none",
     control_text="the same with a partition that the broker leads: every result is there",
     refuted="complete answers",
     tried=(
-        "on 3.9.0 with the coordinator of KIP-848: markers of three producers for a partition of __consumer_offsets "
-        "that another broker leads are answered NOT_LEADER_OR_FOLLOWER, each of them; nothing is left out"
+        "on 3.9.0 with the coordinator of KIP-848: markers of three producers for a partition of "
+        "__consumer_offsets that another broker leads are answered NOT_LEADER_OR_FOLLOWER, each of "
+        "them; nothing is left out"
     ),
     topology=nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
     claim=partial(_marked, moved=True),

@@ -1,4 +1,5 @@
-"""KAFKA-18019: a producer whose transactional id expired, and was taken over meanwhile, recovers and fences its successor."""
+"""KAFKA-18019: a producer whose transactional id expired, and was taken over meanwhile, recovers
+and fences its successor."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ def _played(bench: Bench, *, expire: bool) -> Observation:
     _commit(zombie, topic, b"first")
     if expire:
         gone = "(transactional_id_not_found)"
-        until(lambda: asked.transaction_state(bench.name("writer"))[0] == gone, within=WITHIN, what="the id to expire", every=0.2)
+        until(
+            lambda: asked.transaction_state(bench.name("writer"))[0] == gone,
+            within=WITHIN,
+            what="the id to expire",
+            every=0.2,
+        )
     successor = bench.transactional("writer")
     _commit(successor, topic, b"of the successor")
     answers = []
@@ -52,30 +58,43 @@ def _commit(producer: Transactional, topic: str, value: bytes) -> None:
 
 CASE = Case(
     name="KAFKA-18019",
-    title="After its transactional id has expired a replaced producer recovers, writes on, and fences its successor",
+    title=(
+        "After its transactional id has expired a replaced producer recovers, writes on, and fences"
+        " its successor"
+    ),
     kind="defect",
     claim_text=(
-        "INVALID_PRODUCER_ID_MAPPING is treated as recoverable: the client aborts, asks for a new epoch of "
-        "the transactional id, and "
-        "goes on, although another producer has taken the id over. It must be fatal."
+        "INVALID_PRODUCER_ID_MAPPING is treated as recoverable: the client aborts, asks for a new "
+        "epoch of the transactional id, and goes on, although another producer has taken the id "
+        "over. It must be fatal."
     ),
-    sources=("KAFKA-18019 (Apache JIRA): Java client up to 3.9; fatal since 4.0 (KIP-1050)", "KIP-360"),
+    sources=(
+        "KAFKA-18019 (Apache JIRA): Java client up to 3.9; fatal since 4.0 (KIP-1050)",
+        "KIP-360",
+    ),
     expected=(
         Expected(shows=True, until="3.9.9", clients=("java",)),
         Expected(shows=False, since="4.0.0", clients=("java",)),
         Expected(shows=True, clients=("librdkafka",)),
     ),
     schedule=(
-        "1. A commits; 2. its transactional id expires; 3. B takes the id and commits; 4. A writes, aborts, writes and commits"
+        "1. A commits; 2. its transactional id expires; 3. B takes the id and commits; 4. A writes,"
+        " aborts, writes and commits"
     ),
     reproduced="A's second attempt is committed",
     control_text="the same without the expiry: A is fenced",
     refuted="A fails for good at its first attempt",
     tried=(
-        "the Java client of 3.9.2 does treat INVALID_PRODUCER_ID_MAPPING as abortable, and is then fenced by the id "
-        "that its successor has: no record of the zombie is committed, on 3.9.2 nor on 4.3.1"
+        "the Java client of 3.9.2 does treat INVALID_PRODUCER_ID_MAPPING as abortable, and is then "
+        "fenced by the id that its successor has: no record of the zombie is committed, on 3.9.2 "
+        "nor on 4.3.1"
     ),
-    topology=one({"transactional.id.expiration.ms": "3000", "transaction.remove.expired.transaction.cleanup.interval.ms": "500"}),
+    topology=one(
+        {
+            "transactional.id.expiration.ms": "3000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        }
+    ),
     claim=lambda bench: _played(bench, expire=True),
     control=lambda bench: _played(bench, expire=False),
     clients=("java", "librdkafka"),

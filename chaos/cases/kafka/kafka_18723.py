@@ -1,4 +1,5 @@
-"""KAFKA-18723: a follower that is given a batch of a leader epoch which its leader does not have."""
+"""KAFKA-18723: a follower that is given a batch of a leader epoch which its leader does not
+have."""
 
 from __future__ import annotations
 
@@ -17,15 +18,18 @@ from linkflap.harness.model.wait import until
 
 BEFORE, BEHIND = 10, 10
 AHEAD = 20
-"""How far the batch's epoch is above the leader's: more than the fences that a start of the mirror costs."""
+"""How far the batch's epoch is above the leader's: more than the fences that a start of the mirror
+costs."""
 PATIENCE = 20.0
 
 
 def _followed(bench: Bench, *, ahead: int) -> Observation:
-    """B's broker follows a leader that serves batches of its own leader epoch, and then some of an epoch `ahead` of it.
+    """B's broker follows a leader that serves batches of its own leader epoch, and then some of an
+    epoch `ahead` of it.
 
-    The leader is the shadow, which brokers follow as one of theirs. A leader epoch is outside of a batch's checksum, as in a
-    response whose end a leader sends from what it has fetched anew after it was deposed.
+    The leader is the shadow, which brokers follow as one of theirs. A leader epoch is outside of a
+    batch's checksum, as in a response whose end a leader sends from what it has fetched anew after
+    it was deposed.
     """
     topic = bench.topic()
     mirror = bench.mirror("shadow")
@@ -44,8 +48,14 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
         journal.save()
     mirror.restart()
     bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
-    with contextlib.suppress(DeadlineExceeded):  # a follower that takes none of it says so to nobody
-        until(lambda: _end(bench, topic) == BEFORE + BEHIND, within=PATIENCE, what="B to have what is behind", every=0.2)
+    # a follower that takes none of it says so to nobody
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            lambda: _end(bench, topic) == BEFORE + BEHIND,
+            within=PATIENCE,
+            what="B to have what is behind",
+            every=0.2,
+        )
     of_leader = wire.answered(bench.broker(cluster="B").client_address, topic)[0].epoch
     log = bench.log(topic, cluster="B")
     later = [batch.base_offset for batch in log if batch.leader_epoch > of_leader]
@@ -57,7 +67,9 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
         "follower": table(log)[-4:],
     }
     if not ahead and _end(bench, topic) < BEFORE + BEHIND:
-        raise EnvironmentFailure("B's broker does not follow a leader whose epochs are right; the machine is too busy")
+        raise EnvironmentFailure(
+            "B's broker does not follow a leader whose epochs are right; the machine is too busy"
+        )
     return Observation(shown=bool(later), facts=facts)
 
 
@@ -71,21 +83,33 @@ CASE = Case(
     title="A follower appends batches of a leader epoch that its leader does not have",
     kind="defect",
     claim_text=(
-        "A fetch response that a follower is slow to take can end with bytes that its leader, deposed and truncated meanwhile, "
-        "has fetched from the next leader. The follower appends them, although they are of a later leader epoch than the one "
-        "that it fetches with: its log joins what the old leader had and what the new one wrote."
+        "A fetch response that a follower is slow to take can end with bytes that its leader, "
+        "deposed and truncated meanwhile, has fetched from the next leader. The follower appends "
+        "them, although they are of a later leader epoch than the one that it fetches with: its "
+        "log joins what the old leader had and what the new one wrote."
     ),
-    sources=("KAFKA-18723, pull request apache/kafka 18852: better handle invalid records during replication",),
+    sources=(
+        (
+            "KAFKA-18723, pull request apache/kafka 18852: better handle invalid records during "
+            "replication"
+        ),
+    ),
     expected=(
         Expected(shows=True, since="3.9.0", until="3.9.0", basis="runs"),
         Expected(shows=False, since="3.9.1", basis="runs"),
     ),
     schedule=(
-        f"1. a broker follows a leader and has {BEFORE} records; 2. the leader, its epoch unchanged, answers a fetch with "
-        f"batches of an epoch {AHEAD} above its own"
+        f"1. a broker follows a leader and has {BEFORE} records; 2. the leader, its epoch "
+        f"unchanged, answers a fetch with batches of an epoch {AHEAD} above its own"
     ),
-    reproduced="the follower's log has a batch of an epoch above the one that the partition has by its broker's metadata",
-    control_text="the leader starts anew just so, and serves batches of its own epoch: the follower has them all",
+    reproduced=(
+        "the follower's log has a batch of an epoch above the one that the partition has by its "
+        "broker's metadata"
+    ),
+    control_text=(
+        "the leader starts anew just so, and serves batches of its own epoch: the follower has "
+        "them all"
+    ),
     refuted="a follower whose log ends before such a batch",
     topology=PAIR,
     claim=partial(_followed, ahead=AHEAD),

@@ -1,7 +1,9 @@
-"""KAFKA-19012 (CVE-2026-35554): the Java producer reuses the buffer of a batch that it is still sending.
+"""KAFKA-19012 (CVE-2026-35554): the Java producer reuses the buffer of a batch that it is still
+sending.
 
-The race as a schedule: the link to the broker is down while batches are made, so that they expire before their request times out,
-and then so slow that they expire in the middle of being sent. Their buffers go to batches for another topic on another broker.
+The race as a schedule: the link to the broker is down while batches are made, so that they expire
+before their request times out, and then so slow that they expire in the middle of being sent. Their
+buffers go to batches for another topic on another broker.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from linkflap.harness.model.wait import pause
 PARTITIONS = 6
 BATCH = 200_000
 DOWN, EXPIRES, RATE = 10.0, 20_000, 60
-"""Seconds without a link; milliseconds until a batch expires; KB a second: a third of the request is unsent when it expires."""
+"""Seconds without a link; milliseconds until a batch expires; KB a second: a third of the request
+is unsent when it expires."""
 
 
 def _sent(bench: Bench, *, expire: bool) -> Observation:
@@ -35,7 +38,8 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
         "request.timeout.ms": timeout,
         "max.block.ms": 120_000,
         "send.buffer.bytes": 16_384,
-        "metadata.recovery.strategy": "none",  # else clients since 4.0 forget their brokers while the link is down (KIP-899)
+        # else clients since 4.0 forget their brokers while the link is down (KIP-899)
+        "metadata.recovery.strategy": "none",
     }
     producer = JavaProducer(bench.java(), link.bootstrap, settings)
     bench.closing(producer)
@@ -48,7 +52,8 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
         pause(DOWN, lambda: False)
         link.add_toxic("bandwidth", "requests", {"rate": RATE}, owner="slow")
         link.restore(owner="down")
-        for partition in range(PARTITIONS):  # waits for a buffer: until the first batches expire, or are sent
+        # waits for a buffer: until the first batches expire, or are sent
+        for partition in range(PARTITIONS):
             producer.send(other, b"other".ljust(BATCH - 1000, b"-"), partition)
         try:
             producer.flush()
@@ -58,9 +63,16 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
     finally:
         link.clear()
         link.restore()
-    found = {n: [_word(record.value) for record in records(bench.log(slow, n, broker=1))] for n in range(PARTITIONS)}
+    found = {
+        n: [_word(record.value) for record in records(bench.log(slow, n, broker=1))]
+        for n in range(PARTITIONS)
+    }
     wrong = sorted(n for n, words in found.items() if "other" in words)
-    facts = {"partitions_of_slow": {str(n): words for n, words in found.items()}, "in_the_wrong_topic": wrong, "producer": failed}
+    facts = {
+        "partitions_of_slow": {str(n): words for n, words in found.items()},
+        "in_the_wrong_topic": wrong,
+        "producer": failed,
+    }
     return Observation(shown=bool(wrong), facts=facts)
 
 
@@ -70,14 +82,22 @@ def _word(value: bytes | None) -> str:
 
 CASE = Case(
     name="KAFKA-19012",
-    title="A record of the Java producer is written to another topic than the one that it was sent to (CVE-2026-35554)",
+    title=(
+        "A record of the Java producer is written to another topic than the one that it was sent to"
+        " (CVE-2026-35554)"
+    ),
     kind="defect",
     claim_text=(
-        "When a batch expires while its request is being sent, the producer gives its buffer back. The next "
-        "batch, for another topic, "
-        "is written into it, and the rest of the first request carries it, checksum and all, to the first topic."
+        "When a batch expires while its request is being sent, the producer gives its buffer back. "
+        "The next batch, for another topic, is written into it, and the rest of the first request "
+        "carries it, checksum and all, to the first topic."
     ),
-    sources=("KAFKA-19012 (Apache JIRA), CVE-2026-35554: Java client 2.8 to 3.9.1, 4.0.0 to 4.0.1, 4.1.0 to 4.1.1",),
+    sources=(
+        (
+            "KAFKA-19012 (Apache JIRA), CVE-2026-35554: Java client 2.8 to 3.9.1, 4.0.0 to 4.0.1, "
+            "4.1.0 to 4.1.1"
+        ),
+    ),
     expected=(
         Expected(shows=True, until="3.9.1"),
         Expected(shows=False, since="3.9.2", until="3.9.9"),
@@ -87,12 +107,14 @@ CASE = Case(
         Expected(shows=False, since="4.1.2"),
     ),
     schedule=(
-        f"1. the link is down; 2. six batches for one topic; 3. after {DOWN:g} s the link is back at {RATE} "
-        "KB/s; 4. the batches expire "
-        "in the middle of their request; 5. six batches for a topic on another broker take their buffers"
+        f"1. the link is down; 2. six batches for one topic; 3. after {DOWN:g} s the link is back "
+        f"at {RATE} KB/s; 4. the batches expire in the middle of their request; 5. six batches for "
+        "a topic on another broker take their buffers"
     ),
     reproduced="a partition of the first topic has a record that was sent to the second one",
-    control_text="the same with a delivery timeout that does not pass: every record is where it was sent",
+    control_text=(
+        "the same with a delivery timeout that does not pass: every record is where it was sent"
+    ),
     refuted="no record in another topic, in any run",
     topology=nodes(2),
     claim=partial(_sent, expire=True),

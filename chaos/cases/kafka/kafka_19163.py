@@ -1,4 +1,5 @@
-"""KAFKA-19163: a group whose only offsets are in an open transaction is deleted, and the transaction's offsets with it."""
+"""KAFKA-19163: a group whose only offsets are in an open transaction is deleted, and the
+transaction's offsets with it."""
 
 from __future__ import annotations
 
@@ -28,29 +29,47 @@ def _committed(bench: Bench, *, only_pending: bool) -> Observation:
     bench.broker().stop()
     bench.broker().start()
     asked = bench.ask(bench.broker())
-    until(lambda: asked.coordinator(group, 0) == bench.broker().id, within=WITHIN, what="the coordinator to be back")
+    until(
+        lambda: asked.coordinator(group, 0) == bench.broker().id,
+        within=WITHIN,
+        what="the coordinator to be back",
+    )
     after = asked.committed(group, (topic, 0), stable=True)
-    facts = {"txn_offset_commit": sent, "commit": ended, "committed": before, "committed_after_a_restart": after}
+    facts = {
+        "txn_offset_commit": sent,
+        "commit": ended,
+        "committed": before,
+        "committed_after_a_restart": after,
+    }
     return Observation(shown=ended == "none" and (before != 5 or after != 5), facts=facts)
 
 
 CASE = Case(
     name="KAFKA-19163",
-    title="A group whose only offsets are pending in a transaction is deleted before the transaction is committed",
+    title=(
+        "A group whose only offsets are pending in a transaction is deleted before the transaction "
+        "is committed"
+    ),
     kind="defect",
     claim_text=(
-        "The clean-up of groups takes one that is empty and has no committed offsets for dead, although a "
-        "transaction has offsets of "
-        "it pending: the commit is acknowledged, and the group has no offset, at once or after the coordinator's next start."
+        "The clean-up of groups takes one that is empty and has no committed offsets for dead, "
+        "although a transaction has offsets of it pending: the commit is acknowledged, and the "
+        "group has no offset, at once or after the coordinator's next start."
     ),
     sources=("KAFKA-19163 (Apache JIRA): fixed in 4.0.1 and 4.1.0", "KIP-447, KIP-848"),
     expected=(
         Expected(shows=True, since="4.0.0", until="4.0.0", basis="runs"),
         Expected(shows=False, since="4.0.1", basis="runs"),
     ),
-    schedule="1. TxnOffsetCommit for a new group; 2. eight rounds of the clean-up; 3. EndTxn(commit); 4. the broker restarts",
+    schedule=(
+        "1. TxnOffsetCommit for a new group; 2. eight rounds of the clean-up; 3. EndTxn(commit); 4."
+        " the broker restarts"
+    ),
     reproduced="the commit is acknowledged, and the group's committed offset is not 5",
-    control_text="the group also has an offset that is committed: its transactional offset is 5, before and after the restart",
+    control_text=(
+        "the group also has an offset that is committed: its transactional offset is 5, before and "
+        "after the restart"
+    ),
     refuted="offset 5 before and after the restart in every run",
     topology=one({"offsets.retention.check.interval.ms": "500", "offsets.retention.minutes": "1"}),
     claim=partial(_committed, only_pending=True),

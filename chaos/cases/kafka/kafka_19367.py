@@ -1,4 +1,5 @@
-"""KAFKA-19367: with transactions V2 InitProducerId over an open transaction raises the epoch twice."""
+"""KAFKA-19367: with transactions V2 InitProducerId over an open transaction raises the epoch
+twice."""
 
 from __future__ import annotations
 
@@ -32,19 +33,24 @@ def _taken_over(bench: Bench, *, opened: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-19367",
-    title="InitProducerId over an open transaction of V2 raises the producer's epoch once too often",
+    title=(
+        "InitProducerId over an open transaction of V2 raises the producer's epoch once too often"
+    ),
     kind="defect",
     claim_text=(
-        "The abort of the predecessor's transaction raises the epoch, the completion raises it again, and the answer once "
-        "more: a "
-        "producer that is restarted often comes to the end of its epochs early, and at the boundary the epoch turns negative."
+        "The abort of the predecessor's transaction raises the epoch, the completion raises it "
+        "again, and the answer once more: a producer that is restarted often comes to the end of "
+        "its epochs early, and at the boundary the epoch turns negative."
     ),
     sources=("KAFKA-19367 (Apache JIRA): fixed in 4.0.1 and 4.1.0", "KIP-890, part 2"),
     expected=(
         Expected(shows=True, since="4.0.0", until="4.0.0", basis="runs"),
         Expected(shows=False, since="4.0.1"),
     ),
-    schedule="1. a transaction (V2) writes and stays open; 2. InitProducerId of the same transactional id",
+    schedule=(
+        "1. a transaction (V2) writes and stays open; 2. InitProducerId of the same "
+        "transactional id"
+    ),
     reproduced="the epoch that is given is more than two above the open transaction's",
     control_text="the same after the transaction was aborted by its producer",
     refuted="an epoch at most two above",

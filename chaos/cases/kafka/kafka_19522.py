@@ -1,4 +1,5 @@
-"""KAFKA-19522 (KIP-966): the last known leader is elected while it is fenced, as soon as it registers."""
+"""KAFKA-19522 (KIP-966): the last known leader is elected while it is fenced, as soon as it
+registers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ FEATURE = "eligible.leader.replicas.version"
 
 
 def _elected(bench: Bench, *, eligible: bool) -> Observation:
-    """The only replica dies and comes back: an unclean restart, which takes it out of the eligible ones at its registration."""
+    """The only replica dies and comes back: an unclean restart, which takes it out of the eligible
+    ones at its registration."""
     asked = bench.ask(bench.up())
     level = asked.features().get(FEATURE, 0)
     if eligible and not level:
@@ -26,13 +28,20 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
     topic = bench.topic(replicas=[home.id])
     bench.write(topic, [b"record"] * 10)
     home.kill()
-    until(lambda: wire.leader(other.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(
+        lambda: wire.leader(other.client_address, topic) == -1,
+        within=WITHIN,
+        what=f"{topic} to have no leader",
+    )
     home.start()
     bench.led(topic, by=other)
 
     def seen() -> list[metadata.Change]:
         found = metadata.changes(bench.log(metadata.TOPIC, broker=other.id), topic)
-        back = max((one.offset for one in found if one.kind == "registered" and one.broker == home.id), default=-1)
+        back = max(
+            (one.offset for one in found if one.kind == "registered" and one.broker == home.id),
+            default=-1,
+        )
         return [one for one in found if one.offset >= back]
 
     until(
@@ -44,7 +53,11 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
     after = [one for one in seen() if one.broker == home.id]
     unfenced = min(one.offset for one in after if one.kind == "unfenced")
     leads = min(one.offset for one in after if one.kind == "leader")
-    facts = {FEATURE: int(eligible), "after_the_registration": [one.words for one in after], "read": len(bench.read(topic))}
+    facts = {
+        FEATURE: int(eligible),
+        "after_the_registration": [one.words for one in after],
+        "read": len(bench.read(topic)),
+    }
     return Observation(shown=leads < unfenced, facts=facts)
 
 
@@ -53,17 +66,27 @@ CASE = Case(
     title="With eligible leader replicas a broker leads a partition while it is still fenced",
     kind="defect",
     claim_text=(
-        "With eligible leader replicas (KIP-966) the last known leader of a partition is elected when its broker registers "
-        "after an unclean restart, although a fenced broker serves no client: the partition has a leader that nobody can reach "
-        "until the broker has caught up with the metadata."
+        "With eligible leader replicas (KIP-966) the last known leader of a partition is elected "
+        "when its broker registers after an unclean restart, although a fenced broker serves no "
+        "client: the partition has a leader that nobody can reach until the broker has caught up "
+        "with the metadata."
     ),
-    sources=("KAFKA-19522, pull request apache/kafka 20200: avoid electing fenced lastKnownLeader", "KIP-966, part 1"),
-    expected=(Expected(shows=True, since="4.0.0", until="4.0.2"), Expected(shows=False, since="4.1.0")),
+    sources=(
+        "KAFKA-19522, pull request apache/kafka 20200: avoid electing fenced lastKnownLeader",
+        "KIP-966, part 1",
+    ),
+    expected=(
+        Expected(shows=True, since="4.0.0", until="4.0.2"),
+        Expected(shows=False, since="4.1.0"),
+    ),
     schedule=(
-        f"1. three nodes, {FEATURE}=1; a topic with one replica; 2. kill -9 of its broker; 3. metadata says leader -1; "
-        "4. the broker starts"
+        f"1. three nodes, {FEATURE}=1; a topic with one replica; 2. kill -9 of its broker; 3. "
+        "metadata says leader -1; 4. the broker starts"
     ),
-    reproduced="the controller's log gives the partition its leader at an offset before the one that unfences that broker",
+    reproduced=(
+        "the controller's log gives the partition its leader at an offset before the one that "
+        "unfences that broker"
+    ),
     control_text=f"{FEATURE}=0: the broker is unfenced first, and leads then",
     refuted="a leader that is given at the unfencing, or after it",
     topology=THREE,

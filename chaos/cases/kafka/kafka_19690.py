@@ -1,4 +1,5 @@
-"""KAFKA-19690: after a transaction timed out, a produce is refused with INVALID_TXN_STATE (fatal) instead of a fenced epoch."""
+"""KAFKA-19690: after a transaction timed out, a produce is refused with INVALID_TXN_STATE (fatal)
+instead of a fenced epoch."""
 
 from __future__ import annotations
 
@@ -11,13 +12,18 @@ from linkflap.harness.model.wait import until
 
 
 def _paused(bench: Bench, *, past_its_timeout: bool) -> Observation:
-    """The client stands still past its transaction timeout; the coordinator aborts; then the client writes on."""
+    """The client stands still past its transaction timeout; the coordinator aborts; then the client
+    writes on."""
     topic = bench.topic()
     writer = WireTransactional(bench, timeout=1.0 if past_its_timeout else 60.0)
     writer.add((topic, 0))
     writer.write((topic, 0), b"before")
     if past_its_timeout:
-        until(lambda: markers(bench.log(topic)), within=WITHIN, what="the coordinator to abort the transaction")
+        until(
+            lambda: markers(bench.log(topic)),
+            within=WITHIN,
+            what="the coordinator to abort the transaction",
+        )
         writer.settled()
     answer = writer.write((topic, 0), b"after the pause")
     if not past_its_timeout:
@@ -31,14 +37,14 @@ def _paused(bench: Bench, *, past_its_timeout: bool) -> Observation:
 CASE = Case(
     name="KAFKA-19690",
     title=(
-        "A client that outlives its transaction's timeout is answered INVALID_TXN_STATE, which is fatal, instead "
-        "of a fenced epoch"
+        "A client that outlives its transaction's timeout is answered INVALID_TXN_STATE, which is "
+        "fatal, instead of a fenced epoch"
     ),
     kind="defect",
     claim_text=(
-        "The check of the coordinator's verification comes before that of the epoch, so that a producer "
-        "whose transaction was aborted "
-        "by the timeout gets INVALID_TXN_STATE, which it cannot recover from, and not INVALID_PRODUCER_EPOCH, which is abortable."
+        "The check of the coordinator's verification comes before that of the epoch, so that a "
+        "producer whose transaction was aborted by the timeout gets INVALID_TXN_STATE, which it "
+        "cannot recover from, and not INVALID_PRODUCER_EPOCH, which is abortable."
     ),
     sources=("KAFKA-19690 (Apache JIRA): up to 3.9.1, 4.0.x, 4.1.0; fixed in 3.9.2, 4.1.1",),
     expected=(
@@ -48,15 +54,16 @@ CASE = Case(
         Expected(shows=False, since="4.1.1"),
     ),
     schedule=(
-        "1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the client writes on with its old epoch"
+        "1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the client"
+        " writes on with its old epoch"
     ),
     reproduced="the produce is answered INVALID_TXN_STATE",
     control_text="the same within the timeout: the produce is accepted",
     refuted="INVALID_PRODUCER_EPOCH",
     tried=(
-        "a client that writes on after its transaction timed out is answered INVALID_PRODUCER_EPOCH on each of these "
-        "releases. What the issue describes needs the marker to arrive between a leader's verification and its append, "
-        "which no schedule from outside places"
+        "a client that writes on after its transaction timed out is answered INVALID_PRODUCER_EPOCH"
+        " on each of these releases. What the issue describes needs the marker to arrive between a "
+        "leader's verification and its append, which no schedule from outside places"
     ),
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
     claim=lambda bench: _paused(bench, past_its_timeout=True),

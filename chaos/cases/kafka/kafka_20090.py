@@ -1,4 +1,5 @@
-"""KAFKA-20090 (and 19367): a transaction with the greatest producer epoch times out, and cannot be aborted."""
+"""KAFKA-20090 (and 19367): a transaction with the greatest producer epoch times out, and cannot be
+aborted."""
 
 from __future__ import annotations
 
@@ -50,14 +51,19 @@ def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
         "last_stable_offset": bench.bound("stable", topic),
         "high_watermark": bench.bound("high", topic),
     }
-    return Observation(shown=stuck or following == "stuck" or any(one.producer_epoch < 0 for one in found), facts=facts)
+    return Observation(
+        shown=stuck or following == "stuck" or any(one.producer_epoch < 0 for one in found),
+        facts=facts,
+    )
 
 
 def _late_abort(writer: WireTransactional) -> str:
     """The client's own EndTxn(abort), which comes after the coordinator's."""
     m = messages.request("end_txn", 5)
     who = writer.producer
-    body = m.EndTxnRequest(transactional_id=writer.id, producer_id=who.id, producer_epoch=who.epoch, committed=False)
+    body = m.EndTxnRequest(
+        transactional_id=writer.id, producer_id=who.id, producer_epoch=who.epoch, committed=False
+    )
     return str(writer.wire.call("end_txn", 5, body).error_code.name)
 
 
@@ -67,7 +73,10 @@ def _taken_again(writer: WireTransactional) -> str:
         given = writer.wire.init_producer_id(writer.id, timeout=TIMEOUT)
     except DeadlineExceeded:
         return "stuck"
-    return f"producer {'of the same id' if given.id == writer.producer.id else 'of a new id'}, epoch {given.epoch}"
+    return (
+        f"producer {'of the same id' if given.id == writer.producer.id else 'of a new id'}, epoch "
+        f"{given.epoch}"
+    )
 
 
 CASE = Case(
@@ -75,25 +84,31 @@ CASE = Case(
     title="A transaction whose producer has the greatest epoch times out and stays open for ever",
     kind="defect",
     claim_text=(
-        "With transactions V2 the abort of a transaction that timed out raises the epoch, once for the "
-        "fencing and once for the end: at "
-        "the greatest epoch that overflows, the abort fails each time, and the last stable offset stands still."
+        "With transactions V2 the abort of a transaction that timed out raises the epoch, once for "
+        "the fencing and once for the end: at the greatest epoch that overflows, the abort fails "
+        "each time, and the last stable offset stands still."
     ),
-    sources=("KAFKA-20090 (Apache JIRA): stuck in Ongoing, fixed in 4.3", "KAFKA-19367: a negative epoch, up to 4.0.0"),
+    sources=(
+        "KAFKA-20090 (Apache JIRA): stuck in Ongoing, fixed in 4.3",
+        "KAFKA-19367: a negative epoch, up to 4.0.0",
+    ),
     expected=(
         Expected(shows=True, since="4.0.0", until="4.2.1"),
         Expected(shows=False, since="4.3.0"),
     ),
     schedule=(
-        f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its timeout of {TIMEOUT:g} s passes; "
-        "4. the client's own EndTxn(abort) arrives; 5. a new producer takes the id"
+        f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its "
+        f"timeout of {TIMEOUT:g} s passes; 4. the client's own EndTxn(abort) arrives; 5. a new "
+        "producer takes the id"
     ),
-    reproduced="the transaction is Ongoing, the id cannot be taken again, or a marker has a negative epoch",
+    reproduced=(
+        "the transaction is Ongoing, the id cannot be taken again, or a marker has a negative epoch"
+    ),
     control_text="the same at epoch 0: aborted within seconds of the timeout",
     refuted="an ABORT marker with an epoch above 0",
     tried=(
-        "a V2 transaction with epoch 32766 that times out is aborted on 4.2.0 with epoch 32767; the client's late abort "
-        "is accepted, and a new producer gets the id, with a new producer id"
+        "a V2 transaction with epoch 32766 that times out is aborted on 4.2.0 with epoch 32767; the"
+        " client's late abort is accepted, and a new producer gets the id, with a new producer id"
     ),
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
     claim=partial(_timed_out, greatest=True),

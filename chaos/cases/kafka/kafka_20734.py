@@ -1,4 +1,5 @@
-"""KAFKA-20734: a commit that is acknowledged while a partition has no leader never gets its marker there."""
+"""KAFKA-20734: a commit that is acknowledged while a partition has no leader never gets its marker
+there."""
 
 from __future__ import annotations
 
@@ -30,14 +31,20 @@ def control(bench: Bench) -> Observation:
 def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
-    home = next(broker for broker in bench.cluster().brokers.values() if broker.id != coordinator.id)
+    home = next(
+        broker for broker in bench.cluster().brokers.values() if broker.id != coordinator.id
+    )
     topic = bench.topic(replicas=[home.id])
     producer.begin()
     for number in range(RECORDS):
         producer.send(topic, b"committed %d" % number)
     producer.flush()
     home.kill()
-    until(lambda: wire.leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(
+        lambda: wire.leader(coordinator.client_address, topic) == -1,
+        within=WITHIN,
+        what=f"{topic} to have no leader",
+    )
     if not commit_while_down:
         home.start()
         bench.led(topic, by=coordinator)
@@ -48,7 +55,9 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
         home.start()
         bench.led(topic, by=coordinator)
     state = until(
-        lambda: found if (found := asked.transaction_state(bench.name("writer"))[0]) in ENDED else None,
+        lambda: (
+            found if (found := asked.transaction_state(bench.name("writer"))[0]) in ENDED else None
+        ),
         within=WITHIN,
         what="the coordinator to call the transaction complete",
     )
@@ -59,8 +68,16 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     producer.send(topic, b"aborted")
     producer.flush()
     producer.abort()
-    until(lambda: len(markers(bench.log(topic, broker=home.id))) > len(markers(before)), within=WITHIN, what="the next marker")
-    until(lambda: bench.bound("stable", topic) == bench.bound("high", topic), within=WITHIN, what="the LSO to move on")
+    until(
+        lambda: len(markers(bench.log(topic, broker=home.id))) > len(markers(before)),
+        within=WITHIN,
+        what="the next marker",
+    )
+    until(
+        lambda: bench.bound("stable", topic) == bench.bound("high", topic),
+        within=WITHIN,
+        what="the LSO to move on",
+    )
     after = bench.log(topic, broker=home.id)
     read = [value for _, value in bench.read(topic)]
     facts = {
@@ -80,7 +97,8 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
 
 
 def _state_while_down(asked: Wire, transactional_id: str) -> str:
-    """The coordinator's state of a transaction of which it can reach no leader: complete at once, or not for 2 s."""
+    """The coordinator's state of a transaction of which it can reach no leader: complete at once,
+    or not for 2 s."""
     state = ""
 
     def complete() -> bool:
@@ -101,32 +119,45 @@ def _timed(act: object) -> float:
 
 CASE = Case(
     name="KAFKA-20734",
-    title="An acknowledged commit loses its marker, and the committed records, while a partition has no leader",
+    title=(
+        "An acknowledged commit loses its marker, and the committed records, while a partition has "
+        "no leader"
+    ),
     kind="defect",
     claim_text=(
-        "A transaction coordinator that finds no leader for a partition takes it for deleted, drops its marker and completes the "
-        "transaction. The commit is acknowledged. When the leader is back, the last stable offset stays below the records, and "
-        "the next abort of the same producer turns the committed records into aborted ones."
+        "A transaction coordinator that finds no leader for a partition takes it for deleted, drops"
+        " its marker and completes the transaction. The commit is acknowledged. When the leader is "
+        "back, the last stable offset stays below the records, and the next abort of the same "
+        "producer turns the committed records into aborted ones."
     ),
     sources=(
         "KAFKA-20734 (Apache JIRA): the marker is not written",
-        "found here on released 4.3.0 and 4.3.1: the records are lost (KIP-98, atomicity and durability)",
-        "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known partition is taken for a deleted one",
+        (
+            "found here on released 4.3.0 and 4.3.1: the records are lost (KIP-98, atomicity and "
+            "durability)"
+        ),
+        (
+            "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known "
+            "partition is taken for a deleted one"
+        ),
     ),
     expected=(
         Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
         Expected(shows=False, until="4.2.1", basis="runs"),
     ),
     schedule=(
-        "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a transaction writes 10 records, "
-        "flush; 3. kill -9 of that broker; 4. metadata says leader -1; 5. commit; 6. the broker starts; 7. one more transaction, "
-        "aborted"
+        "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
+        "transaction writes 10 records, flush; 3. kill -9 of that broker; 4. metadata says leader "
+        "-1; 5. commit; 6. the broker starts; 7. one more transaction, aborted"
     ),
     reproduced=(
-        "the coordinator says CompleteCommit, the log has no COMMIT marker, LSO < high watermark, and after the next abort a "
-        "read_committed consumer gets none of the committed records"
+        "the coordinator says CompleteCommit, the log has no COMMIT marker, LSO < high watermark, "
+        "and after the next abort a read_committed consumer gets none of the committed records"
     ),
-    control_text="the same kill and start, and the commit once the partition has its leader back: COMMIT marker, 10 records read",
+    control_text=(
+        "the same kill and start, and the commit once the partition has its leader back: COMMIT "
+        "marker, 10 records read"
+    ),
     refuted="a COMMIT marker at the end of the log once the leader is back, in every run",
     topology=Topology(clusters=(ClusterSpec(name="A", brokers=3),), links=()),
     claim=claim,

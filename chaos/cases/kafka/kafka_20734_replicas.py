@@ -1,4 +1,5 @@
-"""KAFKA-20734 with replicas: both members of the ISR, which acknowledged the write, die before the commit."""
+"""KAFKA-20734 with replicas: both members of the ISR, which acknowledged the write, die before the
+commit."""
 
 from __future__ import annotations
 
@@ -27,41 +28,68 @@ def _send_unfinished(producer: Transactional, topic: str) -> None:
 
 
 def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observation:
-    """Of more than two replicas the last ones leave the ISR first, so that the two that acknowledge the write are all of it."""
+    """Of more than two replicas the last ones leave the ISR first, so that the two that acknowledge
+    the write are all of it."""
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
     asked = bench.ask(coordinator)
     busy = asked.leadership(TRANSACTIONS)[0].replicas
-    first, second, *others = [broker for broker in bench.cluster().brokers.values() if broker.id not in busy][:replicas]
+    first, second, *others = [
+        broker for broker in bench.cluster().brokers.values() if broker.id not in busy
+    ][:replicas]
     everyone = (first, second, *others)
-    topic = bench.topic(replicas=[broker.id for broker in everyone], config={"min.insync.replicas": "2"})
+    topic = bench.topic(
+        replicas=[broker.id for broker in everyone], config={"min.insync.replicas": "2"}
+    )
     for broker in others:
         broker.kill()
-    until(lambda: len(asked.leadership(topic)[0].in_sync) == 2, within=WITHIN, what=f"two replicas of {topic} to be in sync")
+    until(
+        lambda: len(asked.leadership(topic)[0].in_sync) == 2,
+        within=WITHIN,
+        what=f"two replicas of {topic} to be in sync",
+    )
     _send_unfinished(producer, topic)
     second.kill()
     first.kill()
-    until(lambda: wire.leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(
+        lambda: wire.leader(coordinator.client_address, topic) == -1,
+        within=WITHIN,
+        what=f"{topic} to have no leader",
+    )
     if commit_while_down:
         producer.commit()
     for broker in everyone:
         broker.start()
     bench.led(topic, by=coordinator)
-    until(lambda: len(asked.leadership(topic)[0].in_sync) == replicas, within=WITHIN, what="every replica to be in sync")
+    until(
+        lambda: len(asked.leadership(topic)[0].in_sync) == replicas,
+        within=WITHIN,
+        what="every replica to be in sync",
+    )
     if not commit_while_down:
         producer.commit()
-    until(lambda: asked.transaction_state(bench.name("writer"))[0] in ENDED, within=WITHIN, what="the transaction to be complete")
+    until(
+        lambda: asked.transaction_state(bench.name("writer"))[0] in ENDED,
+        within=WITHIN,
+        what="the transaction to be complete",
+    )
     before = {broker.id: markers(bench.log(topic, broker=broker.id)) for broker in everyone}
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     producer.begin()
     producer.send(topic, b"aborted")
     producer.flush()
     producer.abort()
-    until(lambda: bench.bound("stable", topic) == bench.bound("high", topic) > high, within=WITHIN, what="the LSO to move on")
+    until(
+        lambda: bench.bound("stable", topic) == bench.bound("high", topic) > high,
+        within=WITHIN,
+        what="the LSO to move on",
+    )
     read = bench.read(topic)
     facts = {
         "replicas": [broker.id for broker in everyone],
-        "markers_after_commit": {str(number): [one.words for one in found] for number, found in before.items()},
+        "markers_after_commit": {
+            str(number): [one.words for one in found] for number, found in before.items()
+        },
         "last_stable_offset": stable,
         "high_watermark": high,
         "read_committed_after_the_next_abort": len(read),
@@ -72,25 +100,37 @@ def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observat
 
 _TWO: Final = Case(
     name="KAFKA-20734-replicas",
-    title="An acknowledged commit loses its marker, and the records, when the whole ISR is down: acks=all, min.insync.replicas=2",
+    title=(
+        "An acknowledged commit loses its marker, and the records, when the whole ISR is down: "
+        "acks=all, min.insync.replicas=2"
+    ),
     kind="defect",
     claim_text=(
-        "Replication does not protect from KAFKA-20734: two replicas in sync had acknowledged every record "
-        "when both died. The commit "
-        "is acknowledged, both come back with all their data, and the next abort turns the committed records into aborted ones."
+        "Replication does not protect from KAFKA-20734: two replicas in sync had acknowledged every"
+        " record when both died. The commit is acknowledged, both come back with all their data, "
+        "and the next abort turns the committed records into aborted ones."
     ),
-    sources=("KAFKA-20734 (Apache JIRA)", "KIP-98, atomicity and durability of an acknowledged commit"),
+    sources=(
+        "KAFKA-20734 (Apache JIRA)",
+        "KIP-98, atomicity and durability of an acknowledged commit",
+    ),
     expected=(
         Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
         Expected(shows=False, until="4.2.1", basis="reading"),
     ),
     schedule=(
-        "1. five nodes; a topic with two replicas and min.insync.replicas=2, on none of which the coordinator's log is; 2. a "
-        "transaction writes 10 records, acks=all, flush; 3. kill -9 of both; 4. commit; 5. both start; 6. "
-        "one more transaction, aborted"
+        "1. five nodes; a topic with two replicas and min.insync.replicas=2, on none of which the "
+        "coordinator's log is; 2. a transaction writes 10 records, acks=all, flush; 3. kill -9 of "
+        "both; 4. commit; 5. both start; 6. one more transaction, aborted"
     ),
-    reproduced="neither replica has a COMMIT marker, LSO < high watermark, and after the next abort read_committed gets nothing",
-    control_text="the same kills and starts, and the commit once both replicas are in sync again: 10 records are read",
+    reproduced=(
+        "neither replica has a COMMIT marker, LSO < high watermark, and after the next abort "
+        "read_committed gets nothing"
+    ),
+    control_text=(
+        "the same kills and starts, and the commit once both replicas are in sync again: 10 records"
+        " are read"
+    ),
     refuted="a COMMIT marker on both replicas once they are back",
     topology=nodes(5),
     claim=partial(_played, replicas=2, commit_while_down=True),
@@ -101,19 +141,30 @@ _TWO: Final = Case(
 _THREE: Final = replace(
     _TWO,
     name="KAFKA-20734-three-replicas",
-    title="An acknowledged commit loses its marker, and the records, on a topic with three replicas whose ISR of two is down",
+    title=(
+        "An acknowledged commit loses its marker, and the records, on a topic with three replicas "
+        "whose ISR of two is down"
+    ),
     claim_text=(
-        "Three replicas do not protect from KAFKA-20734 either: one is down, the two in sync acknowledge every record "
-        "(acks=all, min.insync.replicas=2), and both die. The commit is acknowledged, all three come back with all their "
-        "data, and the next abort turns the committed records into aborted ones."
+        "Three replicas do not protect from KAFKA-20734 either: one is down, the two in sync "
+        "acknowledge every record (acks=all, min.insync.replicas=2), and both die. The commit is "
+        "acknowledged, all three come back with all their data, and the next abort turns the "
+        "committed records into aborted ones."
     ),
     schedule=(
-        "1. seven nodes; a topic with three replicas and min.insync.replicas=2, on none of which the coordinator's log is; "
-        "2. kill -9 of one replica: an ISR of two; 3. a transaction writes 10 records, acks=all, flush; 4. kill -9 of both; "
-        "5. commit; 6. all three start; 7. one more transaction, aborted"
+        "1. seven nodes; a topic with three replicas and min.insync.replicas=2, on none of which "
+        "the coordinator's log is; 2. kill -9 of one replica: an ISR of two; 3. a transaction "
+        "writes 10 records, acks=all, flush; 4. kill -9 of both; 5. commit; 6. all three start; 7. "
+        "one more transaction, aborted"
     ),
-    reproduced="no replica has a COMMIT marker, LSO < high watermark, and after the next abort read_committed gets nothing",
-    control_text="the same kills and starts, and the commit once all three replicas are in sync again: 10 records are read",
+    reproduced=(
+        "no replica has a COMMIT marker, LSO < high watermark, and after the next abort "
+        "read_committed gets nothing"
+    ),
+    control_text=(
+        "the same kills and starts, and the commit once all three replicas are in sync again: 10 "
+        "records are read"
+    ),
     refuted="a COMMIT marker on every replica once they are back",
     topology=nodes(7),
     claim=partial(_played, replicas=3, commit_while_down=True),

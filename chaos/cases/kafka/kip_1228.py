@@ -1,4 +1,5 @@
-"""KIP-1228: with transactions V2 a marker has the epoch of the *next* transaction, which a second copy of it therefore ends."""
+"""KIP-1228: with transactions V2 a marker has the epoch of the *next* transaction, which a second
+copy of it therefore ends."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _played(bench: Bench, *, late: bool) -> Observation:
-    """T1 is aborted; its ABORT arrives once more while T2 is open; T2 is committed, and the commit is acknowledged."""
+    """T1 is aborted; its ABORT arrives once more while T2 is open; T2 is committed, and the commit
+    is acknowledged."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.write((topic, 0), b"first", version=12)
@@ -20,7 +22,9 @@ def _played(bench: Bench, *, late: bool) -> Observation:
     writer.write((topic, 0), b"second", version=12)
     of_the_second = writer.producer.epoch
     who = Producer(id=sent.producer_id, epoch=sent.producer_epoch)
-    answered = writer.wire.write_markers((topic, 0), who, commit=False, transactions=2) if late else ""
+    answered = (
+        writer.wire.write_markers((topic, 0), who, commit=False, transactions=2) if late else ""
+    )
     committed = writer.end_v2(commit=True)
     read = [value.decode() for _, value in bench.read(topic)]
     facts = {
@@ -37,15 +41,14 @@ def _played(bench: Bench, *, late: bool) -> Observation:
 CASE = Case(
     name="KIP-1228",
     title=(
-        "With transactions V2 a marker that arrives a second time aborts the next transaction, whose commit is "
-        "acknowledged and lost"
+        "With transactions V2 a marker that arrives a second time aborts the next transaction, "
+        "whose commit is acknowledged and lost"
     ),
     kind="defect",
     claim_text=(
-        "Transactions V2 raise the epoch at the end of a transaction: the marker has the raised epoch, and "
-        "so has the next transaction. "
-        "Until WriteTxnMarkers says which protocol it is of (KIP-1228), a leader takes a repeated marker for "
-        "the end of the next one."
+        "Transactions V2 raise the epoch at the end of a transaction: the marker has the raised "
+        "epoch, and so has the next transaction. Until WriteTxnMarkers says which protocol it is "
+        "of (KIP-1228), a leader takes a repeated marker for the end of the next one."
     ),
     sources=(
         "KIP-1228: transaction version in WriteTxnMarkers",
@@ -55,8 +58,14 @@ CASE = Case(
         Expected(shows=True, since="4.0.0", until="4.1.2", basis="runs"),
         Expected(shows=False, since="4.2.0", basis="runs"),
     ),
-    schedule="1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives once more; 4. T2 is committed",
-    reproduced="the marker is appended, the commit is acknowledged, and read_committed does not get T2's record",
+    schedule=(
+        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives once more; 4. T2 is "
+        "committed"
+    ),
+    reproduced=(
+        "the marker is appended, the commit is acknowledged, and read_committed does not get T2's "
+        "record"
+    ),
     control_text="the same without the second marker: T2 is read",
     refuted="a second marker that is refused",
     topology=ONE,

@@ -1,4 +1,5 @@
-"""KAFKA-17754: an EndTxn that was delayed on its way ends the producer's next transaction (before transactions V2)."""
+"""KAFKA-17754: an EndTxn that was delayed on its way ends the producer's next transaction (before
+transactions V2)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _played(bench: Bench, *, late: bool) -> Observation:
-    """The first transaction is committed. A second copy of that EndTxn arrives while the next transaction is being written."""
+    """The first transaction is committed. A second copy of that EndTxn arrives while the next
+    transaction is being written."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.add((topic, 0))
@@ -34,12 +36,14 @@ def _played(bench: Bench, *, late: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-17754",
-    title="A delayed EndTxn(commit) commits half of the next transaction, which its producer aborts",
+    title=(
+        "A delayed EndTxn(commit) commits half of the next transaction, which its producer aborts"
+    ),
     kind="defect",
     claim_text=(
-        "Before transactions V2 consecutive transactions of a producer have the same epoch. An EndTxn that a "
-        "network held back, and "
-        "that the client had sent again in the meantime, is taken for the end of the transaction that is open when it arrives."
+        "Before transactions V2 consecutive transactions of a producer have the same epoch. An "
+        "EndTxn that a network held back, and that the client had sent again in the meantime, is "
+        "taken for the end of the transaction that is open when it arrives."
     ),
     sources=(
         "KAFKA-17754 (Apache JIRA)",
@@ -48,10 +52,15 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives once more; 4. the producer aborts T2"
+        "1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives once "
+        "more; 4. the producer aborts T2"
     ),
-    reproduced="the second EndTxn is accepted, T2's record is committed and read, and the abort is refused",
-    control_text="the same without the late EndTxn: T2 is aborted, and read_committed gets T1 alone",
+    reproduced=(
+        "the second EndTxn is accepted, T2's record is committed and read, and the abort is refused"
+    ),
+    control_text=(
+        "the same without the late EndTxn: T2 is aborted, and read_committed gets T1 alone"
+    ),
     refuted="a late EndTxn that is refused, or that leaves T2 open",
     topology=ONE,
     claim=lambda bench: _played(bench, late=True),

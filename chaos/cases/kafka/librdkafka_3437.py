@@ -1,4 +1,5 @@
-"""librdkafka issue 3437: a static member whose session ran out while it did not poll fences itself, and gets nothing any more."""
+"""librdkafka issue 3437: a static member whose session ran out while it did not poll fences itself,
+and gets nothing any more."""
 
 from __future__ import annotations
 
@@ -75,31 +76,50 @@ def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
         until(lambda: has(2 * RECORDS), within=WITHIN, what="the member to read what came since")
     read = len(member.values) - RECORDS
     member.consumer.close()
-    facts = {"read_after_restart": read, "written_after_restart": RECORDS, "fatal_error": member.fatal or "none"}
+    facts = {
+        "read_after_restart": read,
+        "written_after_restart": RECORDS,
+        "fatal_error": member.fatal or "none",
+    }
     return Observation(shown=read == 0 and "group.instance.id" in member.fatal, facts=facts)
 
 
 CASE = Case(
     name="librdkafka-3437",
-    title="A static member that is the only one of its name is fenced by itself after a restart of its coordinator, for good",
+    title=(
+        "A static member that is the only one of its name is fenced by itself after a restart of "
+        "its coordinator, for good"
+    ),
     kind="defect",
     claim_text=(
-        "When a static member's session runs out, librdkafka forgets its member id at once, and goes on sending heartbeats until "
-        "the application polls and so gives its partitions back. A coordinator that has restarted meanwhile still has the "
-        "member: it answers the heartbeat without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
+        "When a static member's session runs out, librdkafka forgets its member id at once, and "
+        "goes on sending heartbeats until the application polls and so gives its partitions back. "
+        "A coordinator that has restarted meanwhile still has the member: it answers the heartbeat "
+        "without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
     ),
     sources=(
-        "librdkafka issue 3437 (GitHub): consumer hangs when session times out while using static groups",
-        "confluent-kafka-go issue 494 (GitHub): consumer with static membership is not able to rejoin after broker restart",
+        (
+            "librdkafka issue 3437 (GitHub): consumer hangs when session times out while using "
+            "static groups"
+        ),
+        (
+            "confluent-kafka-go issue 494 (GitHub): consumer with static membership is not able to "
+            "rejoin after broker restart"
+        ),
         "KIP-345",
     ),
     expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
     schedule=(
-        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not poll while its session runs out, "
-        "the broker starts again and some heartbeats pass; 4. records are written; 5. the member polls"
+        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not poll "
+        "while its session runs out, the broker starts again and some heartbeats pass; 4. records "
+        "are written; 5. the member polls"
     ),
-    reproduced="the member gets a fatal error that names group.instance.id, and none of the records",
-    control_text="the same with a member that polls all the time: it joins again and reads the records",
+    reproduced=(
+        "the member gets a fatal error that names group.instance.id, and none of the records"
+    ),
+    control_text=(
+        "the same with a member that polls all the time: it joins again and reads the records"
+    ),
     refuted="the member that did not poll joins again and reads the records",
     topology=ONE,
     claim=lambda bench: _played(bench, polls_meanwhile=False),

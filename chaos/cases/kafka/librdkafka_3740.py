@@ -1,4 +1,5 @@
-"""librdkafka issue 3740: a commit that waits for a dead coordinator keeps a consumer from being destroyed, and a thread busy."""
+"""librdkafka issue 3740: a commit that waits for a dead coordinator keeps a consumer from being
+destroyed, and a thread busy."""
 
 from __future__ import annotations
 
@@ -22,10 +23,17 @@ def _played(bench: Bench, *, commit_while_dead: bool) -> Observation:
     topic = bench.topic()
     bench.write(topic, [b"record"] * 10)
     errors: list[int] = []
-    own = {"group.id": bench.name("group"), "enable.auto.commit": False, "session.timeout.ms": 1000 * SESSION_SECONDS}
-    consumer = Consumer(quiet(bench.bootstrap()) | own | {"error_cb": lambda error: errors.append(error.code())})
+    own = {
+        "group.id": bench.name("group"),
+        "enable.auto.commit": False,
+        "session.timeout.ms": 1000 * SESSION_SECONDS,
+    }
+    consumer = Consumer(
+        quiet(bench.bootstrap()) | own | {"error_cb": lambda error: errors.append(error.code())}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)  # so that it knows its coordinator
+    # so that it knows its coordinator
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     broker = bench.broker()
     broker.kill()
     down = partial(_noticed, consumer, errors)
@@ -53,22 +61,34 @@ def _noticed(consumer: Consumer, errors: list[int]) -> bool:
 
 CASE = Case(
     name="librdkafka-3740",
-    title="A consumer with a commit pending cannot be destroyed while its cluster is dead, and keeps a core busy meanwhile",
+    title=(
+        "A consumer with a commit pending cannot be destroyed while its cluster is dead, and keeps "
+        "a core busy meanwhile"
+    ),
     kind="defect",
     claim_text=(
-        "An asynchronous commit that finds no coordinator waits for one as long as the session timeout. A consumer that is "
-        "destroyed meanwhile waits with it, and librdkafka's main thread does not rest: a client that fails over to another "
-        "cluster stands still for that long, at full load of a core."
+        "An asynchronous commit that finds no coordinator waits for one as long as the session "
+        "timeout. A consumer that is destroyed meanwhile waits with it, and librdkafka's main "
+        "thread does not rest: a client that fails over to another cluster stands still for that "
+        "long, at full load of a core."
     ),
-    sources=("librdkafka issue 3740 (GitHub): consumer close keeps retrying the coordinator query",),
+    sources=(
+        "librdkafka issue 3740 (GitHub): consumer close keeps retrying the coordinator query",
+    ),
     expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
     schedule=(
-        "1. one node; a consumer of a group, with an assignment, commits once; 2. kill -9 of the broker; 3. the consumer notices "
-        "it; 4. commit, asynchronous; 5. the consumer is destroyed"
+        "1. one node; a consumer of a group, with an assignment, commits once; 2. kill -9 of the "
+        "broker; 3. the consumer notices it; 4. commit, asynchronous; 5. the consumer is destroyed"
     ),
-    reproduced="destroying it takes more than half of the session timeout, and more than half a second of processor time",
+    reproduced=(
+        "destroying it takes more than half of the session timeout, and more than half a second of "
+        "processor time"
+    ),
     control_text="the same without the commit after the kill: destroyed at once",
-    refuted="with the commit pending, the consumer is destroyed at once as well, or waits without using a processor",
+    refuted=(
+        "with the commit pending, the consumer is destroyed at once as well, or waits without using"
+        " a processor"
+    ),
     topology=ONE,
     claim=lambda bench: _played(bench, commit_while_dead=True),
     control=lambda bench: _played(bench, commit_while_dead=False),

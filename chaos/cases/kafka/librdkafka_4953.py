@@ -21,7 +21,8 @@ EVERY: Final = 0.4
 
 
 def _moved(bench: Bench, *, moves: bool) -> Observation:
-    """Records with values of their own to every partition, as fast as they are acknowledged, while all leaders move on."""
+    """Records with values of their own to every partition, as fast as they are acknowledged, while
+    all leaders move on."""
     topic = bench.topic(partitions=PARTITIONS)
     brokers = sorted(bench.cluster().brokers)
     addresses = [broker.client_address for broker in bench.cluster().brokers.values()]
@@ -35,22 +36,39 @@ def _moved(bench: Bench, *, moves: bool) -> Observation:
                 topic,
                 b"%d" % written,
                 partition=partition,
-                on_delivery=lambda error, _: outcomes.update([error.name() if error else "acknowledged"]),
+                on_delivery=lambda error, _: outcomes.update(
+                    [error.name() if error else "acknowledged"]
+                ),
             )
             written += 1
-        until(partial(_room, producer), within=WITHIN, what="the producer's queue to have room", every=0.005)
+        until(
+            partial(_room, producer),
+            within=WITHIN,
+            what="the producer's queue to have room",
+            every=0.005,
+        )
         if moves and at - last > EVERY:
             moved += 1
             order = tuple(brokers[(moved + nth) % len(brokers)] for nth in range(len(brokers)))
-            asyncio.run(reordered(addresses, {(topic, partition): order for partition in range(PARTITIONS)}))
+            asyncio.run(
+                reordered(addresses, {(topic, partition): order for partition in range(PARTITIONS)})
+            )
             last = time.monotonic()
     until(lambda: producer.flush(1) == 0, within=2 * WITHIN, what="everything to be acknowledged")
     found: Counter[bytes] = Counter()
     for partition in range(PARTITIONS):
         leader = bench.ask(bench.up()).leadership(topic)[partition].leader
-        found.update(record.value or b"" for record in records(bench.log(topic, partition, broker=leader)))
+        found.update(
+            record.value or b"" for record in records(bench.log(topic, partition, broker=leader))
+        )
     twice = sorted(int(value) for value, count in found.items() if count > 1)
-    facts = {"written": written, "outcomes": dict(outcomes), "moves": moved, "in_the_log_twice": len(twice), "first": twice[:5]}
+    facts = {
+        "written": written,
+        "outcomes": dict(outcomes),
+        "moves": moved,
+        "in_the_log_twice": len(twice),
+        "first": twice[:5],
+    }
     return Observation(shown=bool(twice), facts=facts)
 
 
@@ -64,19 +82,27 @@ CASE = Case(
     title="An idempotent producer of librdkafka writes a record twice while leaders move",
     kind="defect",
     claim_text=(
-        "Sporadically, while the leadership of partitions moves, a record that was sent again is in the log twice although "
-        "enable.idempotence is on."
+        "Sporadically, while the leadership of partitions moves, a record that was sent again is in"
+        " the log twice although enable.idempotence is on."
     ),
-    sources=("confluentinc/librdkafka issue 4953: sporadic message duplication during leader transition, open",),
+    sources=(
+        (
+            "confluentinc/librdkafka issue 4953: sporadic message duplication during leader "
+            "transition, open"
+        ),
+    ),
     expected=(Expected(shows=True, clients=("librdkafka",)),),
     schedule=(
-        f"1. three nodes, {PARTITIONS} partitions with three replicas; 2. an idempotent producer writes for {SECONDS:g} s; "
-        f"3. every {EVERY:g} s all partitions get another leader"
+        f"1. three nodes, {PARTITIONS} partitions with three replicas; 2. an idempotent producer "
+        f"writes for {SECONDS:g} s; 3. every {EVERY:g} s all partitions get another leader"
     ),
     reproduced="a value is in the log of a partition's leader twice",
     control_text="the same without moves: every value is there once",
     refuted="no value twice in thirty runs",
-    tried="with 2.16.0 on 4.3.1: about 2,300 records a run while all twelve partitions change their leaders eleven times",
+    tried=(
+        "with 2.16.0 on 4.3.1: about 2,300 records a run while all twelve partitions change their "
+        "leaders eleven times"
+    ),
     topology=THREE,
     claim=partial(_moved, moves=True),
     control=partial(_moved, moves=False),

@@ -1,4 +1,5 @@
-"""librdkafka 5423: without the client side of KIP-890 consecutive transactions have one epoch, on clusters with V2 too."""
+"""librdkafka 5423: without the client side of KIP-890 consecutive transactions have one epoch, on
+clusters with V2 too."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ TRANSACTIONS = 3
 def _committed(bench: Bench, *, java: bool) -> Observation:
     topic, name = bench.topic(), bench.name("writer")
     made: Transactional = (
-        JavaTransactional(bench.java(), bench.bootstrap(), name, {}) if java else Librdkafka(bench.bootstrap(), name, {})
+        JavaTransactional(bench.java(), bench.bootstrap(), name, {})
+        if java
+        else Librdkafka(bench.bootstrap(), name, {})
     )
     bench.closing(made)
     for number in range(TRANSACTIONS):
@@ -26,7 +29,12 @@ def _committed(bench: Bench, *, java: bool) -> Observation:
         made.send(topic, b"%d" % number)
         made.flush()
         made.commit()
-    until(lambda: len(markers(bench.log(topic))) == TRANSACTIONS, within=WITHIN, what="the markers", every=0.1)
+    until(
+        lambda: len(markers(bench.log(topic))) == TRANSACTIONS,
+        within=WITHIN,
+        what="the markers",
+        every=0.1,
+    )
     epochs = [one.producer_epoch for one in markers(bench.log(topic))]
     level = bench.ask(bench.up()).features().get("transaction.version", 0)
     facts = {"epochs_of_the_markers": epochs, "transaction.version": level}
@@ -35,16 +43,20 @@ def _committed(bench: Bench, *, java: bool) -> Observation:
 
 CASE = Case(
     name="librdkafka-5423",
-    title="On a cluster with transactions V2 all transactions of a librdkafka producer have one epoch",
+    title=(
+        "On a cluster with transactions V2 all transactions of a librdkafka producer have one epoch"
+    ),
     kind="limit",
     claim_text=(
-        "librdkafka has no client side of KIP-890: it sends AddPartitionsToTxn and an EndTxn of version 3, so that the epoch "
-        "does "
-        "not rise with each transaction. What transactions V2 end for Java clients, a late EndTxn for one (KAFKA-17754), stays."
+        "librdkafka has no client side of KIP-890: it sends AddPartitionsToTxn and an EndTxn of "
+        "version 3, so that the epoch does not rise with each transaction. What transactions V2 "
+        "end for Java clients, a late EndTxn for one (KAFKA-17754), stays."
     ),
     sources=("librdkafka issue 5423: support of KIP-890, open", "KIP-890, part 2"),
     expected=(Expected(shows=True, since="4.0.0", basis="runs"),),
-    schedule=f"1. a cluster with transaction.version 2; 2. {TRANSACTIONS} transactions are committed",
+    schedule=(
+        f"1. a cluster with transaction.version 2; 2. {TRANSACTIONS} transactions are committed"
+    ),
     reproduced="two COMMIT markers with the same epoch",
     control_text="the Java client of the release: every marker has an epoch of its own",
     refuted="epochs that rise with each transaction",

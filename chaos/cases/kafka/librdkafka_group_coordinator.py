@@ -1,4 +1,5 @@
-"""librdkafka 5456 and 5511: send_offsets_to_transaction outlasts its timeout when the group's coordinator is gone."""
+"""librdkafka 5456 and 5511: send_offsets_to_transaction outlasts its timeout when the group's
+coordinator is gone."""
 
 from __future__ import annotations
 
@@ -28,20 +29,33 @@ def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
     """A group that another broker coordinates than the transaction's, and that broker."""
 
     def found() -> tuple[str, Broker] | None:
-        # After a run that killed brokers one may lead all of __consumer_offsets until preferred leaders are elected.
+        # After a run that killed brokers one may lead all of __consumer_offsets until preferred
+        # leaders are elected.
         with suppress(KafkaException):
             bench.admin().elect_leaders(ElectionType.PREFERRED, None).result(WITHIN)
         groups = [bench.name(f"group{number}") for number in range(20)]
         coordinators = ((group, bench.coordinator(group, wire.GROUP)) for group in groups)
-        return next(((group, broker) for group, broker in coordinators if broker.id != than.id), None)
+        return next(
+            ((group, broker) for group, broker in coordinators if broker.id != than.id), None
+        )
 
-    return until(found, within=WITHIN, what=f"a group of a coordinator other than broker {than.id}", every=0.5)
+    return until(
+        found,
+        within=WITHIN,
+        what=f"a group of a coordinator other than broker {than.id}",
+        every=0.5,
+    )
 
 
 def _sent(bench: Bench, *, gone: bool) -> Observation:
-    """A second transaction's offsets, when the first one's have gone through and the coordinator was killed, or was not."""
+    """A second transaction's offsets, when the first one's have gone through and the coordinator
+    was killed, or was not."""
     topic = bench.topic()
-    settings = {"transactional.id": bench.name("relay"), "topic.metadata.refresh.interval.ms": 1000, "error_cb": ignored}
+    settings = {
+        "transactional.id": bench.name("relay"),
+        "topic.metadata.refresh.interval.ms": 1000,
+        "error_cb": ignored,
+    }
     producer = Producer(quiet(bench.bootstrap()) | settings, logger=LOG)
     producer.init_transactions(WITHIN)
     group, coordinator = _group_elsewhere(bench, bench.coordinator(bench.name("relay")))
@@ -91,27 +105,40 @@ def _removed(bench: Bench, coordinator: Broker, producer: Producer) -> None:
         known = producer.list_topics(timeout=10).brokers
         return coordinator.id not in known
 
-    until(forgotten, within=WITHIN, what=f"broker {coordinator.id} to be gone from metadata", every=0.5)
-    until(lambda: bench.ask(asked).coordinator(bench.name("relay"), wire.TRANSACTION) > 0, within=WITHIN, what="a coordinator")
+    until(
+        forgotten,
+        within=WITHIN,
+        what=f"broker {coordinator.id} to be gone from metadata",
+        every=0.5,
+    )
+    until(
+        lambda: bench.ask(asked).coordinator(bench.name("relay"), wire.TRANSACTION) > 0,
+        within=WITHIN,
+        what="a coordinator",
+    )
 
 
 _REPRODUCED = f"the call has not returned after {TOO_LONG:g} s"
 _CONTROL = "the same with the coordinator alive: it returns at once"
 _REFUTED = "an error or a success within the timeout, in every run"
 _SCHEDULE = (
-    "1. three nodes; offsets of a group are sent in a transaction; 2. kill -9 of the group's coordinator, until metadata has "
-    "it "
-    f"no more; {{how}}; 3. send_offsets_to_transaction with a timeout of {ASKED:g} s"
+    "1. three nodes; offsets of a group are sent in a transaction; 2. kill -9 of the group's "
+    "coordinator, until metadata has it no more; {how}; 3. send_offsets_to_transaction with a "
+    f"timeout of {ASKED:g} s"
 )
 
 CASES = [
     Case(
         name="librdkafka-5456",
-        title="librdkafka's send_offsets_to_transaction blocks beyond its timeout while its group has no coordinator",
+        title=(
+            "librdkafka's send_offsets_to_transaction blocks beyond its timeout while its group has"
+            " no coordinator"
+        ),
         kind="defect",
         claim_text=(
-            "The timeout of a request to a coordinator is written down and never looked at: the call blocks for as long as the "
-            "coordinator is away, and the application's transaction with it."
+            "The timeout of a request to a coordinator is written down and never looked at: the "
+            "call blocks for as long as the coordinator is away, and the application's transaction "
+            "with it."
         ),
         sources=("librdkafka issue 5456, open: seen there with a mock cluster, 2.14.2",),
         expected=(Expected(shows=True, basis="runs"),),
@@ -126,15 +153,21 @@ CASES = [
     Case(
         name="librdkafka-5511",
         title=(
-            "librdkafka's send_offsets_to_transaction hangs when the group's coordinator has left the cluster for another one"
+            "librdkafka's send_offsets_to_transaction hangs when the group's coordinator has left "
+            "the cluster for another one"
         ),
         kind="defect",
         claim_text=(
-            "A cached coordinator that is no broker of the cluster any more has no thread whose state could change, and is "
-            "waited "
-            "for, although another broker has taken over: the call blocks, and the transaction with it."
+            "A cached coordinator that is no broker of the cluster any more has no thread whose "
+            "state could change, and is waited for, although another broker has taken over: the "
+            "call blocks, and the transaction with it."
         ),
-        sources=("librdkafka issue 5511, open: since the commit that lets brokers go which metadata has no more",),
+        sources=(
+            (
+                "librdkafka issue 5511, open: since the commit that lets brokers go which metadata "
+                "has no more"
+            ),
+        ),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=_SCHEDULE.format(how="another one takes over"),
         reproduced=_REPRODUCED,

@@ -1,4 +1,5 @@
-"""KIP-618: with exactly-once source support a killed worker of MirrorMaker 2 copies nothing twice."""
+"""KIP-618: with exactly-once source support a killed worker of MirrorMaker 2 copies nothing
+twice."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ LAST = "last"
 
 
 def _killed(bench: Bench, delivery: str) -> Observation:
-    """The worker is killed as soon as the copies are on the target, and before Connect has written down how far it is."""
+    """The worker is killed as soon as the copies are on the target, and before Connect has written
+    down how far it is."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     mirror = bench.mirror("mm2", delivery=delivery)
@@ -30,30 +32,46 @@ def _killed(bench: Bench, delivery: str) -> Observation:
     high = bench.bound("high", topic, cluster="B")
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
     until(
-        lambda: bench.bound("high", topic, cluster="B") >= high + DURING, within=WITHIN, what="B to have the copies", every=0.01
+        lambda: bench.bound("high", topic, cluster="B") >= high + DURING,
+        within=WITHIN,
+        what="B to have the copies",
+        every=0.01,
     )
     mirror.crash()
     mirror.restart()
     bench.write(topic, [LAST.encode()])
-    until(lambda: LAST in read(), within=2 * WITHIN, what="the last record to be mirrored", every=0.3)
+    until(
+        lambda: LAST in read(), within=2 * WITHIN, what="the last record to be mirrored", every=0.3
+    )
     found = Counter(read())
     mirror.stop()
     twice = sorted(value for value, count in found.items() if count > 1)
     missing = [n for n in range(DURING) if f"during {n}" not in found]
-    facts = {"read_committed_on_B": sum(found.values()), "more_than_once": twice[:5], "missing_on_B": missing}
+    facts = {
+        "read_committed_on_B": sum(found.values()),
+        "more_than_once": twice[:5],
+        "missing_on_B": missing,
+    }
     return Observation(shown=bool(twice or missing), facts=facts)
 
 
 CASE = Case(
     name="KIP-618-exactly-once",
-    title="A worker of MirrorMaker 2 with exactly-once source support that is killed copies every record once",
+    title=(
+        "A worker of MirrorMaker 2 with exactly-once source support that is killed copies every "
+        "record once"
+    ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: after a kill of the worker read_committed gets a record of the source twice on the target, or not at all."
+        "Anomaly: after a kill of the worker read_committed gets a record of the source twice on "
+        "the target, or not at all."
     ),
     sources=("KIP-618: exactly-once support for source connectors",),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule=f"1. {DURING} records reach the target; 2. kill -9 of the worker within its flush interval; 3. it starts",
+    schedule=(
+        f"1. {DURING} records reach the target; 2. kill -9 of the worker within its flush interval;"
+        " 3. it starts"
+    ),
     reproduced="a record that is twice, or not, in what read_committed gets on the target",
     control_text="the same without exactly-once support: records are there twice",
     refuted="a repeat or a hole",

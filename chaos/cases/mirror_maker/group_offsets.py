@@ -1,4 +1,5 @@
-"""KIP-545: what MirrorMaker 2 makes of group offsets: how far translation goes back, and that it never goes too far."""
+"""KIP-545: what MirrorMaker 2 makes of group offsets: how far translation goes back, and that it
+never goes too far."""
 
 from __future__ import annotations
 
@@ -30,17 +31,33 @@ def _behind(bench: Bench, *, offset: int) -> Observation:
     for name, at in ((group, offset), (witness, RECORDS)):
         bench.ask(bench.coordinator(name, wire.GROUP)).commit_offset(name, (topic, 0), at)
     b = bench.ask(bench.coordinator(witness, wire.GROUP, "B"))
-    until(lambda: b.committed(witness, (topic, 0)) > 0, within=2 * WITHIN, what="the group at the end to be on B", every=0.2)
+    until(
+        lambda: b.committed(witness, (topic, 0)) > 0,
+        within=2 * WITHIN,
+        what="the group at the end to be on B",
+        every=0.2,
+    )
     with contextlib.suppress(DeadlineExceeded):
-        until(lambda: b.committed(group, (topic, 0)) >= offset - LAG_MAX, within=PATIENCE, what="the group on B", every=0.3)
+        until(
+            lambda: b.committed(group, (topic, 0)) >= offset - LAG_MAX,
+            within=PATIENCE,
+            what="the group on B",
+            every=0.3,
+        )
     found = b.committed(group, (topic, 0))
-    facts = {"committed_on_A": offset, "on_B": found, "read_again": offset - found, "offset.lag.max": LAG_MAX}
+    facts = {
+        "committed_on_A": offset,
+        "on_B": found,
+        "read_again": offset - found,
+        "offset.lag.max": LAG_MAX,
+    }
     mirror.stop()
     return Observation(shown=0 <= found < offset - LAG_MAX, facts=facts)
 
 
 def _skipped(bench: Bench, *, translated: bool) -> Observation:
-    """A's log has markers between its records and B's has none; a group fails over from the middle of A to B."""
+    """A's log has markers between its records and B's has none; a group fails over from the middle
+    of A to B."""
     topic, group = bench.topic(), bench.name("group")
     mirror = bench.mirror("mm2")
     mirror.start()
@@ -61,7 +78,12 @@ def _skipped(bench: Bench, *, translated: bool) -> Observation:
     bench.ask(bench.coordinator(group, wire.GROUP)).commit_offset(group, (topic, 0), offset)
     b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
     if translated:
-        until(lambda: b.committed(group, (topic, 0)) >= 0, within=2 * WITHIN, what="the group to be on B", every=0.3)
+        until(
+            lambda: b.committed(group, (topic, 0)) >= 0,
+            within=2 * WITHIN,
+            what="the group to be on B",
+            every=0.3,
+        )
     else:
         b.commit_offset(group, (topic, 0), offset)
     at = b.committed(group, (topic, 0))
@@ -75,16 +97,21 @@ def _skipped(bench: Bench, *, translated: bool) -> Observation:
 CASES = [
     Case(
         name="KAFKA-16641",
-        title="A group that is behind has an offset on MirrorMaker 2's target that is further back than offset.lag.max",
+        title=(
+            "A group that is behind has an offset on MirrorMaker 2's target that is further back "
+            "than offset.lag.max"
+        ),
         kind="defect",
         claim_text=(
-            "Of old offset syncs MirrorMaker 2 keeps ever fewer, and translates to the one before: a group that is behind "
-            "the end "
-            "reads again many times what offset.lag.max promises."
+            "Of old offset syncs MirrorMaker 2 keeps ever fewer, and translates to the one before: "
+            "a group that is behind the end reads again many times what offset.lag.max promises."
         ),
         sources=("KAFKA-16641 (Apache JIRA), open: interpolate between sparse syncs", "KIP-545"),
         expected=(Expected(shows=True, basis="runs"),),
-        schedule=f"1. {RECORDS} records are mirrored; 2. a group commits {BEHIND}, another the end; 3. offsets are synced",
+        schedule=(
+            f"1. {RECORDS} records are mirrored; 2. a group commits {BEHIND}, another the end; 3. "
+            "offsets are synced"
+        ),
         reproduced=f"the group's offset on the target is more than {LAG_MAX} below its own",
         control_text="the group is at the end: its offset on the target is not further back",
         refuted=f"an offset at most {LAG_MAX} below",
@@ -98,16 +125,20 @@ CASES = [
         title="A group that fails over to MirrorMaker 2's target skips no record",
         kind="guarantee",
         claim_text=(
-            "Anomaly: by the offset that was synced a group on the target is behind a record which it has not read on the source."
+            "Anomaly: by the offset that was synced a group on the target is behind a record which "
+            "it has not read on the source."
         ),
         sources=("KIP-545: automated consumer offset sync", "KIP-1279 discussion, VK12 and A13"),
         expected=(Expected(shows=False, basis="runs"),),
         schedule=(
-            f"1. {TRANSACTIONS} transactions of one record are mirrored; 2. a group commits the middle; 3. it goes on on the "
-            "target"
+            f"1. {TRANSACTIONS} transactions of one record are mirrored; 2. a group commits the "
+            "middle; 3. it goes on on the target"
         ),
         reproduced="a record of the second half that the group does not read on the target",
-        control_text="A's offset is committed on B as it is: records are skipped, because B has no markers in between",
+        control_text=(
+            "A's offset is committed on B as it is: records are skipped, because B has no markers "
+            "in between"
+        ),
         refuted="a skipped record",
         topology=PAIR,
         claim=partial(_skipped, translated=True),

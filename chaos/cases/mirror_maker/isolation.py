@@ -29,19 +29,29 @@ def _mirrored(bench: Bench, isolation: str) -> Observation:
         read = [value.decode() for _, value in bench.read(topic, cluster="B")]
         return "last" in read
 
-    until(arrived, within=2 * WITHIN, what="the last record to be mirrored", every=0.2, state=lambda: read)
+    until(
+        arrived,
+        within=2 * WITHIN,
+        what="the last record to be mirrored",
+        every=0.2,
+        state=lambda: read,
+    )
     mirror.stop()
-    return Observation(shown="aborted" in read, facts={"A_read_committed": there, "B_read_committed": read})
+    return Observation(
+        shown="aborted" in read, facts={"A_read_committed": there, "B_read_committed": read}
+    )
 
 
 CASE = Case(
     name="MM2-isolation",
-    title="MirrorMaker 2 with its default isolation copies aborted records, which read_committed then gets on the target",
+    title=(
+        "MirrorMaker 2 with its default isolation copies aborted records, which read_committed then"
+        " gets on the target"
+    ),
     kind="limit",
     claim_text=(
-        "MirrorMaker 2's consumer reads with isolation.level=read_uncommitted unless the user configures "
-        "another: the source's aborted "
-        "records become plain records of the target."
+        "MirrorMaker 2's consumer reads with isolation.level=read_uncommitted unless the user "
+        "configures another: the source's aborted records become plain records of the target."
     ),
     sources=(
         "Kafka documentation, Geo-Replication; consumer default isolation.level",
@@ -49,10 +59,14 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. one record committed, one aborted, one committed; 2. MirrorMaker 2 copies; 3. a read_committed consumer of B reads"
+        "1. one record committed, one aborted, one committed; 2. MirrorMaker 2 copies; 3. a "
+        "read_committed consumer of B reads"
     ),
     reproduced="the consumer of B gets the aborted record, and that of A does not",
-    control_text="the same with <source>.consumer.isolation.level=read_committed: both get the committed ones alone",
+    control_text=(
+        "the same with <source>.consumer.isolation.level=read_committed: both get the committed "
+        "ones alone"
+    ),
     refuted="no aborted record on B",
     topology=PAIR,
     claim=partial(_mirrored, isolation="read_uncommitted"),

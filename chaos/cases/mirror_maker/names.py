@@ -1,5 +1,5 @@
-"""What names do to MirrorMaker 2: copies that keep their names go round for ever, and prefixed ones meet topics of that "
-"name."""
+"""What names do to MirrorMaker 2: copies that keep their names go round for ever, and prefixed ones
+meet topics of that " "name."""
 
 from __future__ import annotations
 
@@ -28,13 +28,24 @@ def _round(bench: Bench, *, identity: bool) -> Observation:
     topic = bench.topic()
     bench.write(topic, [b"%d" % number for number in range(RECORDS)])
     policy = "IdentityReplicationPolicy" if identity else "DefaultReplicationPolicy"
-    service = worker(bench, topic, both=True, settings={"replication.policy.class": f"{POLICIES}.{policy}"})
+    service = worker(
+        bench, topic, both=True, settings={"replication.policy.class": f"{POLICIES}.{policy}"}
+    )
     copy = topic if identity else f"A.{topic}"
     what = f"{copy} on B"
-    until(lambda: _high(bench, copy, "B") >= RECORDS, within=3 * WITHIN, what=what, every=0.5, state=lambda: service.alive)
+    until(
+        lambda: _high(bench, copy, "B") >= RECORDS,
+        within=3 * WITHIN,
+        what=what,
+        every=0.5,
+        state=lambda: service.alive,
+    )
     if identity:
         until(
-            lambda: _high(bench, topic, "A") >= ROUNDS * RECORDS, within=2 * WITHIN, what="the records to come round", every=0.3
+            lambda: _high(bench, topic, "A") >= ROUNDS * RECORDS,
+            within=2 * WITHIN,
+            what="the records to come round",
+            every=0.3,
         )
     else:
         pause(QUIET, lambda: False)
@@ -53,32 +64,52 @@ def _met(bench: Bench, *, clash: bool) -> Observation:
     admin.create_topics([NewTopic(own, 1, 1)])[own].result(WITHIN)
     bench.led(own, cluster="B")
     bench.write(own, [b"of B"] * RECORDS, cluster="B")
-    service = worker(bench, topic, settings={"replication.policy.class": f"{POLICIES}.DefaultReplicationPolicy"})
+    service = worker(
+        bench, topic, settings={"replication.policy.class": f"{POLICIES}.DefaultReplicationPolicy"}
+    )
     copy = f"A.{topic}"
     wanted = 2 * RECORDS if clash else RECORDS
-    until(lambda: _high(bench, copy, "B") >= wanted, within=3 * WITHIN, what=f"{copy} on B", every=0.5)
+    until(
+        lambda: _high(bench, copy, "B") >= wanted, within=3 * WITHIN, what=f"{copy} on B", every=0.5
+    )
     bench.write(own, [b"of B"] * RECORDS, cluster="B")
     read = [value.decode() for _, value in bench.read(own, cluster="B")]
     alive = service.alive
     service.kill()
-    facts = {"own_topic": own, "records_of_A_in_it": read.count("of A"), "of_B": read.count("of B"), "worker_alive": alive}
+    facts = {
+        "own_topic": own,
+        "records_of_A_in_it": read.count("of A"),
+        "of_B": read.count("of B"),
+        "worker_alive": alive,
+    }
     return Observation(shown="of A" in read and alive, facts=facts)
 
 
 CASES = [
     Case(
         name="MM2-loop",
-        title="With IdentityReplicationPolicy in both directions MirrorMaker 2 copies every record round and round",
+        title=(
+            "With IdentityReplicationPolicy in both directions MirrorMaker 2 copies every record "
+            "round and round"
+        ),
         kind="limit",
         claim_text=(
-            "What is a copy MirrorMaker 2 sees by the name alone. With names kept, and both directions on, each copy is copied "
-            "back: both topics grow for ever, and nothing is reported."
+            "What is a copy MirrorMaker 2 sees by the name alone. With names kept, and both "
+            "directions on, each copy is copied back: both topics grow for ever, and nothing is "
+            "reported."
         ),
-        sources=("KIP-382, cycle detection by names", "KIP-690, identity policy", "KIP-1279 discussion, VK5 (loops)"),
+        sources=(
+            "KIP-382, cycle detection by names",
+            "KIP-690, identity policy",
+            "KIP-1279 discussion, VK5 (loops)",
+        ),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=f"1. {RECORDS} records on A; 2. a worker with A->B and B->A, names kept",
         reproduced=f"A's topic has {ROUNDS} times the records that were written",
-        control_text=f"the same with DefaultReplicationPolicy: A still has {RECORDS} records {QUIET:g} s after the copy",
+        control_text=(
+            f"the same with DefaultReplicationPolicy: A still has {RECORDS} records {QUIET:g} s "
+            "after the copy"
+        ),
         refuted="the records that were written, once on each side",
         topology=PAIR,
         claim=partial(_round, identity=True),
@@ -87,17 +118,24 @@ CASES = [
     ),
     Case(
         name="MM2-name-clash",
-        title="MirrorMaker 2 writes a source's records into a topic of the target's own that has the copy's name",
+        title=(
+            "MirrorMaker 2 writes a source's records into a topic of the target's own that has the "
+            "copy's name"
+        ),
         kind="limit",
         claim_text=(
-            "Nothing marks a topic as a copy but its name: a topic of the target that is called <source>.<topic> is taken "
-            "for the "
-            "copy, and gets the source's records between those of its own producers."
+            "Nothing marks a topic as a copy but its name: a topic of the target that is called "
+            "<source>.<topic> is taken for the copy, and gets the source's records between those "
+            "of its own producers."
         ),
-        sources=("KIP-382, remote topics", "KIP-1279 discussion, AS26 and PP: the KIP refuses topics of another id"),
+        sources=(
+            "KIP-382, remote topics",
+            "KIP-1279 discussion, AS26 and PP: the KIP refuses topics of another id",
+        ),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            f"1. {RECORDS} records in T on A; 2. a topic A.T of B's own with {RECORDS} records; 3. a worker A->B; 4. B writes on"
+            f"1. {RECORDS} records in T on A; 2. a topic A.T of B's own with {RECORDS} records; 3. "
+            "a worker A->B; 4. B writes on"
         ),
         reproduced="B's own topic has the records of A's too, and the worker runs",
         control_text="B's own topic is called A-T: it has B's records alone",

@@ -1,4 +1,5 @@
-"""Offset syncs of MirrorMaker 2 as an exactly-once source: a producer of their own, outside the worker's transaction."""
+"""Offset syncs of MirrorMaker 2 as an exactly-once source: a producer of their own, outside the
+worker's transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ KILLS, BURST = 3, 150
 
 
 def _synced(bench: Bench, *, killed: bool) -> Observation:
-    """The worker dies with copies on the target whose transaction is open; its syncs are compared with the target's bytes."""
+    """The worker dies with copies on the target whose transaction is open; its syncs are compared
+    with the target's bytes."""
     topic = bench.topic()
     mirror = bench.mirror("mm2", delivery="exactly-once")
     mirror.start()
@@ -41,7 +43,12 @@ def _synced(bench: Bench, *, killed: bool) -> Observation:
             mirror.restart()
         last = b"last of burst %d" % number
         bench.write(topic, [last])
-        until(partial(arrived, last), within=2 * WITHIN, what="the last record to be mirrored", every=0.3)
+        until(
+            partial(arrived, last),
+            within=2 * WITHIN,
+            what="the last record to be mirrored",
+            every=0.3,
+        )
     mirror.stop()
     log = bench.log(topic, cluster="B")
     there = {record.offset: record.value for record in records(bench.log(topic))}
@@ -50,10 +57,17 @@ def _synced(bench: Bench, *, killed: bool) -> Observation:
     copies = len(records(log))
     wrong = [pair for pair in pairs if here.get(pair[1], b"") != there.get(pair[0])]
     if killed and copies == len(here):
-        raise EnvironmentFailure("the worker had committed each time before it was killed; run the case again")
+        raise EnvironmentFailure(
+            "the worker had committed each time before it was killed; run the case again"
+        )
     if not pairs:
         raise EnvironmentFailure(f"{SYNCS} has no sync of {topic}; look at MirrorMaker's log")
-    facts = {"syncs": len(pairs), "wrong": wrong[:5], "copies": copies, "aborted_copies": copies - len(here)}
+    facts = {
+        "syncs": len(pairs),
+        "wrong": wrong[:5],
+        "copies": copies,
+        "aborted_copies": copies - len(here),
+    }
     return Observation(shown=bool(wrong), facts=facts)
 
 
@@ -77,7 +91,8 @@ def committed(log: Iterable[Batch]) -> Mapping[int, bytes | None]:
 
 
 def syncs(log: Iterable[Batch], topic: str) -> list[tuple[int, int]]:
-    """(offset at the source, offset at the target) of each sync of partition 0, in order (KIP-382: OffsetSync)."""
+    """(offset at the source, offset at the target) of each sync of partition 0, in order (KIP-382:
+    OffsetSync)."""
     found = []
     for record in records(log):
         key, value = record.key or b"", record.value or b""
@@ -93,22 +108,30 @@ CASE = Case(
     title="MirrorMaker 2 with exactly-once source support syncs an offset whose copy was aborted",
     kind="defect",
     claim_text=(
-        "Offset syncs are written by a producer of the task's own, outside the worker's transaction: when the worker dies "
-        "between the two, a sync can name a copy that is aborted, and a group's offset is translated to what stands for nothing."
+        "Offset syncs are written by a producer of the task's own, outside the worker's "
+        "transaction: when the worker dies between the two, a sync can name a copy that is "
+        "aborted, and a group's offset is translated to what stands for nothing."
     ),
-    sources=("KIP-618: exactly-once support for source connectors, MirrorSourceTask", "KIP-382: offset syncs"),
+    sources=(
+        "KIP-618: exactly-once support for source connectors, MirrorSourceTask",
+        "KIP-382: offset syncs",
+    ),
     expected=(Expected(shows=True),),
     schedule=(
-        f"1. {BURST} records; 2. kill -9 of the worker while copies of them are in an open transaction; 3. it starts; "
-        f"{KILLS} times; 4. every sync is compared with the bytes of both logs"
+        f"1. {BURST} records; 2. kill -9 of the worker while copies of them are in an open "
+        f"transaction; 3. it starts; {KILLS} times; 4. every sync is compared with the bytes of "
+        "both logs"
     ),
-    reproduced="a sync whose offset on the target is not that of a committed copy of the record that it names",
+    reproduced=(
+        "a sync whose offset on the target is not that of a committed copy of the record that it "
+        "names"
+    ),
     control_text="the worker is not killed: every sync names a committed copy",
     refuted="syncs of committed copies alone, with aborted copies beside them in the log",
     tried=(
-        "on 4.3.1: the worker killed three times a run with copies on the target whose transaction is open. About 300 "
-        "copies are aborted, and each of the 11 syncs names a committed copy of its record: the task hears of a record "
-        "after its transaction's commit"
+        "on 4.3.1: the worker killed three times a run with copies on the target whose transaction "
+        "is open. About 300 copies are aborted, and each of the 11 syncs names a committed copy of "
+        "its record: the task hears of a record after its transaction's commit"
     ),
     topology=PAIR,
     claim=partial(_synced, killed=True),

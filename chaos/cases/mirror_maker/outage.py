@@ -1,4 +1,5 @@
-"""What happens to MirrorMaker 2 while it is down, and what it says of it afterwards: retention, topics made anew, repeats."""
+"""What happens to MirrorMaker 2 while it is down, and what it says of it afterwards: retention,
+topics made anew, repeats."""
 
 from __future__ import annotations
 
@@ -18,13 +19,19 @@ LAST = b"last"
 
 
 def _started(bench: Bench) -> tuple[str, Mirror]:
-    """A topic with some records that are mirrored, and the offsets of what was read of them written down by Connect."""
+    """A topic with some records that are mirrored, and the offsets of what was read of them written
+    down by Connect."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     mirror = bench.mirror("mm2")
     mirror.start()
     bench.led(topic, cluster="B")
-    until(lambda: bench.bound("high", topic, cluster="B") == BEFORE, within=2 * WITHIN, what="B to have all", every=0.2)
+    until(
+        lambda: bench.bound("high", topic, cluster="B") == BEFORE,
+        within=2 * WITHIN,
+        what="B to have all",
+        every=0.2,
+    )
     bench.drained(mirror)
     return topic, mirror
 
@@ -40,29 +47,48 @@ def _after(bench: Bench, topic: str, mirror: Mirror, *, patience: float = 2 * WI
         read = [value.decode() for _, value in bench.read(topic, "read_uncommitted", cluster="B")]
         return LAST.decode() in read
 
-    until(arrived, within=patience, what="the last record to be mirrored", every=0.3, state=lambda: read)
+    until(
+        arrived,
+        within=patience,
+        what="the last record to be mirrored",
+        every=0.3,
+        state=lambda: read,
+    )
     return read
 
 
 def _overtaken(bench: Bench, *, delete: bool) -> Observation:
-    """While the worker is down, the source's retention passes it; DeleteRecords does at once what retention does in time."""
+    """While the worker is down, the source's retention passes it; DeleteRecords does at once what
+    retention does in time."""
     topic, mirror = _started(bench)
     mirror.crash()
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
     if delete:
         admin = bench.admin()
         admin.delete_records([TopicPartition(topic, 0, BEFORE + DURING - 5)])
-        until(lambda: bench.bound("start", topic) == BEFORE + DURING - 5, within=WITHIN, what="A's log start to move")
+        until(
+            lambda: bench.bound("start", topic) == BEFORE + DURING - 5,
+            within=WITHIN,
+            what="A's log start to move",
+        )
     read = _after(bench, topic, mirror)
     bench.drained(mirror)
     missing = [n for n in range(DURING) if f"during {n}" not in read]
-    facts = {"missing_on_B": missing, "worker_alive": mirror.alive, "lag_of_the_mirror": mirror.lag()}
+    facts = {
+        "missing_on_B": missing,
+        "worker_alive": mirror.alive,
+        "lag_of_the_mirror": mirror.lag(),
+    }
     mirror.stop()
-    return Observation(shown=bool(missing) and facts["worker_alive"] is True and facts["lag_of_the_mirror"] == 0, facts=facts)
+    return Observation(
+        shown=bool(missing) and facts["worker_alive"] is True and facts["lag_of_the_mirror"] == 0,
+        facts=facts,
+    )
 
 
 def _made_anew(bench: Bench, *, anew: bool) -> Observation:
-    """While the worker is down, the topic is deleted and made again, and gets more records than the old one had."""
+    """While the worker is down, the topic is deleted and made again, and gets more records than the
+    old one had."""
     topic, mirror = _started(bench)
     mirror.crash()
     if anew:
@@ -84,15 +110,23 @@ def _made_anew(bench: Bench, *, anew: bool) -> Observation:
 
 
 def _repeated(bench: Bench, *, crash: bool) -> Observation:
-    """The worker ends when the target has its records, and before Connect has written down how far it is; or in good order."""
+    """The worker ends when the target has its records, and before Connect has written down how far
+    it is; or in good order."""
     topic, mirror = _started(bench)
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
-    until(lambda: bench.bound("high", topic, cluster="B") >= BEFORE + DURING, within=WITHIN, what="B to have all", every=0.01)
+    until(
+        lambda: bench.bound("high", topic, cluster="B") >= BEFORE + DURING,
+        within=WITHIN,
+        what="B to have all",
+        every=0.01,
+    )
     mirror.crash() if crash else mirror.stop()
     read = _after(bench, topic, mirror)
     twice = sorted(value for value, count in Counter(read).items() if count > 1)
     mirror.stop()
-    return Observation(shown=bool(twice), facts={"records_on_B": len(read), "more_than_once": twice})
+    return Observation(
+        shown=bool(twice), facts={"records_on_B": len(read), "more_than_once": twice}
+    )
 
 
 _SOURCES = ("KIP-382; Kafka documentation, Geo-Replication",)
@@ -100,18 +134,21 @@ _SOURCES = ("KIP-382; Kafka documentation, Geo-Replication",)
 CASES = [
     Case(
         name="MM2-retention",
-        title="Retention that overtakes MirrorMaker 2 during an outage makes a hole in the target that nothing reports",
+        title=(
+            "Retention that overtakes MirrorMaker 2 during an outage makes a hole in the target "
+            "that nothing reports"
+        ),
         kind="defect",
         claim_text=(
             "When the offset that MirrorMaker 2 wants is gone, its consumer resets "
-            "(auto.offset.reset=earliest) and goes on behind the "
-            "hole: the records are missing on the target, connector and tasks are RUNNING, and the lag is 0."
+            "(auto.offset.reset=earliest) and goes on behind the hole: the records are missing on "
+            "the target, connector and tasks are RUNNING, and the lag is 0."
         ),
         sources=(*_SOURCES, "facts of the KIP-1279 discussion: AS1, gaps by retention"),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log start passes 15 of "
-            "them; 5. it starts"
+            "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log start"
+            " passes 15 of them; 5. it starts"
         ),
         reproduced="15 records are missing on the target, the worker runs, and its lag is 0",
         control_text="the same outage without retention: every record arrives",
@@ -124,18 +161,20 @@ CASES = [
     ),
     Case(
         name="MM2-topic-made-anew",
-        title="MirrorMaker 2 goes on in the middle of a topic that was deleted and made again during an outage",
+        title=(
+            "MirrorMaker 2 goes on in the middle of a topic that was deleted and made again during "
+            "an outage"
+        ),
         kind="defect",
         claim_text=(
-            "Connect's source offsets name topic and partition, and no topic id: of a topic that was made "
-            "anew MirrorMaker 2 skips as "
-            "many records as it had read of the old one."
+            "Connect's source offsets name topic and partition, and no topic id: of a topic that "
+            "was made anew MirrorMaker 2 skips as many records as it had read of the old one."
         ),
         sources=(*_SOURCES, "KIP-516: topic ids, which Connect's source offsets do not have"),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            "1. ten records are mirrored; 2. kill -9 of the worker; 3. the topic is deleted and made again; 4. 20 "
-            "records; 5. it starts"
+            "1. ten records are mirrored; 2. kill -9 of the worker; 3. the topic is deleted and "
+            "made again; 4. 20 records; 5. it starts"
         ),
         reproduced="the first records of the new topic are missing on the target",
         control_text="the same outage, and the topic stays: every record arrives",
@@ -150,10 +189,16 @@ CASES = [
         name="MM2-repeats",
         title="A worker of MirrorMaker 2 that is killed writes again what it had not written down",
         kind="limit",
-        claim_text="Without exactly-once source support a killed worker's records since its last offset flush are copied twice.",
+        claim_text=(
+            "Without exactly-once source support a killed worker's records since its last offset "
+            "flush are copied twice."
+        ),
         sources=(*_SOURCES, "KIP-618: exactly once for source connectors"),
         expected=(Expected(shows=True, basis="runs"),),
-        schedule="1. 20 records reach the target; 2. kill -9 of the worker within its flush interval (1 s); 3. it starts",
+        schedule=(
+            "1. 20 records reach the target; 2. kill -9 of the worker within its flush interval (1 "
+            "s); 3. it starts"
+        ),
         reproduced="records that are on the target twice",
         control_text="the worker is stopped in good order instead: no record is there twice",
         refuted="no repeat in any run",

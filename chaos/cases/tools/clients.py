@@ -1,4 +1,5 @@
-"""Clients with transactions, whoever's they are: the same five calls of librdkafka and of the Java client under test."""
+"""Clients with transactions, whoever's they are: the same five calls of librdkafka and of the Java
+client under test."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LOG.propagate = False
 
 
 def ignored(_: object) -> None:
-    """Fatal errors: the call that meets one reports it. Without this one they come out of whatever is called next."""
+    """Fatal errors: the call that meets one reports it. Without this one they come out of whatever
+    is called next."""
 
 
 class ClientFailed(EnvironmentFailure):
@@ -45,9 +47,16 @@ class Transactional(Protocol):
 class Librdkafka:
     """confluent-kafka's transactional producer; it has no client side of KIP-890."""
 
-    def __init__(self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]) -> None:
+    def __init__(
+        self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]
+    ) -> None:
         self._failed: list[str] = []
-        given = {"transactional.id": transactional_id, "linger.ms": 0, "error_cb": ignored, **settings}
+        given = {
+            "transactional.id": transactional_id,
+            "linger.ms": 0,
+            "error_cb": ignored,
+            **settings,
+        }
         self.client = Producer(quiet(bootstrap) | given, logger=LOG)
         self._call("init_transactions", 60)
 

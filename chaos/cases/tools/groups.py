@@ -14,7 +14,8 @@ JOIN, LEAVE = 0, -1
 
 
 def heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> int:
-    """The member's epoch after a heartbeat that the coordinator took. Raises DeadlineExceeded when it takes none."""
+    """The member's epoch after a heartbeat that the coordinator took. Raises DeadlineExceeded when
+    it takes none."""
     m = messages.request("consumer_group_heartbeat", 1)
     body = m.ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -35,5 +36,11 @@ def heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> i
         answer = asked.call("consumer_group_heartbeat", 1, body)
         return bool(answer.error_code == Error.none)
 
-    until(accepted, within=60, what=f"group {group} to take a heartbeat", every=0.1, state=lambda: answer)
+    until(
+        accepted,
+        within=60,
+        what=f"group {group} to take a heartbeat",
+        every=0.1,
+        state=lambda: answer,
+    )
     return int(answer.member_epoch)

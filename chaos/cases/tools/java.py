@@ -1,6 +1,8 @@
-"""Java's own clients, of the release under test, driven through py4j (which Spark brings): no Java of ours, and no compiler.
+"""Java's own clients, of the release under test, driven through py4j (which Spark brings): no Java
+of ours, and no compiler.
 
-One JVM per deployment, on loopback with a token; it dies with this process. Calls are a millisecond each.
+One JVM per deployment, on loopback with a token; it dies with this process. Calls are a millisecond
+each.
 """
 
 from __future__ import annotations
@@ -35,10 +37,17 @@ class JavaProducer:
     """org.apache.kafka.clients.producer.KafkaProducer with byte values."""
 
     def __init__(self, bridge_: Bridge, bootstrap: str, settings: Mapping[str, object]) -> None:
-        given = {"bootstrap.servers": bootstrap, "linger.ms": 0, "key.serializer": _STRING, "value.serializer": _BYTES}
+        given = {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 0,
+            "key.serializer": _STRING,
+            "value.serializer": _BYTES,
+        }
         self.java = bridge_.java
         self._waiting: list[Handle] = []
-        self.client = self.java.org.apache.kafka.clients.producer.KafkaProducer(bridge_.properties({**given, **settings}))
+        self.client = self.java.org.apache.kafka.clients.producer.KafkaProducer(
+            bridge_.properties({**given, **settings})
+        )
 
     def call(self, name: str) -> None:
         """Calls a method without arguments. Raises ClientFailed."""
@@ -53,7 +62,9 @@ class JavaProducer:
         """The future of one record."""
         from py4j.protocol import Py4JJavaError
 
-        record = self.java.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
+        record = self.java.org.apache.kafka.clients.producer.ProducerRecord(
+            topic, partition, None, value
+        )
         try:
             sent = self.client.send(record)
         except Py4JJavaError as error:
@@ -83,9 +94,12 @@ class JavaProducer:
 
 
 class JavaTransactional(JavaProducer):
-    """The same five calls as librdkafka's (`tools.clients.Transactional`). On Kafka 4 it speaks transactions V2 (KIP-890)."""
+    """The same five calls as librdkafka's (`tools.clients.Transactional`). On Kafka 4 it speaks
+    transactions V2 (KIP-890)."""
 
-    def __init__(self, bridge_: Bridge, bootstrap: str, transactional_id: str, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self, bridge_: Bridge, bootstrap: str, transactional_id: str, settings: Mapping[str, object]
+    ) -> None:
         super().__init__(bridge_, bootstrap, {"transactional.id": transactional_id, **settings})
         self.call("initTransactions")
 
@@ -101,17 +115,30 @@ class JavaTransactional(JavaProducer):
 
 
 class JavaConsumer:
-    """org.apache.kafka.clients.consumer.KafkaConsumer with byte values; `name` may be another class with the same calls."""
+    """org.apache.kafka.clients.consumer.KafkaConsumer with byte values; `name` may be another class
+    with the same calls."""
 
     def __init__(
-        self, bridge_: Bridge, bootstrap: str, group: str, settings: Mapping[str, object], name: str = "KafkaConsumer"
+        self,
+        bridge_: Bridge,
+        bootstrap: str,
+        group: str,
+        settings: Mapping[str, object],
+        name: str = "KafkaConsumer",
     ) -> None:
         text = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        given = {"bootstrap.servers": bootstrap, "group.id": group, "key.deserializer": text, "value.deserializer": text}
+        given = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "key.deserializer": text,
+            "value.deserializer": text,
+        }
         if name == "KafkaConsumer":
             given |= {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
         self.java = bridge_.java
-        self.client = getattr(self.java.org.apache.kafka.clients.consumer, name)(bridge_.properties({**given, **settings}))
+        self.client = getattr(self.java.org.apache.kafka.clients.consumer, name)(
+            bridge_.properties({**given, **settings})
+        )
 
     def subscribe(self, topic: str) -> None:
         self.client.subscribe([topic])

@@ -25,11 +25,15 @@ class Marker:
 
     @property
     def words(self) -> str:
-        return f"{self.kind} @ {self.offset} (producer {self.producer_id}, epoch {self.producer_epoch})"
+        return (
+            f"{self.kind} @ {self.offset} (producer {self.producer_id}, epoch "
+            f"{self.producer_epoch})"
+        )
 
 
 def batches(log_dir: Path, tp: TopicPartition) -> list[Batch]:
-    """Every complete batch that a replica has on disk; what a broker is just writing is left out."""
+    """Every complete batch that a replica has on disk; what a broker is just writing is left
+    out."""
     found: list[Batch] = []
     for path in sorted((log_dir / f"{tp[0]}-{tp[1]}").glob("*.log")):
         data = path.read_bytes()
@@ -58,13 +62,15 @@ def records(log: Iterable[Batch]) -> list[Record]:
 
 
 def table(log: Sequence[Batch]) -> list[str]:
-    """One line per batch, for evidence: offsets, what it is, producer id, epoch, first sequence, leader epoch."""
+    """One line per batch, for evidence: offsets, what it is, producer id, epoch, first sequence,
+    leader epoch."""
     kinds = {marker.offset: marker.kind for marker in markers(log)}
     lines = []
     for batch in log:
         kind = kinds.get(batch.base_offset) or ("transactional" if batch.transactional else "plain")
         lines.append(
-            f"{batch.base_offset}-{batch.last_offset} {kind} producer {batch.producer_id} epoch {batch.producer_epoch} "
-            f"sequence {batch.base_sequence} leader epoch {batch.leader_epoch}"
+            f"{batch.base_offset}-{batch.last_offset} {kind} producer {batch.producer_id} epoch "
+            f"{batch.producer_epoch} sequence {batch.base_sequence} leader epoch "
+            f"{batch.leader_epoch}"
         )
     return lines

@@ -21,7 +21,8 @@ class Member(Protocol):
         """The partitions of its topic that it owns."""
 
     def metadata(self) -> object:
-        """What it gives a producer that commits its offsets (KIP-447): group, generation and member id."""
+        """What it gives a producer that commits its offsets (KIP-447): group, generation and member
+        id."""
 
     def close(self) -> None: ...
 
@@ -61,10 +62,13 @@ class JavaMember(JavaConsumer):
 
 
 def send_offsets(producer: object, topic: str, offset: int, metadata: object) -> None:
-    """Puts the offset of partition 0 into the producer's transaction (KIP-447). Raises ClientFailed."""
+    """Puts the offset of partition 0 into the producer's transaction (KIP-447). Raises
+    ClientFailed."""
     if isinstance(producer, Librdkafka):
         try:
-            producer.client.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], metadata, 60)
+            producer.client.send_offsets_to_transaction(
+                [TopicPartition(topic, 0, offset)], metadata, 60
+            )
         except KafkaException as error:
             raise ClientFailed("send_offsets_to_transaction", error.args[0].name()) from error
         return
@@ -75,7 +79,9 @@ def send_offsets(producer: object, topic: str, offset: int, metadata: object) ->
     kafka = producer.java.org.apache.kafka
     at = kafka.clients.consumer.OffsetAndMetadata(offset)
     try:
-        producer.client.sendOffsetsToTransaction({kafka.common.TopicPartition(topic, 0): at}, metadata)
+        producer.client.sendOffsetsToTransaction(
+            {kafka.common.TopicPartition(topic, 0): at}, metadata
+        )
     except Py4JJavaError as error:
         raise ClientFailed("sendOffsetsToTransaction", failure(error)) from error
 

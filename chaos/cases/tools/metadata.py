@@ -1,4 +1,5 @@
-"""The controller's log as records: who registered, who was fenced, and which leader a partition was given, in this order."""
+"""The controller's log as records: who registered, who was fenced, and which leader a partition was
+given, in this order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Kind = Literal["registered", "fenced", "unfenced", "leader"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One record. `broker`: who registered, was fenced or unfenced, or leads from now on (-1: nobody); `offset` in the log."""
+    """One record. `broker`: who registered, was fenced or unfenced, or leads from now on (-1:
+    nobody); `offset` in the log."""
 
     offset: int
     kind: Kind
@@ -42,7 +44,9 @@ def changes(log: Iterable[Batch], topic: str, partition: int = 0) -> list[Change
             name, after = _string(value, at)
             if name == topic:
                 topic_id = value[after : after + 16]
-        elif (change := _change(kind, value[at:], (topic_id, partition), record.offset)) is not None:
+        elif (
+            change := _change(kind, value[at:], (topic_id, partition), record.offset)
+        ) is not None:
             found.append(change)
     return found
 
@@ -51,12 +55,17 @@ def _change(kind: int, body: bytes, wanted: tuple[bytes, int], offset: int) -> C
     if kind == _REGISTER:
         return Change(offset=offset, kind="registered", broker=_int(body, 0))
     if kind == _BROKER_CHANGE:
-        fenced = _tags(body, 12).get(_FENCED_TAG, b"\0")[0]  # 1: fenced from now on, 255: no longer, 0: as before
+        # 1: fenced from now on, 255: no longer, 0: as before
+        fenced = _tags(body, 12).get(_FENCED_TAG, b"\0")[0]
         named: Kind | None = {1: "fenced", 255: "unfenced"}.get(fenced)  # type: ignore[assignment]
         return Change(offset=offset, kind=named, broker=_int(body, 0)) if named else None
     if kind == _PARTITION_CHANGE and (body[4:20], _int(body, 0)) == wanted:
         leader = _tags(body, 20).get(_LEADER_TAG)
-        return Change(offset=offset, kind="leader", broker=_int(leader, 0)) if leader is not None else None
+        return (
+            Change(offset=offset, kind="leader", broker=_int(leader, 0))
+            if leader is not None
+            else None
+        )
     return None
 
 

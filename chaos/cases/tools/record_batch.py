@@ -1,4 +1,5 @@
-"""A record batch (v2) as a case sends it: records without keys and headers, of whatever producer id, epoch and sequence."""
+"""A record batch (v2) as a case sends it: records without keys and headers, of whatever producer
+id, epoch and sequence."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def record_batch(
     sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
-    """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader epoch -1."""
+    """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader
+    epoch -1."""
     now = int(time.time() * 1000)
     body = b"".join(_record(delta, value) for delta, value in enumerate(values))
     who = producer or Producer(id=-1, epoch=-1)
@@ -39,7 +41,9 @@ def record_batch(
 
 
 def _record(delta: int, value: bytes) -> bytes:
-    inner = b"\0" + _varint(0) + _varint(delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    inner = (
+        b"\0" + _varint(0) + _varint(delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    )
     return _varint(len(inner)) + inner
 
 

@@ -1,4 +1,5 @@
-"""Requests that a case sends itself (kio): what no client library would send, and what brokers are asked about themselves."""
+"""Requests that a case sends itself (kio): what no client library would send, and what brokers are
+asked about themselves."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ class Wire:
         """What this broker's metadata says of a topic; empty while it does not know it."""
         m = messages.request("metadata", 12)
         wanted = (m.MetadataRequestTopic(topic_id=None, name=topic),)
-        body = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+        body = m.MetadataRequest(
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
         answer = self.call("metadata", 12, body)
         return {
             int(p.partition_index): Leadership(
@@ -78,17 +83,23 @@ class Wire:
         return until(found, within=60, what=f"a coordinator of {key}", state=lambda: seen)
 
     def transaction_state(self, transactional_id: str) -> tuple[str, int]:
-        """State of a transactional id as its coordinator has it (KIP-664), and how many partitions are in its transaction."""
+        """State of a transactional id as its coordinator has it (KIP-664), and how many partitions
+        are in its transaction."""
         m = messages.request("describe_transactions", 0)
         (state,) = self.call(
-            "describe_transactions", 0, m.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+            "describe_transactions",
+            0,
+            m.DescribeTransactionsRequest(transactional_ids=(transactional_id,)),
         ).transaction_states
         if state.error_code != Error.none:
             return f"({state.error_code.name})", 0
         return str(state.transaction_state), sum(len(topic.partitions) for topic in state.topics)
 
-    def init_producer_id(self, transactional_id: str | None = None, *, timeout: float = 60.0) -> Producer:
-        """A producer id, of a transactional id or of none. Raises EnvironmentFailure when it is refused for a minute."""
+    def init_producer_id(
+        self, transactional_id: str | None = None, *, timeout: float = 60.0
+    ) -> Producer:
+        """A producer id, of a transactional id or of none. Raises EnvironmentFailure when it is
+        refused for a minute."""
         m = messages.request("init_producer_id", 4)
         body = m.InitProducerIdRequest(
             transactional_id=transactional_id,
@@ -102,12 +113,23 @@ class Wire:
             nonlocal seen
             seen = self.call("init_producer_id", 4, body)
             ok = seen.error_code == Error.none
-            return Producer(id=int(seen.producer_id), epoch=int(seen.producer_epoch)) if ok else None
+            return (
+                Producer(id=int(seen.producer_id), epoch=int(seen.producer_epoch)) if ok else None
+            )
 
-        return until(given, within=60, what=f"a producer id from {self.address}", every=0.1, state=lambda: seen)
+        return until(
+            given,
+            within=60,
+            what=f"a producer id from {self.address}",
+            every=0.1,
+            state=lambda: seen,
+        )
 
-    def add_partitions(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> str:
-        """AddPartitionsToTxn v3, as clients before KIP-890 send it; the first error's name, or "none"."""
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> str:
+        """AddPartitionsToTxn v3, as clients before KIP-890 send it; the first error's name, or
+        "none"."""
         m = messages.request("add_partitions_to_txn", 3)
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -117,50 +139,75 @@ class Wire:
             v3_and_below_producer_id=producer.id,
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=tuple(
-                m.AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers)) for name, numbers in topics.items()
+                m.AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers))
+                for name, numbers in topics.items()
             ),
         )
 
         def added() -> str | None:
             answer = self.call("add_partitions_to_txn", 3, body)
-            codes = [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition]
+            codes = [
+                p.partition_error_code
+                for t in answer.results_by_topic_v3_and_below
+                for p in t.results_by_partition
+            ]
             wrong = next((code for code in codes if code != Error.none), Error.none)
             return None if wrong == Error.concurrent_transactions else str(wrong.name)
 
         return until(added, within=30, what=f"{transactional_id} to add partitions", every=0.05)
 
     def end_transaction(self, transactional_id: str, producer: Producer, *, commit: bool) -> str:
-        """EndTxn v3; the error's name, or "none". In later versions the epoch rises with it (KIP-890)."""
+        """EndTxn v3; the error's name, or "none". In later versions the epoch rises with it
+        (KIP-890)."""
         m = messages.request("end_txn", 3)
         body = m.EndTxnRequest(
-            transactional_id=transactional_id, producer_id=producer.id, producer_epoch=producer.epoch, committed=commit
+            transactional_id=transactional_id,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            committed=commit,
         )
 
         def ended() -> str | None:
             code = self.call("end_txn", 3, body).error_code
             return None if code == Error.concurrent_transactions else str(code.name)
 
-        return until(ended, within=30, what=f"{transactional_id} to end its transaction", every=0.05)
+        return until(
+            ended, within=30, what=f"{transactional_id} to end its transaction", every=0.05
+        )
 
     def produce(
-        self, tp: TopicPartition, batch: bytes, *, transactional_id: str | None = None, acks: int = -1, version: int = 9
+        self,
+        tp: TopicPartition,
+        batch: bytes,
+        *,
+        transactional_id: str | None = None,
+        acks: int = -1,
+        version: int = 9,
     ) -> tuple[str, int]:
-        """Produce of one batch; the error's name or "none", and the offset that the broker gave it."""
+        """Produce of one batch; the error's name or "none", and the offset that the broker gave
+        it."""
         m = messages.request("produce", version)
         body = m.ProduceRequest(
             transactional_id=transactional_id,
             acks=acks,
             timeout=_SECONDS,
-            topic_data=(m.TopicProduceData(name=tp[0], partition_data=(m.PartitionProduceData(index=tp[1], records=batch),)),),
+            topic_data=(
+                m.TopicProduceData(
+                    name=tp[0], partition_data=(m.PartitionProduceData(index=tp[1], records=batch),)
+                ),
+            ),
         )
         (topic,) = self.call("produce", version, body).responses
         (row,) = topic.partition_responses
         return str(row.error_code.name), int(row.base_offset)
 
-    def write_markers(self, tp: TopicPartition, producer: Producer, *, commit: bool, transactions: int = 0) -> str:
+    def write_markers(
+        self, tp: TopicPartition, producer: Producer, *, commit: bool, transactions: int = 0
+    ) -> str:
         """WriteTxnMarkers, as a coordinator sends it (KIP-98); the error's name, or "none".
 
-        `transactions` is the transaction protocol's version (KIP-1228), for which brokers before 4.2 have no field.
+        `transactions` is the transaction protocol's version (KIP-1228), for which brokers before
+        4.2 have no field.
         """
         version = 2 if transactions and self._peer.takes("write_txn_markers", 2) else 1
         m = messages.request("write_txn_markers", version)
@@ -172,20 +219,33 @@ class Wire:
             coordinator_epoch=0,
             **({"transaction_version": transactions} if version > 1 else {}),
         )
-        (answer,) = self.call("write_txn_markers", version, m.WriteTxnMarkersRequest(markers=(marker,))).markers
+        (answer,) = self.call(
+            "write_txn_markers", version, m.WriteTxnMarkersRequest(markers=(marker,))
+        ).markers
         return str(answer.topics[0].partitions[0].error_code.name)
 
     def commit_offset(
-        self, group: str, tp: TopicPartition, offset: int, *, leader_epoch: int = -1, member: str = "", member_epoch: int = -1
+        self,
+        group: str,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        leader_epoch: int = -1,
+        member: str = "",
+        member_epoch: int = -1,
     ) -> str:
-        """OffsetCommit, as an admin client sends it for a group without members; the error's name, or "none".
+        """OffsetCommit, as an admin client sends it for a group without members; the error's name,
+        or "none".
 
         With a member and its epoch, as one of a KIP-848 group.
         """
         version = 9 if member else 8
         m = messages.request("offset_commit", version)
         partition = m.OffsetCommitRequestPartition(
-            partition_index=tp[1], committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=""
+            partition_index=tp[1],
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            committed_metadata="",
         )
         body = m.OffsetCommitRequest(
             group_id=group,
@@ -197,13 +257,18 @@ class Wire:
 
         def committed() -> str | None:
             code = self.call("offset_commit", version, body).topics[0].partitions[0].error_code
-            waiting = (Error.coordinator_load_in_progress, Error.not_coordinator, Error.coordinator_not_available)
+            waiting = (
+                Error.coordinator_load_in_progress,
+                Error.not_coordinator,
+                Error.coordinator_not_available,
+            )
             return None if code in waiting else str(code.name)
 
         return until(committed, within=60, what=f"the commit of group {group}", every=0.1)
 
     def committed(self, group: str, tp: TopicPartition, *, stable: bool = False) -> int:
-        """The committed offset of a group, -1 where it has none; `stable` waits for transactions to be complete (KIP-447)."""
+        """The committed offset of a group, -1 where it has none; `stable` waits for transactions to
+        be complete (KIP-447)."""
         m = messages.request("offset_fetch", 7)
         wanted = m.OffsetFetchRequestTopic(name=tp[0], partition_indexes=(tp[1],))
         body = m.OffsetFetchRequest(group_id=group, topics=(wanted,), require_stable=stable)
@@ -218,20 +283,32 @@ class Wire:
         return until(fetched, within=60, what=f"the offset of group {group}", every=0.02)[0]
 
     def group_setting(self, group: str, name: str, value: str) -> None:
-        """Sets a configuration of a group (KIP-848, KIP-932). Raises EnvironmentFailure when it is refused."""
+        """Sets a configuration of a group (KIP-848, KIP-932). Raises EnvironmentFailure when it is
+        refused."""
         m = messages.request("incremental_alter_configs", 1)
         row = m.AlterableConfig(name=name, config_operation=0, value=value)
-        resource = m.AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=group, configs=(row,))
+        resource = m.AlterConfigsResource(
+            resource_type=_GROUP_RESOURCE, resource_name=group, configs=(row,)
+        )
         body = m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
         (answer,) = self.call("incremental_alter_configs", 1, body).responses
         if answer.error_code != Error.none:
-            raise EnvironmentFailure(f"{name}={value} of group {group} was refused: {answer.error_message}")
+            raise EnvironmentFailure(
+                f"{name}={value} of group {group} was refused: {answer.error_message}"
+            )
 
     def features(self) -> Mapping[str, int]:
         """Feature -> level in force (KIP-584)."""
         m = messages.request("api_versions", 3)
-        answer = self.call("api_versions", 3, m.ApiVersionsRequest(client_software_name="linkflap", client_software_version="1"))
-        return {str(feature.name): int(feature.max_version_level) for feature in answer.finalized_features}
+        answer = self.call(
+            "api_versions",
+            3,
+            m.ApiVersionsRequest(client_software_name="linkflap", client_software_version="1"),
+        )
+        return {
+            str(feature.name): int(feature.max_version_level)
+            for feature in answer.finalized_features
+        }
 
     def upgrade(self, feature: str, level: int) -> None:
         """Raises a feature's level (KIP-584). Raises EnvironmentFailure when that is refused."""
@@ -243,14 +320,26 @@ class Wire:
 
     def _update(self, feature: str, level: int, *, upgrade_type: int) -> None:
         m = messages.request("update_features", 1)
-        update = m.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
+        update = m.FeatureUpdateKey(
+            feature=feature, max_version_level=level, upgrade_type=upgrade_type
+        )
         answer = self.call(
-            "update_features", 1, m.UpdateFeaturesRequest(timeout=_SECONDS, feature_updates=(update,), validate_only=False)
+            "update_features",
+            1,
+            m.UpdateFeaturesRequest(
+                timeout=_SECONDS, feature_updates=(update,), validate_only=False
+            ),
         )
         wrong = [row for row in answer.results if row.error_code != Error.none]
         if answer.error_code != Error.none or wrong:
-            raise EnvironmentFailure(f"{feature} could not be set to {level}: {answer.error_message or wrong}")
-        until(lambda: self.features().get(feature, 0) == level, within=30, what=f"{feature} {level} to be in force")
+            raise EnvironmentFailure(
+                f"{feature} could not be set to {level}: {answer.error_message or wrong}"
+            )
+        until(
+            lambda: self.features().get(feature, 0) == level,
+            within=30,
+            what=f"{feature} {level} to be in force",
+        )
 
 
 def answered(address: str, topic: str) -> Mapping[int, Leadership]:
@@ -265,6 +354,7 @@ def answered(address: str, topic: str) -> Mapping[int, Leadership]:
 
 
 def leader(address: str, topic: str, partition: int = 0) -> int:
-    """The leader of a partition by a broker's metadata: -1 when it has none, -2 when the broker does not say."""
+    """The leader of a partition by a broker's metadata: -1 when it has none, -2 when the broker
+    does not say."""
     seen = answered(address, topic)
     return seen[partition].leader if partition in seen else -2

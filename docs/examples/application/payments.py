@@ -1,9 +1,12 @@
-"""An application: every order becomes one payment, exactly once. The offsets of its group are part of each transaction.
+"""An application: every order becomes one payment, exactly once. The offsets of its group are part
+of each transaction.
 
-Its clients are Kafka's own, in a JVM that py4j (which Spark brings) starts and calls. It passes the headers of its inputs on: by
-the one named `linkflap`, linkflap recognises what an output was made from. Two arguments are for its tests:
+Its clients are Kafka's own, in a JVM that py4j (which Spark brings) starts and calls. It passes the
+headers of its inputs on: by the one named `linkflap`, linkflap recognises what an output was made
+from. Two arguments are for its tests:
   --offsets apart   the planted bug: offsets are committed by themselves, after the transaction
-  --fail-point      it stands still once, when a transaction has been committed, so that it can be killed at that moment
+  --fail-point      it stands still once, when a transaction has been committed, so that it can be
+                    killed at that moment
 """
 
 import os
@@ -16,7 +19,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 READING = {
     "group.id": "payments",
-    "group.instance.id": "payments-1",  # so that one that was started again gets its partitions back at once
+    # so that one that was started again gets its partitions back at once
+    "group.instance.id": "payments-1",
     "enable.auto.commit": "false",
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
@@ -48,7 +52,8 @@ def fail_point():
 
 
 def jvm():
-    """A JVM with Kafka's clients, which ends with this process: linkflap names a Java and the jars (library = "java")."""
+    """A JVM with Kafka's clients, which ends with this process: linkflap names a Java and the jars
+    (library = "java")."""
     (jar,) = Path(pyspark.__file__).parent.glob("jars/py4j-*.jar")
     port, token = launch_gateway(
         jarpath=str(jar),
@@ -58,7 +63,9 @@ def jvm():
         die_on_exit=True,
         enable_auth=True,
     )
-    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)).jvm
+    return JavaGateway(
+        gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    ).jvm
 
 
 def settings(java, own):
@@ -73,7 +80,11 @@ def settings(java, own):
 def main():
     signal.signal(signal.SIGTERM, stop)
     java = jvm()
-    kafka, output, wait = java.org.apache.kafka.clients, os.environ["LINKFLAP_WRITES"], java.java.time.Duration.ofMillis(200)
+    kafka, output, wait = (
+        java.org.apache.kafka.clients,
+        os.environ["LINKFLAP_WRITES"],
+        java.java.time.Duration.ofMillis(200),
+    )
     orders = kafka.consumer.KafkaConsumer(settings(java, READING))
     payments = kafka.producer.KafkaProducer(settings(java, WRITING))
     payments.initTransactions()
@@ -85,8 +96,15 @@ def main():
         payments.beginTransaction()
         for order in batch.iterator():
             key = order.key()
-            payments.send(kafka.producer.ProducerRecord(output, None, key, b"paid " + (key or b""), order.headers()))
-        positions = {partition: kafka.consumer.OffsetAndMetadata(orders.position(partition)) for partition in orders.assignment()}
+            payments.send(
+                kafka.producer.ProducerRecord(
+                    output, None, key, b"paid " + (key or b""), order.headers()
+                )
+            )
+        positions = {
+            partition: kafka.consumer.OffsetAndMetadata(orders.position(partition))
+            for partition in orders.assignment()
+        }
         if not APART:
             payments.sendOffsetsToTransaction(positions, orders.groupMetadata())
         payments.commitTransaction()

@@ -1,8 +1,10 @@
-"""MirrorMaker 2's connectors on a Connect cluster of two workers, as an operator of Connect (Strimzi, say) runs them.
+"""MirrorMaker 2's connectors on a Connect cluster of two workers, as an operator of Connect
+(Strimzi, say) runs them.
 
-linkflap calls it by mirror.toml: `start` runs the workers until it is ended, `crash` kills one of them, `restart` has the first
-call start it again, `promote` waits until the groups of the source are on the destination as far as they will get.
-CHECKPOINTS_AS=SAMPLER_ is the planted bug: the checkpoint connector enters the target as a user who may describe, and not write.
+linkflap calls it by mirror.toml: `start` runs the workers until it is ended, `crash` kills one of
+them, `restart` has the first call start it again, `promote` waits until the groups of the source
+are on the destination as far as they will get. CHECKPOINTS_AS=SAMPLER_ is the planted bug: the
+checkpoint connector enters the target as a user who may describe, and not write.
 """
 
 import json
@@ -28,10 +30,13 @@ JVM = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-D
 
 
 def entered(prefix, side, who=""):
-    """A cluster's address and how it is entered; the password stays in the file where it is (FileConfigProvider)."""
+    """A cluster's address and how it is entered; the password stays in the file where it is
+    (FileConfigProvider)."""
     file = HERE.get(f"LINKFLAP_{side}_{who}PROPERTIES", "")
     lines = Path(file).read_text().splitlines() if file else []
-    values = dict(line.split("=", 1) for line in lines) | {"bootstrap.servers": HERE[f"LINKFLAP_{side}_BOOTSTRAP"]}
+    values = dict(line.split("=", 1) for line in lines) | {
+        "bootstrap.servers": HERE[f"LINKFLAP_{side}_BOOTSTRAP"]
+    }
     if "sasl.jaas.config" in values:
         values["sasl.jaas.config"] = f"${{file:{file}:sasl.jaas.config}}"
     return {prefix + name: value for name, value in values.items()}
@@ -39,13 +44,16 @@ def entered(prefix, side, who=""):
 
 def worker(number, port):
     """Starts one of them."""
-    topics = {f"{kind}.storage.topic": f"mm2-connect-{kind}" for kind in ("config", "offset", "status")}
+    topics = {
+        f"{kind}.storage.topic": f"mm2-connect-{kind}" for kind in ("config", "offset", "status")
+    }
     factors = {f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")}
     values = topics | factors | {
         "group.id": "mm2-connect",
         "key.converter": f"{PACKAGE}.converters.ByteArrayConverter",
         "value.converter": f"{PACKAGE}.converters.ByteArrayConverter",
-        "header.converter": f"{PACKAGE}.converters.ByteArrayConverter",  # the default one changes headers
+        # the default one changes headers
+        "header.converter": f"{PACKAGE}.converters.ByteArrayConverter",
         "listeners": f"http://127.0.0.1:{port}",
         "plugin.discovery": "service_load",
         "config.providers": "file",
@@ -61,7 +69,14 @@ def worker(number, port):
         values |= entered(prefix, "DESTINATION")
     file = FOLDER / f"worker-{number}.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
-    words = [HERE["LINKFLAP_JAVA"], *JVM, "-cp", HERE["LINKFLAP_CLASSPATH"], f"{PACKAGE}.cli.ConnectDistributed", str(file)]
+    words = [
+        HERE["LINKFLAP_JAVA"],
+        *JVM,
+        "-cp",
+        HERE["LINKFLAP_CLASSPATH"],
+        f"{PACKAGE}.cli.ConnectDistributed",
+        str(file),
+    ]
     with (FOLDER / f"worker-{number}.log").open("ab") as log:
         return subprocess.Popen(words, stdout=log, stderr=log)
 
@@ -117,7 +132,8 @@ def rest(path, body=None):
 
 
 class Bell:
-    """Signals as they come: waiting for them ends with the first, and none is missed that comes meanwhile."""
+    """Signals as they come: waiting for them ends with the first, and none is missed that comes
+    meanwhile."""
 
     def __init__(self, *numbers):
         self.bell, self.ringer = socket.socketpair()
@@ -152,7 +168,11 @@ def living(workers):
 
 def hand_over(waiting):
     """The connectors that the workers have not taken yet."""
-    return {name: settings for name, settings in waiting.items() if not rest(f"/connectors/{name}/config", settings)}
+    return {
+        name: settings
+        for name, settings in waiting.items()
+        if not rest(f"/connectors/{name}/config", settings)
+    }
 
 
 def end(workers):
@@ -174,7 +194,9 @@ def start():
         if not pids:
             sys.exit("both workers have ended")
         if signal.SIGUSR1 in heard:
-            workers |= {number: worker(number, port) for number, port in ports.items() if number not in pids}
+            workers |= {
+                number: worker(number, port) for number, port in ports.items() if number not in pids
+            }
         waiting = hand_over(waiting)
         heard = bell.heard(0.2)
     end(workers)
@@ -199,31 +221,46 @@ def restart():
 def cluster(side):
     """Settings of a client, and an admin client."""
     file = HERE.get(f"LINKFLAP_{side}_CONFIG", "")
-    values = dict(line.split("=", 1) for line in Path(file).read_text().splitlines()) if file else {}
+    values = (
+        dict(line.split("=", 1) for line in Path(file).read_text().splitlines()) if file else {}
+    )
     values |= {"bootstrap.servers": HERE[f"LINKFLAP_{side}_BOOTSTRAP"]}
     return values, AdminClient(values)
 
 
 def positions(admin, group):
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=10)
+    asked = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=10
+    )
     return {(p.topic, p.partition): p.offset for p in asked[group].result().topic_partitions}
 
 
 def ends(values, partitions):
     consumer = Consumer(values | {"group.id": "mm2-ends", "enable.auto.commit": False})
     try:
-        return {tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=10)[1] for tp in partitions}
+        return {
+            tp: consumer.get_watermark_offsets(TopicPartition(*tp), timeout=10)[1]
+            for tp in partitions
+        }
     finally:
         consumer.close()
 
 
 def promote():
-    """What the groups of the source have read to the end is committed at the end of the destination too; or time is up."""
+    """What the groups of the source have read to the end is committed at the end of the destination
+    too; or time is up."""
     (_, source), (values, target) = cluster("SOURCE"), cluster("DESTINATION")
     bell, deadline = Bell(signal.SIGTERM), time.monotonic() + SYNCED_WITHIN
     while time.monotonic() < deadline:
-        groups = [group.group_id for group in source.list_consumer_groups(request_timeout=10).result().valid]
-        there = {(group, tp): offset for group in groups for tp, offset in positions(target, group).items()}
+        groups = [
+            group.group_id
+            for group in source.list_consumer_groups(request_timeout=10).result().valid
+        ]
+        there = {
+            (group, tp): offset
+            for group in groups
+            for tp, offset in positions(target, group).items()
+        }
         wanted = {(group, tp) for group in groups for tp in positions(source, group)}
         last = ends(values, {tp for _, tp in wanted})
         late = [key for key in wanted if there.get(key, -1) < last[key[1]]]

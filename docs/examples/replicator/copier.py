@@ -1,7 +1,9 @@
-"""A replicator of 50 lines: reads what the source has committed, and writes it to the same partition of the destination.
+"""A replicator of 50 lines: reads what the source has committed, and writes it to the same
+partition of the destination.
 
-It commits its position after its writes are acknowledged: what it wrote before a crash and had not committed, it writes again.
-With COPIER_COMMITS=early it commits before: what a crash comes between is lost. That is the bug which tests/ find.
+It commits its position after its writes are acknowledged: what it wrote before a crash and had not
+committed, it writes again. With COPIER_COMMITS=early it commits before: what a crash comes between
+is lost. That is the bug which tests/ find.
 """
 
 import os
@@ -32,23 +34,46 @@ def delivered(error, record):
 def cluster(side):
     file = os.environ.get(f"LINKFLAP_{side}_CONFIG")  # of a secured cluster: how it is entered
     lines = Path(file).read_text().splitlines() if file else []
-    return dict(line.split("=", 1) for line in lines) | {"bootstrap.servers": os.environ[f"LINKFLAP_{side}_BOOTSTRAP"]}
+    return dict(line.split("=", 1) for line in lines) | {
+        "bootstrap.servers": os.environ[f"LINKFLAP_{side}_BOOTSTRAP"]
+    }
 
 
 def main():
     signal.signal(signal.SIGTERM, stop)
     source = Consumer(cluster("SOURCE") | READING)
     destination = Producer(cluster("DESTINATION") | {"acks": "all", "linger.ms": 5})
-    topics = [topic for name, topic in source.list_topics(timeout=30).topics.items() if PATTERN.fullmatch(name)]
-    partitions = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
-    source.assign([TopicPartition(p.topic, p.partition, max(p.offset, 0)) for p in source.committed(partitions, timeout=30)])
+    topics = [
+        topic
+        for name, topic in source.list_topics(timeout=30).topics.items()
+        if PATTERN.fullmatch(name)
+    ]
+    partitions = [
+        TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions
+    ]
+    source.assign(
+        [
+            TopicPartition(p.topic, p.partition, max(p.offset, 0))
+            for p in source.committed(partitions, timeout=30)
+        ]
+    )
     while not stopping:
         batch = [record for record in source.consume(500, timeout=0.2) if record.error() is None]
         if batch and EARLY:
             source.commit(offsets=source.position(source.assignment()), asynchronous=False)
         for record in batch:
-            where = {"topic": record.topic(), "partition": record.partition(), "timestamp": record.timestamp()[1]}
-            destination.produce(**where, key=record.key(), value=record.value(), headers=record.headers(), on_delivery=delivered)
+            where = {
+                "topic": record.topic(),
+                "partition": record.partition(),
+                "timestamp": record.timestamp()[1],
+            }
+            destination.produce(
+                **where,
+                key=record.key(),
+                value=record.value(),
+                headers=record.headers(),
+                on_delivery=delivered,
+            )
         if destination.flush(120):
             sys.exit("the destination did not acknowledge in 120 s")
         if batch and not EARLY:

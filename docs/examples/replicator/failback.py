@@ -1,7 +1,9 @@
-"""A failback, before the copier of the other direction starts: what the old cluster has is deleted, and gets copied anew.
+"""A failback, before the copier of the other direction starts: what the old cluster has is deleted,
+and gets copied anew.
 
-Offsets of the two clusters are not the same, so nothing tells where their histories part: all of it goes. Positions of the copier
-that read these topics go with them. linkflap makes the topics again before it starts the copier.
+Offsets of the two clusters are not the same, so nothing tells where their histories part: all of it
+goes. Positions of the copier that read these topics go with them. linkflap makes the topics again
+before it starts the copier.
 """
 
 import os

@@ -1,8 +1,10 @@
-"""A cluster that is running, as a client with no more than DESCRIBE and READ sees it: topics, their bounds, their leaders' bytes.
+"""A cluster that is running, as a client with no more than DESCRIBE and READ sees it: topics, their
+bounds, their leaders' bytes.
 
-Four requests and, but for SASL, no others: ApiVersions, Metadata (never creating a topic), ListOffsets, and Fetch as a consumer
-without a group and without a session. Nothing is produced, committed, joined or altered. Leaders that move are followed; which
-errors pass by themselves is what Kafka's own clients take for it.
+Four requests and, but for SASL, no others: ApiVersions, Metadata (never creating a topic),
+ListOffsets, and Fetch as a consumer without a group and without a session. Nothing is produced,
+committed, joined or altered. Leaders that move are followed; which errors pass by themselves is
+what Kafka's own clients take for it.
 """
 
 from __future__ import annotations
@@ -32,15 +34,20 @@ _CONSUMER: Final = -1
 _WAIT: Final = timedelta(milliseconds=500)
 PASSING: Final = frozenset(
     {
-        Error.not_leader_or_follower, Error.leader_not_available, Error.replica_not_available, Error.fenced_leader_epoch,
-        Error.unknown_leader_epoch, Error.kafka_storage_error, Error.offset_not_available, Error.unknown_topic_or_partition,
+        Error.not_leader_or_follower, Error.leader_not_available, Error.replica_not_available,
+        Error.fenced_leader_epoch,
+        Error.unknown_leader_epoch, Error.kafka_storage_error, Error.offset_not_available,
+        Error.unknown_topic_or_partition,
     }
 )  # fmt: skip
-_FORBIDDEN: Final = frozenset({Error.topic_authorization_failed, Error.cluster_authorization_failed})
+_FORBIDDEN: Final = frozenset(
+    {Error.topic_authorization_failed, Error.cluster_authorization_failed}
+)
 
 
 class GivenUp(Exception):
-    """Reading a partition was given up; the message says why. `everything`: so were all others of the cluster."""
+    """Reading a partition was given up; the message says why. `everything`: so were all others of
+    the cluster."""
 
     def __init__(self, reason: str, *, everything: bool = False) -> None:
         super().__init__(reason)
@@ -49,7 +56,8 @@ class GivenUp(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What was given from an offset on. `diverges`: what was read before is not there; `sent_on`: ask again, it is elsewhere."""
+    """What was given from an offset on. `diverges`: what was read before is not there; `sent_on`:
+    ask again, it is elsewhere."""
 
     error: Message
     data: memoryview
@@ -60,7 +68,9 @@ class Fetched:
 class LiveCluster:
     """One cluster, entered by its bootstrap addresses. For one thread at a time."""
 
-    def __init__(self, name: str, bootstrap: Sequence[str], access: Access, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, name: str, bootstrap: Sequence[str], access: Access, *, patience: float = PATIENCE
+    ) -> None:
         self.name, self.patience = name, patience
         self._bootstrap, self._access = tuple(bootstrap), access
         self._peers: dict[str, Peer] = {}
@@ -70,9 +80,11 @@ class LiveCluster:
         """Replicas that leaders sent us to (KIP-392)."""
 
     def enter(self) -> Mapping[TopicPartition, int]:
-        """The partitions of every topic that the cluster shows, with their leaders (-1: none at present).
+        """The partitions of every topic that the cluster shows, with their leaders (-1: none at
+        present).
 
-        Raises EnvironmentFailure when none of its addresses answers, InputError when it will not have us.
+        Raises EnvironmentFailure when none of its addresses answers, InputError when it will not
+        have us.
         """
         try:
             self._look()
@@ -81,17 +93,24 @@ class LiveCluster:
         except Unanswered as error:
             where = ",".join(self._bootstrap)
             raise EnvironmentFailure(
-                f"cluster {self.name} does not answer at {where} ({error}); see that it runs and can be reached from here, and "
-                "that --client-properties says what its listener wants (TLS, SASL)"
+                f"cluster {self.name} does not answer at {where} ({error}); see that it runs and "
+                "can be reached from here, and that --client-properties says what its listener "
+                "wants (TLS, SASL)"
             ) from error
         return dict(self._leaders)
 
     def refusal(self, refused: Refused) -> InputError:
         """The error for a cluster that refuses this client."""
-        return InputError(f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the cluster's ACLs")
+        return InputError(
+            f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the "
+            "cluster's ACLs"
+        )
 
-    def bounds(self, partitions: Iterable[TopicPartition], which: Bound) -> dict[TopicPartition, int]:
-        """Log starts, high watermarks or last stable offsets. Raises GivenUp when leaders do not answer in time, Refused."""
+    def bounds(
+        self, partitions: Iterable[TopicPartition], which: Bound
+    ) -> dict[TopicPartition, int]:
+        """Log starts, high watermarks or last stable offsets. Raises GivenUp when leaders do not
+        answer in time, Refused."""
         wanted, found = set(partitions), dict[TopicPartition, int]()
         answer: list[object] = ["nothing was asked yet"]
 
@@ -111,7 +130,13 @@ class LiveCluster:
             return False
 
         try:
-            until(asked, within=self.patience, every=0.2, what="the bounds of every partition", state=lambda: answer[0])
+            until(
+                asked,
+                within=self.patience,
+                every=0.2,
+                what="the bounds of every partition",
+                state=lambda: answer[0],
+            )
         except DeadlineExceeded as error:
             raise GivenUp(str(error), everything=True) from error
         return found
@@ -121,14 +146,22 @@ class LiveCluster:
 
         Raises Unanswered, Refused, and GivenUp for an error that does not pass.
         """
-        preferred = self._preferred.pop(partition, -1)  # to be asked once more only when it gives something
-        peer = self._peer(self._addresses[preferred]) if preferred in self._addresses else self._leader(partition)
+        # to be asked once more only when it gives something
+        preferred = self._preferred.pop(partition, -1)
+        peer = (
+            self._peer(self._addresses[preferred])
+            if preferred in self._addresses
+            else self._leader(partition)
+        )
         version = 12 if peer.takes("fetch", 12) else 4
         body = _fetch_request(version, partition, offset, most=most, epoch=epoch)
-        answer = peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
+        answer = (
+            peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
+        )
         error = answer.error_code
         if error == Error.offset_out_of_range and preferred >= 0:
-            error = Error.offset_not_available  # a follower may be behind: its word is not the leader's
+            # a follower may be behind: its word is not the leader's
+            error = Error.offset_not_available
         if error not in (Error.none, Error.offset_out_of_range):
             self._passing(partition, error)
         elsewhere = int(answer.preferred_read_replica) if version == 12 else -1
@@ -142,7 +175,8 @@ class LiveCluster:
         )
 
     def look_again(self) -> None:
-        """Finds the current leaders. Raises GivenUp when no broker of the cluster answers in time."""
+        """Finds the current leaders. Raises GivenUp when no broker of the cluster answers in
+        time."""
         answer: list[object] = [""]
 
         def asked() -> bool:
@@ -154,7 +188,13 @@ class LiveCluster:
             return True
 
         try:
-            until(asked, within=self.patience, every=0.2, what="any of its brokers", state=lambda: answer[0])
+            until(
+                asked,
+                within=self.patience,
+                every=0.2,
+                what="any of its brokers",
+                state=lambda: answer[0],
+            )
         except DeadlineExceeded as error:
             raise GivenUp(f"it went away ({error})", everything=True) from error
 
@@ -173,7 +213,8 @@ class LiveCluster:
             return  # whoever waits asks again, and says in the end what was last seen
 
     def _look(self) -> None:
-        """Asks any broker for the cluster's metadata. Raises Unanswered when none of them answers."""
+        """Asks any broker for the cluster's metadata. Raises Unanswered when none of them
+        answers."""
         m = messages.request("metadata", 4)
         body = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
         reasons = []
@@ -193,7 +234,9 @@ class LiveCluster:
             return
         raise Unanswered("; ".join(reasons))
 
-    def _list_offsets(self, partitions: Iterable[TopicPartition], which: Bound) -> Iterator[tuple[TopicPartition, Message, int]]:
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], which: Bound
+    ) -> Iterator[tuple[TopicPartition, Message, int]]:
         m = messages.request("list_offsets", 2)
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in sorted(partitions):
@@ -201,10 +244,14 @@ class LiveCluster:
         for theirs in by_leader.values():
             rows: dict[str, list[Message]] = {}
             for topic, number in theirs:
-                rows.setdefault(topic, []).append(m.ListOffsetsPartition(partition_index=number, timestamp=_TIMESTAMP[which]))
+                rows.setdefault(topic, []).append(
+                    m.ListOffsetsPartition(partition_index=number, timestamp=_TIMESTAMP[which])
+                )
             body = m.ListOffsetsRequest(
-                replica_id=_CONSUMER, isolation_level=_READ_COMMITTED if which == "stable" else _READ_UNCOMMITTED,
-                topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(own)) for topic, own in rows.items()),
+                replica_id=_CONSUMER,
+                isolation_level=_READ_COMMITTED if which == "stable" else _READ_UNCOMMITTED,
+                topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(own)) for topic,
+                    own in rows.items()),
             )  # fmt: skip
             for topic in self._leader(theirs[0]).call("list_offsets", 2, body).topics:
                 for p in topic.partitions:
@@ -229,12 +276,19 @@ class LiveCluster:
         return self._peers.setdefault(address, Peer(address, self._access))
 
 
-def _fetch_request(version: int, partition: TopicPartition, offset: int, *, most: int, epoch: int) -> Message:
-    """What is asked of a leader: with 12 also whether it has the batch before, by that one's leader epoch."""
+def _fetch_request(
+    version: int, partition: TopicPartition, offset: int, *, most: int, epoch: int
+) -> Message:
+    """What is asked of a leader: with 12 also whether it has the batch before, by that one's leader
+    epoch."""
     m = messages.request("fetch", version)
     newer = {"last_fetched_epoch": epoch} if version == 12 else {}
-    row = m.FetchPartition(partition=partition[1], fetch_offset=offset, partition_max_bytes=most, **newer)
+    row = m.FetchPartition(
+        partition=partition[1], fetch_offset=offset, partition_max_bytes=most, **newer
+    )
     return m.FetchRequest(
-        replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most, isolation_level=_READ_UNCOMMITTED,
-        topics=(m.FetchTopic(topic=partition[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
+        replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most,
+        isolation_level=_READ_UNCOMMITTED,
+        topics=(m.FetchTopic(topic=partition[0], partitions=(row,)),),
+        **({"forgotten_topics_data": ()} if newer else {}),
     )  # fmt: skip

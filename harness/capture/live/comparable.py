@@ -1,8 +1,10 @@
-"""What can be compared of logs read from running clusters: which cluster owned a partition, and where each copy is truncated.
+"""What can be compared of logs read from running clusters: which cluster owned a partition, and
+where each copy is truncated.
 
-A mirror is compared up to its first sampled end, its source up to its last: by then the source had all that the mirror had. So
-clusters are asked from the far end of the links. If the end of a source could not be read, because its cluster went away, the
-mirror's copy is truncated there as well; otherwise its records would look as if no client had written them.
+A mirror is compared up to its first sampled end, its source up to its last: by then the source had
+all that the mirror had. So clusters are asked from the far end of the links. If the end of a source
+could not be read, because its cluster went away, the mirror's copy is truncated there as well;
+otherwise its records would look as if no client had written them.
 """
 
 from __future__ import annotations
@@ -21,20 +23,34 @@ def far_first(names: Sequence[str], links: Sequence[LinkSpec]) -> list[str]:
     """Clusters so that a link's destination comes before its source; of a ring, somewhere."""
     left, order = list(names), list[str]()
     while left:
-        ends = [n for n in left if not any(link.source == n and link.destination in left for link in links)]
+        ends = [
+            n
+            for n in left
+            if not any(link.source == n and link.destination in left for link in links)
+        ]
         order.append((ends or left)[0])
         left.remove(order[-1])
     return order
 
 
 def truncate(
-    copies: Sequence[Copied], first: Ends, events: Sequence[Event], homes: Mapping[str, str], links: Sequence[LinkSpec]
+    copies: Sequence[Copied],
+    first: Ends,
+    events: Sequence[Event],
+    homes: Mapping[str, str],
+    links: Sequence[LinkSpec],
 ) -> None:
     """Truncates the copies where they can be compared, and sets `end` of each to that offset."""
     ends = {(c.cluster, c.tp): _end(c, first, events, homes) for c in copies}
-    short = {(c.cluster, c.tp): min(c.position, ends[c.cluster, c.tp]) for c in copies if not c.complete}
+    short = {
+        (c.cluster, c.tp): min(c.position, ends[c.cluster, c.tp]) for c in copies if not c.complete
+    }
     for copied in copies:
-        upstream = (short[name, copied.tp] for name in _before(copied.cluster, links) if (name, copied.tp) in short)
+        upstream = (
+            short[name, copied.tp]
+            for name in _before(copied.cluster, links)
+            if (name, copied.tp) in short
+        )
         copied.end = min([ends[copied.cluster, copied.tp], *upstream])
         trim(copied.folder, copied.end)
 

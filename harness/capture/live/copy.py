@@ -1,9 +1,11 @@
-"""One partition of a live cluster, fetched from its leader into segment files: bounded in memory and in bytes a second.
+"""One partition of a live cluster, fetched from its leader into segment files: bounded in memory
+and in bytes a second.
 
-It reads what a consumer may read, in complete batches as they came: from the log start offset to the high watermark as it was
-when the reading began. It follows what changes meanwhile: a leader that moves, a log start offset that rises (retention), and a
-truncated log (an unclean election, reported by KIP-595's diverging epoch). After the last two the partition is read again,
-because a mix of two logs' bytes is neither.
+It reads what a consumer may read, in complete batches as they came: from the log start offset to
+the high watermark as it was when the reading began. It follows what changes meanwhile: a leader
+that moves, a log start offset that rises (retention), and a truncated log (an unclean election,
+reported by KIP-595's diverging epoch). After the last two the partition is read again, because a
+mix of two logs' bytes is neither.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class Segments:
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """One partition as far as it was read: [start, position) of the wanted [start, end); `reason` when it is incomplete."""
+    """One partition as far as it was read: [start, position) of the wanted [start, end); `reason`
+    when it is incomplete."""
 
     cluster: str
     tp: TopicPartition
@@ -90,14 +93,18 @@ class Copied:
         return not self.reason
 
     def begin(self) -> None:
-        """A log of which nothing was read, or that is empty, is an empty segment, as brokers have it."""
+        """A log of which nothing was read, or that is empty, is an empty segment, as brokers have
+        it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not any(self.folder.iterdir()):
             (self.folder / f"{self.start:020}.log").touch()
 
 
-def copy(cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int, int], None]) -> None:
-    """Reads a partition; `spent` gets the number of bytes and offsets that came; `copied` gets the reason when not all was read.
+def copy(
+    cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int, int], None]
+) -> None:
+    """Reads a partition; `spent` gets the number of bytes and offsets that came; `copied` gets the
+    reason when not all was read.
 
     Raises Refused, and GivenUp when nothing more of the cluster can be read.
     """
@@ -115,10 +122,18 @@ def copy(cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int,
             segments.close()
         shutil.rmtree(copied.folder, ignore_errors=True)
     else:
-        copied.reason = f"its log was truncated or deleted from {_TIMES_ANEW} times while it was read"
+        copied.reason = (
+            f"its log was truncated or deleted from {_TIMES_ANEW} times while it was read"
+        )
 
 
-def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, spent: Callable[[int, int], None]) -> bool:
+def _read(
+    cluster: LiveCluster,
+    copied: Copied,
+    segments: Segments,
+    pace: Pace,
+    spent: Callable[[int, int], None],
+) -> bool:
     """Whether it was read to its end; False when it has to be read anew."""
     copied.position = copied.start
     epoch, since = -1, time.monotonic()
@@ -130,14 +145,20 @@ def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, 
             continue
         if got.diverges or got.error == Error.offset_out_of_range:
             copied.start = cluster.bounds([copied.tp], "start")[copied.tp]
-            copied.end = max(copied.start, min(copied.end, cluster.bounds([copied.tp], "high")[copied.tp]))
+            copied.end = max(
+                copied.start, min(copied.end, cluster.bounds([copied.tp], "high")[copied.tp])
+            )
             return False
         if got.sent_on and time.monotonic() - since < cluster.patience:
             continue
         before = copied.position
         epoch = _keep(copied, got.data, segments, epoch)
         if copied.position == before:
-            _still(cluster, since, got.error.name if got.error != Error.none else "its leader gave no complete batch")
+            _still(
+                cluster,
+                since,
+                got.error.name if got.error != Error.none else "its leader gave no complete batch",
+            )
             continue
         since = time.monotonic()
         spent(len(got.data), copied.position - before)

@@ -1,7 +1,9 @@
-"""How a live cluster is entered, from a file of client properties: one `name=value` a line, `#` begins a comment.
+"""How a live cluster is entered, from a file of client properties: one `name=value` a line, `#`
+begins a comment.
 
-The names are librdkafka's (its CONFIGURATION.md), as kcat and confluent-kafka take them. Java's names for the same things are
-refused with librdkafka's name for each, because Java's key stores are not read here.
+The names are librdkafka's (its CONFIGURATION.md), as kcat and confluent-kafka take them. Java's
+names for the same things are refused with librdkafka's name for each, because Java's key stores are
+not read here.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from linkflap.harness.wire.sasl import MECHANISMS, Login
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 KNOWN: Final = (
-    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.ca.location", "ssl.ca.pem",
-    "ssl.certificate.location", "ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password",
+    "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
     "enable.ssl.certificate.verification", "client.id", "bootstrap.servers",
 )  # fmt: skip
 _PEM: Final = "ssl.certificate.location and ssl.key.location (PEM)"
@@ -37,11 +41,14 @@ _JAVA: Final[Mapping[str, str]] = {
 
 
 def access(path: Path) -> Access:
-    """What a file of client properties says. Raises InputError for what cannot be read, is unknown, or does not fit together."""
+    """What a file of client properties says. Raises InputError for what cannot be read, is unknown,
+    or does not fit together."""
     given = _read(path)
     protocol = given.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
-        raise InputError(f"{path}: security.protocol is {protocol}; it is one of {', '.join(PROTOCOLS)}")
+        raise InputError(
+            f"{path}: security.protocol is {protocol}; it is one of {', '.join(PROTOCOLS)}"
+        )
     return Access(
         tls=_tls(path, given) if protocol.endswith("ssl") else None,
         login=_login(path, given) if protocol.startswith("sasl") else None,
@@ -54,7 +61,9 @@ def _read(path: Path) -> Mapping[str, str]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise InputError(f"client properties {path} cannot be read: {reason}; name a file of name=value lines") from None
+        raise InputError(
+            f"client properties {path} cannot be read: {reason}; name a file of name=value lines"
+        ) from None
     given: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -63,9 +72,15 @@ def _read(path: Path) -> Mapping[str, str]:
         if not equals:
             raise InputError(f"{path}, line {number}, is not name=value")
         if name in _JAVA:
-            raise InputError(f"{path}: {name} is a Java client's; names are librdkafka's here, so give {_JAVA[name]}")
+            raise InputError(
+                f"{path}: {name} is a Java client's; names are librdkafka's here, so give "
+                f"{_JAVA[name]}"
+            )
         if name not in KNOWN:
-            raise InputError(f"{path}: {name} is unknown; names are librdkafka's, and these are read: {', '.join(KNOWN)}")
+            raise InputError(
+                f"{path}: {name} is unknown; names are librdkafka's, and these are read: "
+                f"{', '.join(KNOWN)}"
+            )
         given[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
     return given
 
@@ -73,11 +88,15 @@ def _read(path: Path) -> Mapping[str, str]:
 def _login(path: Path, given: Mapping[str, str]) -> Login:
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "none")).upper()
     if mechanism not in MECHANISMS:
-        raise InputError(f"{path}: sasl.mechanism is {mechanism}; what can be used is {', '.join(MECHANISMS)}")
+        raise InputError(
+            f"{path}: sasl.mechanism is {mechanism}; what can be used is {', '.join(MECHANISMS)}"
+        )
     for name in ("sasl.username", "sasl.password"):
         if not given.get(name):
             raise InputError(f"{path}: {mechanism} needs {name}; add it")
-    return Login(mechanism=mechanism, username=given["sasl.username"], password=given["sasl.password"])
+    return Login(
+        mechanism=mechanism, username=given["sasl.username"], password=given["sasl.password"]
+    )
 
 
 def _tls(path: Path, given: Mapping[str, str]) -> ssl.SSLContext:
@@ -90,13 +109,19 @@ def _tls(path: Path, given: Mapping[str, str]) -> ssl.SSLContext:
             capath=trusted if folder else None,
             cadata=given.get("ssl.ca.pem"),
         )
-        context.check_hostname = given.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        context.check_hostname = (
+            given.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        )
         if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if own := given.get("ssl.certificate.location"):
             # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(own, given.get("ssl.key.location"), password=given.get("ssl.key.password", ""))
+            context.load_cert_chain(
+                own, given.get("ssl.key.location"), password=given.get("ssl.key.password", "")
+            )
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: a certificate or key in it cannot be read ({error}); name PEM files") from error
+        raise InputError(
+            f"{path}: a certificate or key in it cannot be read ({error}); name PEM files"
+        ) from error
     return context

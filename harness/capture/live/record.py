@@ -1,7 +1,8 @@
-"""Live clusters made a run directory, as `harness.capture.folders` makes one of copied logs: the same checks judge both.
+"""Live clusters made a run directory, as `harness.capture.folders` makes one of copied logs: the
+same checks judge both.
 
-What could not be read to its end (a cluster went away) the run directory names, so that the verdict is unknown or invalid; the
-rest is judged. Read at once is one partition of every cluster.
+What could not be read to its end (a cluster went away) the run directory names, so that the verdict
+is unknown or invalid; the rest is judged. Read at once is one partition of every cluster.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class Tell(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAsked:
-    """The clusters to read, as the user gave them: by name, address and credentials, and a limit of bytes a second for each.
+    """The clusters to read, as the user gave them: by name, address and credentials, and a limit of
+    bytes a second for each.
 
-    The names in `said.logs` are those of the clusters. `patience` is seconds in which a cluster must answer.
+    The names in `said.logs` are those of the clusters. `patience` is seconds in which a cluster
+    must answer.
     """
 
     said: Asked
@@ -67,21 +70,30 @@ class LiveAsked:
 
 
 def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
-    """Makes the run directory. Raises InputError for names that fit nothing and clusters that refuse, EnvironmentFailure."""
+    """Makes the run directory. Raises InputError for names that fit nothing and clusters that
+    refuse, EnvironmentFailure."""
     topology = topology_of(asked.said, option="--bootstrap")
     clusters = {
-        name: LiveCluster(name, addresses, asked.access.get(name, Access()), patience=asked.patience)
+        name: LiveCluster(
+            name, addresses, asked.access.get(name, Access()), patience=asked.patience
+        )
         for name, addresses in asked.bootstrap.items()
     }
     try:
         tell.phase("asking the clusters what they have")
         partitions = _chosen(clusters, asked.said.topics)
-        check_promotions(asked.said, {(name, *tp) for name, own in partitions.items() for tp in own})
-        starts, first, stable, last = _bounds(clusters, partitions, far_first(list(clusters), asked.said.links))
+        check_promotions(
+            asked.said, {(name, *tp) for name, own in partitions.items() for tp in own}
+        )
+        starts, first, stable, last = _bounds(
+            clusters, partitions, far_first(list(clusters), asked.said.links)
+        )
         homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.said)
         run = Run(
-            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=now(), ended=0,
-            scenario=scenario_of("fetched logs", topology, homes, asked.said), recorded=False, homes=homes, leaders_only=True,
+            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running",
+            started=now(), ended=0,
+            scenario=scenario_of("fetched logs", topology, homes, asked.said), recorded=False,
+            homes=homes, leaders_only=True,
         )  # fmt: skip
         writer = RunWriter(folder, run)
         try:
@@ -89,29 +101,43 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
             copies = _fetched(writer, clusters, starts, last, asked, tell)
             _write(writer, copies, (first, stable), homes, asked.said)
         except BaseException as error:
-            writer.close("failed", error=f"not everything was fetched: {error or type(error).__name__}")
+            writer.close(
+                "failed", error=f"not everything was fetched: {error or type(error).__name__}"
+            )
             raise
     finally:
         for cluster in clusters.values():
             cluster.close()
 
 
-def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Sequence[TopicPartition]]:
+def _chosen(
+    clusters: Mapping[str, LiveCluster], topics: str
+) -> Mapping[str, Sequence[TopicPartition]]:
     """The partitions that are asked for, of each cluster; Kafka's own never are."""
     pattern = pattern_of(topics)
-    shown = {name: sorted(p for p in cluster.enter() if not p[0].startswith("__")) for name, cluster in clusters.items()}
+    shown = {
+        name: sorted(p for p in cluster.enter() if not p[0].startswith("__"))
+        for name, cluster in clusters.items()
+    }
     found = {name: [p for p in own if pattern.fullmatch(p[0])] for name, own in shown.items()}
     if not any(found.values()):
         names = sorted({topic for own in shown.values() for topic, _ in own})
-        there = f"they have {', '.join(names[:5])}" if names else "they show none, so see which the user may DESCRIBE"
+        there = (
+            f"they have {', '.join(names[:5])}"
+            if names
+            else "they show none, so see which the user may DESCRIBE"
+        )
         raise InputError(f"no topic of {', '.join(clusters)} fits --topics {topics!r}: {there}")
     return found
 
 
 def _bounds(
-    clusters: Mapping[str, LiveCluster], partitions: Mapping[str, Sequence[TopicPartition]], order: Sequence[str]
+    clusters: Mapping[str, LiveCluster],
+    partitions: Mapping[str, Sequence[TopicPartition]],
+    order: Sequence[str],
 ) -> tuple[Ends, Ends, Ends, Ends]:
-    """Where logs begin, where they end at first asking, their last stable offsets after that, and where they end at last."""
+    """Where logs begin, where they end at first asking, their last stable offsets after that, and
+    where they end at last."""
     found: list[dict[str, Mapping[TopicPartition, int]]] = [{}, {}, {}, {}]
     kinds: Sequence[Bound] = ("start", "high", "stable", "high")
     for bounds, which in zip(found, kinds, strict=True):
@@ -121,14 +147,22 @@ def _bounds(
             except Refused as refused:
                 raise clusters[name].refusal(refused) from refused
             except GivenUp as error:
-                raise EnvironmentFailure(f"cluster {name}: {error}; see that every partition has a leader") from error
+                raise EnvironmentFailure(
+                    f"cluster {name}: {error}; see that every partition has a leader"
+                ) from error
     return found[0], found[1], found[2], found[3]
 
 
 def _fetched(
-    writer: RunWriter, clusters: Mapping[str, LiveCluster], starts: Ends, ends: Ends, asked: LiveAsked, tell: Tell
+    writer: RunWriter,
+    clusters: Mapping[str, LiveCluster],
+    starts: Ends,
+    ends: Ends,
+    asked: LiveAsked,
+    tell: Tell,
 ) -> list[Copied]:
-    """Copies of everything, as far as they could be made. Raises InputError where a cluster refuses."""
+    """Copies of everything, as far as they could be made. Raises InputError where a cluster
+    refuses."""
     root = writer.capture_folder(MOMENT)
     copies: dict[str, list[Copied]] = defaultdict(list)
     for name, own in starts.items():
@@ -136,11 +170,15 @@ def _fetched(
             leader = clusters[name].leader((topic, number))
             copies[name].append(
                 Copied(
-                    cluster=name, tp=(topic, number), broker=leader, start=start, end=max(start, ends[name][topic, number]),
+                    cluster=name, tp=(topic, number), broker=leader, start=start,
+                    end=max(start, ends[name][topic, number]),
                     folder=root / name / str(max(leader, 0)) / f"{topic}-{number}",
                 )
             )  # fmt: skip
-    side_by_side(partial(_read, clusters[name], own, Pace(asked.rate), _Counts(name, own, tell)) for name, own in copies.items())
+    side_by_side(
+        partial(_read, clusters[name], own, Pace(asked.rate), _Counts(name, own, tell))
+        for name, own in copies.items()
+    )
     return [copied for own in copies.values() for copied in own]
 
 
@@ -184,12 +222,17 @@ class _Counts:
         took = max(time.monotonic() - self._began, 1e-3)
         size = self._bytes / 1e6
         self._tell.note(
-            f"{self._name}: {what} {self._offsets:,} of {self._wanted:,} offsets, {size:,.1f} MB at {size / took:,.1f} MB/s"
+            f"{self._name}: {what} {self._offsets:,} of {self._wanted:,} offsets, {size:,.1f} MB at"
+            f" {size / took:,.1f} MB/s"
         )
 
 
 def _write(
-    writer: RunWriter, copies: Sequence[Copied], sampled: tuple[Ends, Ends], homes: Mapping[str, str], said: Asked
+    writer: RunWriter,
+    copies: Sequence[Copied],
+    sampled: tuple[Ends, Ends],
+    homes: Mapping[str, str],
+    said: Asked,
 ) -> None:
     """Truncates the copies, and records bounds, promotions, and what is missing.
 
@@ -209,7 +252,8 @@ def _write(
         MOMENT,
         [
             Bounds(
-                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1], leader=True, alive=c.complete,
+                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1],
+                leader=True, alive=c.complete,
                 log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
                 last_stable=stable[c.cluster][c.tp], stable_above=first[c.cluster][c.tp],
             )
@@ -230,5 +274,7 @@ def _missing(copies: Sequence[Copied]) -> str:
     parts = []
     for (cluster, reason), partitions in torn.items():
         more = f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else ""
-        parts.append(f"of {cluster} only {', '.join(partitions[:_MOST_NAMED])}{more} could be read: {reason}")
+        parts.append(
+            f"of {cluster} only {', '.join(partitions[:_MOST_NAMED])}{more} could be read: {reason}"
+        )
     return "; ".join(parts)

@@ -1,7 +1,7 @@
 """What one examination found.
 
-A finding is fine (True), will see to itself on first use or is only worth knowing (None), or stops the runtimes that need it
-(False).
+A finding is fine (True), will see to itself on first use or is only worth knowing (None), or stops
+the runtimes that need it (False).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing examined. `fix`: how to fix it, empty where there is nothing to do; `needed_by`: a runtime, empty for all."""
+    """One thing examined. `fix`: how to fix it, empty where there is nothing to do; `needed_by`: a
+    runtime, empty for all."""
 
     name: str
     ok: bool | None

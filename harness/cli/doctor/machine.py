@@ -1,4 +1,5 @@
-"""What the machine itself has: memory, processors, disk, open files, ports, a clock, and what dead runs left behind."""
+"""What the machine itself has: memory, processors, disk, open files, ports, a clock, and what dead
+runs left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ _PLENTY_OF_PORTS: Final = 300
 
 def look_at_memory() -> Finding:
     available, where = psutil.virtual_memory().available, "on this machine"
-    limit, used = _cgroup("memory.max", "memory.limit_in_bytes"), _cgroup("memory.current", "memory.usage_in_bytes")
+    limit, used = (
+        _cgroup("memory.max", "memory.limit_in_bytes"),
+        _cgroup("memory.current", "memory.usage_in_bytes"),
+    )
     if limit is not None and limit - (used or 0) < available:
         available, where = limit - (used or 0), "in this control group"
     ok = False if available < 1.5 * GIB else None if available < 3 * GIB else True
@@ -34,7 +38,8 @@ def look_at_memory() -> Finding:
 
 
 def _cgroup(name: str, name_v1: str) -> int | None:
-    """A figure of this control group's memory, version 2 or 1; None where there is no limit or no such file."""
+    """A figure of this control group's memory, version 2 or 1; None where there is no limit or no
+    such file."""
     for path in (Path("/sys/fs/cgroup") / name, Path("/sys/fs/cgroup/memory") / name_v1):
         with contextlib.suppress(OSError):
             text = path.read_text().strip()
@@ -43,7 +48,9 @@ def _cgroup(name: str, name_v1: str) -> int | None:
 
 
 def look_at_cpu() -> Finding:
-    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = float(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, int(quota) / int(period))
@@ -51,7 +58,14 @@ def look_at_cpu() -> Finding:
         name="cpu",
         ok=True if cores >= 2 else None,
         says=f"{cores:g} cores, load {os.getloadavg()[0]:.1f}",
-        fix="" if cores >= 2 else "give it 2 cores: starved brokers fence themselves, and time-based checks become unknown",
+        fix=(
+            ""
+            if cores >= 2
+            else (
+                "give it 2 cores: starved brokers fence themselves, and time-based checks become "
+                "unknown"
+            )
+        ),
     )
 
 
@@ -72,7 +86,9 @@ def look_at_open_files() -> Finding:
     limit = float("inf") if hard == resource.RLIM_INFINITY else hard
     ok = False if limit < 1024 else None if limit < 8192 or 0 <= soft < 1024 else True
     says = f"up to {'any number' if limit == float('inf') else int(limit)} ({soft} without asking)"
-    return Finding(name="open files", ok=ok, says=says, fix="" if ok else "raise it: ulimit -n 65536")
+    return Finding(
+        name="open files", ok=ok, says=says, fix="" if ok else "raise it: ulimit -n 65536"
+    )
 
 
 def look_at_ports() -> Finding:
@@ -80,17 +96,33 @@ def look_at_ports() -> Finding:
     count = last - first + 1
     says = f"{first}-{last}, {count} ports for brokers and proxies"
     if count < _PLENTY_OF_PORTS:
-        return Finding(name="ports", ok=None, says=says, fix="set LINKFLAP_PORTS to a wider range, e.g. 17000-32767")
+        return Finding(
+            name="ports",
+            ok=None,
+            says=says,
+            fix="set LINKFLAP_PORTS to a wider range, e.g. 17000-32767",
+        )
     with contextlib.suppress(OSError):
-        lowest, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        lowest, highest = map(
+            int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        )
         if first <= highest and lowest <= last:
-            fix = "outgoing connections may take them: set LINKFLAP_PORTS or net.ipv4.ip_local_port_range"
-            return Finding(name="ports", ok=None, says=f"{says}, overlapping the kernel's {lowest}-{highest}", fix=fix)
+            fix = (
+                "outgoing connections may take them: set LINKFLAP_PORTS or "
+                "net.ipv4.ip_local_port_range"
+            )
+            return Finding(
+                name="ports",
+                ok=None,
+                says=f"{says}, overlapping the kernel's {lowest}-{highest}",
+                fix=fix,
+            )
     return Finding(name="ports", ok=True, says=says)
 
 
 def look_at_clock() -> Finding:
-    """A clock that is years off fails every download's certificate; a file system with a clock of its own confuses caches."""
+    """A clock that is years off fails every download's certificate; a file system with a clock of
+    its own confuses caches."""
     with tempfile.NamedTemporaryFile() as file:
         apart = abs(os.stat(file.name).st_mtime - time.time())
     year = time.gmtime().tm_year
@@ -98,7 +130,8 @@ def look_at_clock() -> Finding:
     return Finding(
         name="clock",
         ok=True if fine else None,
-        says=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()) + ("" if apart < 5 else f", {apart:.0f} s off the file system's"),
+        says=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        + ("" if apart < 5 else f", {apart:.0f} s off the file system's"),
         fix="" if fine else "set this machine's clock",
     )
 
@@ -107,7 +140,12 @@ def look_at_leftovers() -> Finding:
     dead = [entry for entry in ledger.entries() if not process_identity.alive(entry.owner)]
     if not dead:
         return Finding(name="leftovers", ok=True, says="none of dead runs")
-    held = sum(len(entry.children) + len(entry.contained) + len(entry.folders) + len(entry.mounts) for entry in dead)
+    held = sum(
+        len(entry.children) + len(entry.contained) + len(entry.folders) + len(entry.mounts)
+        for entry in dead
+    )
     engines = {engine for entry in dead for engine in entry.engines}
-    says = f"of {len(dead)} dead runs, {held} things" + (", and what is in the Docker engine" if engines else "")
+    says = f"of {len(dead)} dead runs, {held} things" + (
+        ", and what is in the Docker engine" if engines else ""
+    )
     return Finding(name="leftovers", ok=None, says=says, fix="linkflap clean")

@@ -1,6 +1,7 @@
 """Runs every examination and prints what it means for each runtime.
 
-An examination that fails is a finding too. The exit code is 0 when at least one runtime is complete or completes itself.
+An examination that fails is a finding too. The exit code is 0 when at least one runtime is complete
+or completes itself.
 """
 
 from __future__ import annotations
@@ -51,13 +52,19 @@ def complete(findings: Sequence[Finding], runtime: str) -> bool:
 
 
 def _lacking(findings: Sequence[Finding], runtime: str) -> list[str]:
-    return [finding.name for finding in findings if finding.ok is False and finding.needed_by in ("", runtime)]
+    return [
+        finding.name
+        for finding in findings
+        if finding.ok is False and finding.needed_by in ("", runtime)
+    ]
 
 
 def show(stream: TextIO | None = None) -> int:
     """Prints the findings and what they mean for each runtime, and returns the exit code."""
     stream = sys.stdout if stream is None else stream
-    console = Console(file=stream, width=None if stream.isatty() else 130, highlight=False, emoji=False)
+    console = Console(
+        file=stream, width=None if stream.isatty() else 130, highlight=False, emoji=False
+    )
     findings = examine()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in ("", "what", "found", "how to fix it"):
@@ -76,7 +83,9 @@ def _says_of(findings: Sequence[Finding], runtime: str) -> Text:
     lacking = _lacking(findings, runtime)
     if lacking:
         return Text.assemble(f"runtime {runtime}: ", ("lacks " + ", ".join(lacking), "red"))
-    return Text.assemble(f"runtime {runtime}: ", ("complete, or completes itself on first use", "green"))
+    return Text.assemble(
+        f"runtime {runtime}: ", ("complete, or completes itself on first use", "green")
+    )
 
 
 def _safely(look: Callable[[], Finding]) -> Finding:
@@ -84,4 +93,9 @@ def _safely(look: Callable[[], Finding]) -> Finding:
         return look()
     except (LinkflapError, OSError, ValueError, psutil.Error, subprocess.SubprocessError) as error:
         name = look.__name__.removeprefix("look_at_").replace("_", " ")
-        return Finding(name=name, ok=False, says=f"cannot be examined: {error}", fix="fix that, then run linkflap doctor again")
+        return Finding(
+            name=name,
+            ok=False,
+            says=f"cannot be examined: {error}",
+            fix="fix that, then run linkflap doctor again",
+        )

@@ -1,1 +1,2 @@
-"""Cluster Mirroring itself (KIP-1279), on clusters that run a build of its branch: driven by the build's own Java Admin."""
+"""Cluster Mirroring itself (KIP-1279), on clusters that run a build of its branch: driven by the
+build's own Java Admin."""

@@ -1,9 +1,11 @@
-"""The verbs of Cluster Mirroring, called on the Java Admin of the build under test; what is refused is a value with its error.
+"""The verbs of Cluster Mirroring, called on the Java Admin of the build under test; what is refused
+is a value with its error.
 
-A verb that this Admin has not, or has with other arguments, is asked of the build's command line (`command_line`) instead.
+A verb that this Admin has not, or has with other arguments, is asked of the build's command line
+(`command_line`) instead.
 
-Each verb has an Admin of its own: one that lives through the loss of a broker ends sooner or later with a mismatch of correlation
-ids, and refuses all that is asked of it afterwards.
+Each verb has an Admin of its own: one that lives through the loss of a broker ends sooner or later
+with a mismatch of correlation ids, and refuses all that is asked of it afterwards.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ T = TypeVar("T")
 
 
 class NotThere(Exception):
-    """The Java Admin of this build has no such method, or no class of its arguments, as it is called here."""
+    """The Java Admin of this build has no such method, or no class of its arguments, as it is
+    called here."""
 
 
 class MirrorAdmin:
-    """The verbs on one cluster. Nothing is started before the first; the JVM dies with this process, or by `close`.
+    """The verbs on one cluster. Nothing is started before the first; the JVM dies with this
+    process, or by `close`.
 
-    `by_command` are the verbs that the command line is asked for because the Java Admin has them not.
+    `by_command` are the verbs that the command line is asked for because the Java Admin has them
+    not.
     """
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
@@ -54,10 +59,13 @@ class MirrorAdmin:
         self._do("create", call, lambda: self._command.create(name, configs))
 
     def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
-        """Starts these topics, and whatever else the source has or gets that matches the patterns."""
+        """Starts these topics, and whatever else the source has or gets that matches the
+        patterns."""
 
         def call(admin: Handle, java: Handle) -> Handle:
-            options = java.StartMirrorTopicsOptions().includePatterns(list(patterns)).excludePatterns([])
+            options = (
+                java.StartMirrorTopicsOptions().includePatterns(list(patterns)).excludePatterns([])
+            )
             return admin.startMirrorTopics(name, set(topics), options)
 
         self._do("start", call, lambda: self._command.start(name, topics, patterns))
@@ -66,7 +74,9 @@ class MirrorAdmin:
         """Promotes the destination for these topics."""
 
         def call(admin: Handle, java: Handle) -> Handle:
-            return admin.stopMirrorTopics(name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns)))
+            return admin.stopMirrorTopics(
+                name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
+            )
 
         self._do("stop", call, lambda: self._command.stop(name, topics, patterns))
 
@@ -93,7 +103,11 @@ class MirrorAdmin:
 
         def read(admin: Handle, jvm: Handle) -> str:
             resource = _resource(jvm, name)
-            found = admin.describeConfigs([resource]).all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            found = (
+                admin.describeConfigs([resource])
+                .all()
+                .get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            )
             entry = found[resource].get(setting)
             return "" if entry is None else str(entry.value())
 
@@ -119,7 +133,9 @@ class MirrorAdmin:
             found = asked.get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             return {
                 int(broker): {
-                    (str(tp.topic()), int(tp.partition())) for each in folders.values() for tp in each.replicaInfos().keySet()
+                    (str(tp.topic()), int(tp.partition()))
+                    for each in folders.values()
+                    for tp in each.replicaInfos().keySet()
                 }
                 for broker, folders in found.items()
             }
@@ -127,25 +143,32 @@ class MirrorAdmin:
         return self._with("describe-log-dirs", read)
 
     def describe(self, name: str) -> list[Row]:
-        """The rows of a mirror, those that there are: some may be missing, and some be of a moment ago."""
+        """The rows of a mirror, those that there are: some may be missing, and some be of a moment
+        ago."""
 
         def read(admin: Handle, jvm: Handle) -> list[Row]:
             asked = admin.describeClusterMirrors([name])
-            found = asked.allDescriptions().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            found = asked.allDescriptions().get(
+                ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS
+            )
             if name not in found:
                 return []
             return [_row(row) for rows in found[name].topics().values() for row in rows]
 
         return self._asked("describe", read, lambda: self._command.describe(name))
 
-    def _do(self, verb: str, call: Callable[[Handle, Handle], Handle], by_command: Callable[[], None]) -> None:
+    def _do(
+        self, verb: str, call: Callable[[Handle, Handle], Handle], by_command: Callable[[], None]
+    ) -> None:
         def run(admin: Handle, jvm: Handle) -> None:
             asked = call(admin, jvm.org.apache.kafka.clients.admin)
             asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
 
         self._asked(verb, run, by_command)
 
-    def _asked(self, verb: str, run: Callable[[Handle, Handle], T], by_command: Callable[[], T]) -> T:
+    def _asked(
+        self, verb: str, run: Callable[[Handle, Handle], T], by_command: Callable[[], T]
+    ) -> T:
         if verb not in self.by_command:
             try:
                 return self._with(verb, run)
@@ -159,7 +182,9 @@ class MirrorAdmin:
         bridge = self._open()
         jvm = bridge.java
         try:
-            admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(bridge.properties(self._settings()))
+            admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(
+                bridge.properties(self._settings())
+            )
             try:
                 return run(admin, jvm)
             finally:
@@ -188,7 +213,9 @@ class MirrorAdmin:
                 raise Refused("any verb", "CLOSED", -1, "the deployment has ended")
             if self._bridge is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._bridge = Bridge(self._java, self._kafka.classpath, self._folder, name="mirror-admin")
+                self._bridge = Bridge(
+                    self._java, self._kafka.classpath, self._folder, name="mirror-admin"
+                )
             return self._bridge
 
     def close(self) -> None:
@@ -199,12 +226,16 @@ class MirrorAdmin:
 
 
 class Describing:
-    """Asks a mirror all the time what it says of itself, and notes each answer with when it was asked.
+    """Asks a mirror all the time what it says of itself, and notes each answer with when it was
+    asked.
 
-    It goes on when the mirror has stopped: what it says then is to be true as well. What is refused says nothing.
+    It goes on when the mirror has stopped: what it says then is to be true as well. What is refused
+    says nothing.
     """
 
-    def __init__(self, admin: MirrorAdmin, name: str, note: Callable[[int, Sequence[Row]], None]) -> None:
+    def __init__(
+        self, admin: MirrorAdmin, name: str, note: Callable[[int, Sequence[Row]], None]
+    ) -> None:
         self._admin, self._name, self._note = admin, name, note
         self._ended, self._noting = threading.Event(), threading.Lock()
         threading.Thread(target=self._ask, name=f"describe-{name}", daemon=True).start()
@@ -227,7 +258,9 @@ class Describing:
 def _resource(jvm: Handle, name: str) -> Handle:
     """A mirror, as something that has settings."""
     kinds = jvm.org.apache.kafka.common.config
-    return kinds.ConfigResource(getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name)
+    return kinds.ConfigResource(
+        getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name
+    )
 
 
 def _row(row: Handle) -> Row:
@@ -245,7 +278,9 @@ def _row(row: Handle) -> Row:
 
 def _refused(verb: str, thrown: Handle, jvm: Handle) -> Refused:
     """Kafka's own error behind the exception of a future, by the table of the build (`Errors`)."""
-    while thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None:
+    while (
+        thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None
+    ):
         thrown = thrown.getCause()
     error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
     said = str(thrown.getMessage() or thrown.getClass().getSimpleName())

@@ -1,4 +1,5 @@
-"""What a cluster answers to verbs and to describe, as values; and asking until a verb is accepted."""
+"""What a cluster answers to verbs and to describe, as values; and asking until a verb is
+accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.events import DescribedPartition, MirrorDescribed, MirrorVerb, VerbAnswer
+from linkflap.harness.model.events import (
+    DescribedPartition,
+    MirrorDescribed,
+    MirrorVerb,
+    VerbAnswer,
+)
 from linkflap.harness.model.topology import CANARY, TopicPartition
 from linkflap.harness.model.wait import until
 
@@ -21,7 +27,8 @@ _SHOWN: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What describe says of a partition. Offsets and lag are -1 outside of MIRRORING, and the lag is a cached one."""
+    """What describe says of a partition. Offsets and lag are -1 outside of MIRRORING, and the lag
+    is a cached one."""
 
     topic: str
     partition: int
@@ -34,7 +41,8 @@ class Row:
 
 
 class Refused(Exception):
-    """A verb that was refused or not answered: Kafka's name of the error, its code, and what came with it."""
+    """A verb that was refused or not answered: Kafka's name of the error, its code, and what came
+    with it."""
 
     def __init__(self, verb: str, name: str, code: int, message: str) -> None:
         super().__init__(f"{verb} was refused with {name} ({code}): {message}")
@@ -43,7 +51,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How a verb was answered: how often each error, `seconds` until it was accepted or given up."""
+    """How a verb was answered: how often each error, `seconds` until it was accepted or given
+    up."""
 
     verb: str
     accepted: bool
@@ -55,7 +64,11 @@ class Answer:
     def written(self) -> VerbAnswer:
         """As it is written down with what the verb did."""
         return VerbAnswer(
-            verb=self.verb, accepted=self.accepted, tries=self.tries, refused=dict(self.refused), seconds=self.seconds
+            verb=self.verb,
+            accepted=self.accepted,
+            tries=self.tries,
+            refused=dict(self.refused),
+            seconds=self.seconds,
         )
 
     def event(self, link: str) -> MirrorVerb:
@@ -71,9 +84,15 @@ class Answer:
 
 
 def until_accepted(
-    verb: str, ask: Callable[[], None], *, within: float, note: Callable[[Answer], None], never: str = ""
+    verb: str,
+    ask: Callable[[], None],
+    *,
+    within: float,
+    note: Callable[[Answer], None],
+    never: str = "",
 ) -> Answer:
-    """Asks until it is accepted, and notes the answer. Raises the last Refused: at once for error `never`, else in the end."""
+    """Asks until it is accepted, and notes the answer. Raises the last Refused: at once for error
+    `never`, else in the end."""
     began, tries = time.monotonic(), 0
     errors: Counter[str] = Counter()
     last = Refused(verb, "NO_ANSWER", -1, "it was never answered")
@@ -114,7 +133,13 @@ def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bo
 def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
     """What describe said when it was asked, as it is written down; the canary is nobody's topic."""
     named = tuple(
-        DescribedPartition(topic=r.topic, partition=r.partition, state=r.state, mirrors=r.state == MIRRORING, lag=r.lag)
+        DescribedPartition(
+            topic=r.topic,
+            partition=r.partition,
+            state=r.state,
+            mirrors=r.state == MIRRORING,
+            lag=r.lag,
+        )
         for r in rows
         if not r.topic.endswith(f".{CANARY}")
     )
@@ -122,7 +147,10 @@ def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """For people: how many partitions are in which state, and the first errors that came with it."""
-    counted = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
+    """For people: how many partitions are in which state, and the first errors that came with
+    it."""
+    counted = ", ".join(
+        f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common()
+    )
     errors = sorted({row.error for row in rows if row.error})[:_SHOWN]
     return "; ".join([counted or "no rows", *errors])

@@ -1,6 +1,8 @@
-"""The verbs of Cluster Mirroring by the build's own command line: for builds whose Java Admin lacks a verb as it is called here.
+"""The verbs of Cluster Mirroring by the build's own command line: for builds whose Java Admin lacks
+a verb as it is called here.
 
-A call starts a JVM, which takes a second and more. Refused is what it prints: the class of Kafka's exception and its message.
+A call starts a JVM, which takes a second and more. Refused is what it prints: the class of Kafka's
+exception and its message.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ ERRORS: Final[Mapping[str, tuple[str, int]]] = {
     "InvalidMirrorState": ("INVALID_CLUSTER_MIRROR_STATES", 145),
     "MirrorTopicNotStopped": ("MIRROR_TOPIC_NOT_STOPPED", 146),
 }
-"""Exception, without that word -> the error's name and code: the command line prints the exception alone."""
+"""Exception, without that word -> the error's name and code: the command line prints the exception
+alone."""
 _THROWN: Final = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+?)Exception: (.*)")
 NO_TOPICS: Final = "NO_TOPICS"
-"""What the command line accepts for no topic at all, because none there matches: the verb took no effect."""
+"""What the command line accepts for no topic at all, because none there matches: the verb took no
+effect."""
 
 
 class MirrorCommand:
-    """The command line on one cluster. Its verbs are those of `MirrorAdmin`, and raise Refused as those do."""
+    """The command line on one cluster. Its verbs are those of `MirrorAdmin`, and raise Refused as
+    those do."""
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
         self._kafka, self._java, self._folder, self._bootstrap = kafka, java, folder, bootstrap
@@ -86,7 +91,9 @@ class MirrorCommand:
             *words,
         ]
         try:
-            status = children.run(command, name=f"mirror-{verb}", folder=self._folder, output=output, within=WITHIN)
+            status = children.run(
+                command, name=f"mirror-{verb}", folder=self._folder, output=output, within=WITHIN
+            )
         except DeadlineExceeded as error:
             raise Refused(verb, "NO_ANSWER", -1, str(error)) from error
         said = output.read_text(errors="replace")
@@ -104,15 +111,19 @@ def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
 
 
 def refusal(verb: str, said: str) -> Refused:
-    """What it printed as the error that it stands for; UNREADABLE where it names none of Kafka's."""
+    """What it printed as the error that it stands for; UNREADABLE where it names none of
+    Kafka's."""
     if found := _THROWN.search(said):
         name, code = ERRORS.get(found[1], (found[1], -1))
         return Refused(verb, name, code, found[2].strip())
-    return Refused(verb, "UNREADABLE", -1, (said.strip().splitlines() or ["it printed nothing"])[0][:200])
+    return Refused(
+        verb, "UNREADABLE", -1, (said.strip().splitlines() or ["it printed nothing"])[0][:200]
+    )
 
 
 def rows_of(said: str, name: str) -> list[Row]:
-    """The rows of `--describe --json`, which other lines may stand before. Raises Refused where there are none to read."""
+    """The rows of `--describe --json`, which other lines may stand before. Raises Refused where
+    there are none to read."""
     try:
         every = json.loads(said[said.index("[{") :] if "[{" in said else said[said.index("[]") :])
         return [

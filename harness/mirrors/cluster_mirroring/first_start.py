@@ -1,7 +1,9 @@
-"""What a start waits for: the log of the mirrors' states, which a cluster's first create makes, on every broker that runs.
+"""What a start waits for: the log of the mirrors' states, which a cluster's first create makes, on
+every broker that runs.
 
-A broker that is asked for the state of a partition before it has that log answers that it is no coordinator, and is never asked
-again: the partition stays behind (docs/findings/cluster-mirroring-stuck-at-start.md).
+A broker that is asked for the state of a partition before it has that log answers that it is no
+coordinator, and is never asked again: the partition stays behind
+(docs/findings/cluster-mirroring-stuck-at-start.md).
 """
 
 from __future__ import annotations
@@ -27,23 +29,35 @@ _ANSWERS_WITHIN: Final = 5.0
 _NAMED: Final = 4
 
 
-def lacking(replicas: Mapping[int, Collection[int]], held: Mapping[int, Collection[TopicPartition]]) -> list[str]:
-    """The brokers that have not made their part of the log: partition -> its brokers, against what each broker holds."""
+def lacking(
+    replicas: Mapping[int, Collection[int]], held: Mapping[int, Collection[TopicPartition]]
+) -> list[str]:
+    """The brokers that have not made their part of the log: partition -> its brokers, against what
+    each broker holds."""
     missing: dict[int, list[int]] = {}
     for partition, brokers in sorted(replicas.items()):
         for broker in brokers:
             if broker in held and (STATES, partition) not in held[broker]:
                 missing.setdefault(broker, []).append(partition)
-    return [f"broker {broker} lacks {STATES}-{', -'.join(map(str, missing[broker]))}" for broker in sorted(missing)]
+    return [
+        f"broker {broker} lacks {STATES}-{', -'.join(map(str, missing[broker]))}"
+        for broker in sorted(missing)
+    ]
 
 
-def await_loaded(admin: MirrorAdmin, here: AdminClient, destination: Cluster, *, in_vain: bool = False) -> None:
-    """Returns when each running broker of the destination holds its replicas of the log, and every partition of it has a leader.
+def await_loaded(
+    admin: MirrorAdmin, here: AdminClient, destination: Cluster, *, in_vain: bool = False
+) -> None:
+    """Returns when each running broker of the destination holds its replicas of the log, and every
+    partition of it has a leader.
 
-    Raises DeadlineExceeded with what is not there; but not where it may be awaited in vain: what comes of a start is judged then.
+    Raises DeadlineExceeded with what is not there; but not where it may be awaited in vain: what
+    comes of a start is judged then.
     """
     said = "no answer"
-    brokers = sorted(number for number, broker in destination.brokers.items() if broker.state == "running")
+    brokers = sorted(
+        number for number, broker in destination.brokers.items() if broker.state == "running"
+    )
 
     def loaded() -> bool:
         nonlocal said
@@ -54,7 +68,9 @@ def await_loaded(admin: MirrorAdmin, here: AdminClient, destination: Cluster, *,
             said = str(error)
             return False
         missing = lacking({number: each.replicas for number, each in found.items()}, held)
-        missing += [f"{STATES}-{number} has no leader" for number, each in found.items() if each.leader < 0]
+        missing += [
+            f"{STATES}-{number} has no leader" for number, each in found.items() if each.leader < 0
+        ]
         said = "; ".join(missing[:_NAMED]) if found else f"there is no {STATES}"
         return bool(found) and not missing
 

@@ -1,7 +1,8 @@
-"""What the logs of mirrored partitions say, read from the brokers' own files: where a promotion is, and where two logs part.
+"""What the logs of mirrored partitions say, read from the brokers' own files: where a promotion is,
+and where two logs part.
 
-Describe may be late, stale or silent; the bytes are not. What is read here is written to the run's events, and judged later
-against bytes that were captured.
+Describe may be late, stale or silent; the bytes are not. What is read here is written to the run's
+events, and judged later against bytes that were captured.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Parted:
 
 def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
     """The headers of the replica that has most of a partition; None where no broker has it."""
-    from linkflap.harness.log import batches  # not above: numba takes a second to import, also where no log is read
+    # not above: numba takes a second to import, also where no log is read
+    from linkflap.harness.log import batches
 
     found = [
         batches.scan(segments, sums=False).headers
@@ -49,7 +51,9 @@ def segments_of(log_dir: Path, tp: TopicPartition) -> list[Path]:
     """The segment files of a replica, in offset order."""
     from linkflap.harness.log.segments import offset_in  # not above, as there
 
-    return sorted(path for path in (log_dir / f"{tp[0]}-{tp[1]}").glob("*.log") if offset_in(path.name) >= 0)
+    return sorted(
+        path for path in (log_dir / f"{tp[0]}-{tp[1]}").glob("*.log") if offset_in(path.name) >= 0
+    )
 
 
 def end_of(headers: batches.Headers) -> int:
@@ -58,7 +62,8 @@ def end_of(headers: batches.Headers) -> int:
 
 
 def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | None:
-    """What a stop left in a log; None where there is no reset. `mirrored` is where the destination's own part begins."""
+    """What a stop left in a log; None where there is no reset. `mirrored` is where the
+    destination's own part begins."""
     mirrored = promoted(headers)
     if mirrored is None:
         return None
@@ -72,14 +77,19 @@ def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | 
         mirrored=mirrored,
         promoted=int(headers.last_offset[reset]) + 1,
         truncated=(),
-        appended=tuple((int(headers.base_offset[row]), _named(headers, row)) for row in rows[rows <= reset].tolist()),
+        appended=tuple(
+            (int(headers.base_offset[row]), _named(headers, row))
+            for row in rows[rows <= reset].tolist()
+        ),
         epochs=tuple((int(epochs[row]), int(headers.base_offset[row])) for row in begins.tolist()),
     )
 
 
 def journals(logs: Mapping[TopicPartition, batches.Headers]) -> tuple[JournalPartition, ...]:
     """What a stop left in each log that has a reset."""
-    return tuple(found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None)
+    return tuple(
+        found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None
+    )
 
 
 def _named(headers: batches.Headers, row: int) -> str:
@@ -89,9 +99,11 @@ def _named(headers: batches.Headers, row: int) -> str:
 
 
 def promoted(headers: batches.Headers) -> int | None:
-    """Where the destination's own part begins: the ABORT markers right before the last reset, in its leader epoch, or that reset.
+    """Where the destination's own part begins: the ABORT markers right before the last reset, in
+    its leader epoch, or that reset.
 
-    None where there is no reset. Type 7 (MIRROR_PID_RESET) is the one control record besides markers that data partitions have.
+    None where there is no reset. Type 7 (MIRROR_PID_RESET) is the one control record besides
+    markers that data partitions have.
     """
     resets = np.flatnonzero(headers.control == layout.OTHER_CONTROL)
     if not len(resets):
@@ -103,7 +115,10 @@ def promoted(headers: batches.Headers) -> int | None:
 
 
 def _ends_a_transaction(headers: batches.Headers, row: int, reset: int) -> bool:
-    marker, epoch = headers.control[row] == layout.ABORT, headers.leader_epoch[row] == headers.leader_epoch[reset]
+    marker, epoch = (
+        headers.control[row] == layout.ABORT,
+        headers.leader_epoch[row] == headers.leader_epoch[reset],
+    )
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
 
 
@@ -113,7 +128,8 @@ def resets(headers: batches.Headers) -> int:
 
 
 def parted(before: batches.Headers, other: batches.Headers) -> Parted | None:
-    """Where `before` has what `other` has not, batch by batch from the later of their beginnings; None where it has no more."""
+    """Where `before` has what `other` has not, batch by batch from the later of their beginnings;
+    None where it has no more."""
     if not len(before):
         return None
     start = max(int(before.base_offset[0]), int(other.base_offset[0]) if len(other) else 0)
@@ -129,7 +145,9 @@ def _from(headers: batches.Headers, start: int) -> np.ndarray[tuple[int, int], n
     return columns[headers.base_offset >= start]
 
 
-def every(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, batches.Headers]:
+def every(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, batches.Headers]:
     """The longest captured replica of each partition."""
     found = {tp: longest(cluster, tp) for tp in partitions}
     return {tp: headers for tp, headers in found.items() if headers is not None}

@@ -1,8 +1,10 @@
-"""cluster-mirroring: KIP-1279 itself, on clusters that run a build of its branch (docs/cluster-mirroring.md).
+"""cluster-mirroring: KIP-1279 itself, on clusters that run a build of its branch
+(docs/cluster-mirroring.md).
 
-The mirror is the destination's own brokers: no process of it can be killed. Started means that every partition is MIRRORING and
-that a record went through. A failover is the verb stop, and what the build refuses stays refused: it is asked again until it is
-accepted or the deadline passes, and each answer is written down. Where a promotion is, the bytes say, and never describe.
+The mirror is the destination's own brokers: no process of it can be killed. Started means that
+every partition is MIRRORING and that a record went through. A failover is the verb stop, and what
+the build refuses stays refused: it is asked again until it is accepted or the deadline passes, and
+each answer is written down. Where a promotion is, the bytes say, and never describe.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Refused,
     until_accepted,
 )
-from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, NO_EFFECT, STOPPING, await_stopped, not_promoted
+from linkflap.harness.mirrors.cluster_mirroring.failover import (
+    NEVER_MIRRORED,
+    NO_EFFECT,
+    STOPPING,
+    await_stopped,
+    not_promoted,
+)
 from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
 from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
@@ -41,7 +49,13 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
+from linkflap.harness.model.topology import (
+    CANARY,
+    LinkSpec,
+    TopicPartition,
+    hyphen_free,
+    topic_name,
+)
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
@@ -50,11 +64,15 @@ from linkflap.harness.wire.offsets import quiet
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 TRUNCATES_WITHIN: Final = 15.0
-"""How long a mirror that takes topics over is waited for to truncate, once it says that it mirrors."""
+"""How long a mirror that takes topics over is waited for to truncate, once it says that it
+mirrors."""
 
 
-def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> ClusterMirror:
-    """The factory; InputError for an unknown option, or a Kafka without the feature. Nothing is started."""
+def make(
+    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+) -> ClusterMirror:
+    """The factory; InputError for an unknown option, or a Kafka without the feature. Nothing is
+    started."""
     return ClusterMirror(spec, link, deployment, recorder)
 
 
@@ -73,25 +91,46 @@ class ClusterMirror(Seen):
         self.spec, self.link = spec, link
         self._options = settings.options(spec.options)
         self._deployment, self._recorder = deployment, recorder
-        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
-        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        self._source, self._destination = (
+            deployment.clusters[link.source],
+            deployment.clusters[link.destination],
+        )
+        self._homes: tuple[str, ...] = (
+            deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        )
         self._reverses = reverses
         self._name = f"{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
-        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        self._here, self._there = (
+            AdminClient(quiet(self._destination.bootstrap)),
+            AdminClient(quiet(self._source.bootstrap)),
+        )
         build = kafka(deployment.topology.cluster(link.destination).kafka)
         found = cluster_mirroring.generation(build)
         if found is None:
             raise InputError(settings.without_feature(link.destination, build.version))
         self._generation = found
         self._nth: int = 0 if reverses is None else reverses._nth + 1
-        folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{self._nth}"
-        self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
+        folder = (
+            next(iter(self._destination.brokers.values())).log.parent
+            / f"cluster-mirroring-{self._name}-{self._nth}"
+        )
+        self._admin = MirrorAdmin(
+            build, java_for(build.version), Path(folder), self._destination.bootstrap
+        )
         names = found.mirror
         self._configs = {
             names["bootstrap"]: deployment.links[link.name].bootstrap,
             names["groups"]: self._options.groups or "(?!)",
         }
-        self._rule = Rule(self._name, link.name, self._admin, self._here, recorder, names["bootstrap"], self._configs)
+        self._rule = Rule(
+            self._name,
+            link.name,
+            self._admin,
+            self._here,
+            recorder,
+            names["bootstrap"],
+            self._configs,
+        )
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
@@ -113,26 +152,36 @@ class ClusterMirror(Seen):
         return self._running
 
     def start(self) -> None:
-        """Makes the mirror, starts its topics and waits until a record went through. Raises DeadlineExceeded with what describe
-        says, SetupError where a verb is refused for good, FaultError where it was to take topics over and never did."""
+        """Makes the mirror, starts its topics and waits until a record went through. Raises
+        DeadlineExceeded with what describe says, SetupError where a verb is refused for good,
+        FaultError where it was to take topics over and never did."""
         began = time.monotonic()
         canary = topic_name(self.link.source, CANARY)
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
         self._create()
         if self._options.first_start == settings.LOADED:
-            await_loaded(self._admin, self._here, self._destination, in_vain=self._reverses is not None)
+            await_loaded(
+                self._admin, self._here, self._destination, in_vain=self._reverses is not None
+            )
         topics = [*self._topics(), canary]
         watch = self._watching = self._watch()
-        self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
+        self._ask_until(
+            "start",
+            lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)),
+            START_SECONDS,
+        )
         self._running = True
         try:
             self._await_mirroring(began)
         except DeadlineExceeded as error:
             if self._reverses is None:
                 raise
-            raise self._not_promoted("planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS) from error
+            raise self._not_promoted(
+                "planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
+            ) from error
         self._mirrored = True
-        # A partition is MIRRORING, and another's record is through, before its log is truncated. One that never is, is judged so.
+        # A partition is MIRRORING, and another's record is through, before its log is truncated.
+        # One that never is, is judged so.
         with suppress(DeadlineExceeded):
             until(
                 lambda: not watch.not_yet_truncated,
@@ -140,30 +189,57 @@ class ClusterMirror(Seen):
                 every=0.05,
                 what=f"logs of {self.link.destination} to be truncated",
             )
-        self._describing = self._describing or Describing(self._admin, self._name, self._write_described)
+        self._describing = self._describing or Describing(
+            self._admin, self._name, self._write_described
+        )
         options = {**asdict(self._options), "generation": self._generation.name}
         seconds = round(time.monotonic() - began, 3)
-        self._recorder.write(MirrorStarted(link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds))
+        self._recorder.write(
+            MirrorStarted(
+                link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds
+            )
+        )
 
     def _create(self) -> None:
-        """The mirror as an object of the destination; one that an earlier turn over this link has left is used again."""
+        """The mirror as an object of the destination; one that an earlier turn over this link has
+        left is used again."""
         try:
-            self._ask_until("create", lambda: self._admin.create(self._name, self._configs), START_SECONDS, never=ALREADY_EXISTS)
+            self._ask_until(
+                "create",
+                lambda: self._admin.create(self._name, self._configs),
+                START_SECONDS,
+                never=ALREADY_EXISTS,
+            )
         except Refused as error:
             if error.name != ALREADY_EXISTS or self._nth == 0:
-                raise SetupError(f"mirror {self._name} of {self.link.name} could not be made: {error}") from error
+                raise SetupError(
+                    f"mirror {self._name} of {self.link.name} could not be made: {error}"
+                ) from error
 
     def _await_mirroring(self, began: float) -> None:
-        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        canary = Canary(
+            self._source.bootstrap,
+            self._destination.bootstrap,
+            topic_name(self.link.source, CANARY),
+        )
         left = max(1.0, START_SECONDS - (time.monotonic() - began))
         what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
         try:
-            until(lambda: self._mirrors() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
+            until(
+                lambda: self._mirrors() and canary.arrived(),
+                within=left,
+                every=0.2,
+                what=what,
+                state=self._states,
+            )
         finally:
             canary.close()
 
-    def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> VerbAnswer:
-        """See `answers.until_accepted`. What was refused before it was accepted is written down, with the time that it took."""
+    def _ask_until(
+        self, verb: str, ask: Callable[[], None], within: float, *, never: str = ""
+    ) -> VerbAnswer:
+        """See `answers.until_accepted`. What was refused before it was accepted is written down,
+        with the time that it took."""
 
         def note(answer: Answer) -> None:
             self._recorder.write(answer.event(self.link.name))
@@ -171,9 +247,12 @@ class ClusterMirror(Seen):
         return until_accepted(verb, ask, within=within, never=never, note=note).written
 
     def _watch(self) -> truncations.Watch:
-        """Events `truncation`, of a mirror that takes topics over: where and when each log that follows again is truncated."""
+        """Events `truncation`, of a mirror that takes topics over: where and when each log that
+        follows again is truncated."""
         partitions = self._partitions() if self._reverses is not None else []
-        return truncations.watch(self.link, self._source, self._destination, partitions, self._recorder)
+        return truncations.watch(
+            self.link, self._source, self._destination, partitions, self._recorder
+        )
 
     def _watched(self) -> None:
         """Its truncations are over: those that there were are noted."""
@@ -181,15 +260,19 @@ class ClusterMirror(Seen):
             self._watching.close()
 
     def crash(self) -> None:
-        """There is nothing to kill: the destination's brokers go on. From now on it counts as one that is left alone."""
+        """There is nothing to kill: the destination's brokers go on. From now on it counts as one
+        that is left alone."""
         self._running = False
-        self._recorder.write(MirrorCrashed(link=self.link.name, by="left alone: it has no process of its own"))
+        self._recorder.write(
+            MirrorCrashed(link=self.link.name, by="left alone: it has no process of its own")
+        )
 
     def restart(self) -> None:
         raise InputError(settings.NO_PROCESS)
 
     def stop(self) -> None:
-        """Pauses it, so that nothing is appended any more and nothing is promoted. Safe to call twice."""
+        """Pauses it, so that nothing is appended any more and nothing is promoted. Safe to call
+        twice."""
         with self._stopping:
             if not self._running:
                 return
@@ -198,17 +281,25 @@ class ClusterMirror(Seen):
             answer = VerbAnswer()
             if is_running(self._destination):
                 try:
-                    answer = self._ask_until("pause", lambda: self._admin.pause(self._name, list(self._topics())), STOP_SECONDS)
+                    answer = self._ask_until(
+                        "pause",
+                        lambda: self._admin.pause(self._name, list(self._topics())),
+                        STOP_SECONDS,
+                    )
                 except Refused as error:
                     answer = VerbAnswer(error=str(error))
             self._running = False
             if self._mirrored:
-                self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, paused=answer))
+                self._recorder.write(
+                    MirrorStopped(link=self.link.name, drained=drained, paused=answer)
+                )
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Promotes the destination: stop, until it is accepted, and until every partition's log has its reset.
+        """Promotes the destination: stop, until it is accepted, and until every partition's log has
+        its reset.
 
-        Raises FaultError where it is refused for as long as it is asked: the source may have to be there, and it is not.
+        Raises FaultError where it is refused for as long as it is asked: the source may have to be
+        there, and it is not.
         """
         with self._stopping:
             if self._promoted:
@@ -216,11 +307,22 @@ class ClusterMirror(Seen):
             drained = self.lag() == 0
             self._watched()
             wanted = self._destination_partitions()
-            self._resets = {tp: from_bytes.resets(h) for tp, h in from_bytes.every(self._destination, wanted).items()}
-            answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))
+            self._resets = {
+                tp: from_bytes.resets(h)
+                for tp, h in from_bytes.every(self._destination, wanted).items()
+            }
+            answer = self._stop_topics(
+                kind,
+                sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}),
+            )
             try:
                 await_stopped(
-                    self.link.name, self._destination, wanted, resets=self._resets, rows=self._rows, within=STOP_SECONDS
+                    self.link.name,
+                    self._destination,
+                    wanted,
+                    resets=self._resets,
+                    rows=self._rows,
+                    within=STOP_SECONDS,
                 )
             except DeadlineExceeded as error:
                 if any(row.state == STOPPING for row in self._rows()):
@@ -228,24 +330,34 @@ class ClusterMirror(Seen):
                 raise self._not_promoted(kind, Refused("stop", NO_EFFECT, 0, str(error))) from error
             self._running, self._promoted = False, True
             rows = from_bytes.journals(from_bytes.every(self._destination, wanted))
-            self._recorder.write(MirrorStopped(link=self.link.name, drained=drained, stopped=answer, partitions=rows))
+            self._recorder.write(
+                MirrorStopped(link=self.link.name, drained=drained, stopped=answer, partitions=rows)
+            )
 
     def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> VerbAnswer:
         try:
             return self._ask_until(
-                "stop", lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)), STOP_SECONDS
+                "stop",
+                lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)),
+                STOP_SECONDS,
             )
         except Refused as error:
             raise self._not_promoted(kind, error) from error
 
     def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float = 0.0) -> FaultError:
-        """Writes down a failover that was refused for as long as it was asked, or accepted and not carried out."""
-        event, failed = not_promoted(self.link.name, kind, error, seconds=seconds or STOP_SECONDS, states=self._states())
+        """Writes down a failover that was refused for as long as it was asked, or accepted and not
+        carried out."""
+        event, failed = not_promoted(
+            self.link.name, kind, error, seconds=seconds or STOP_SECONDS, states=self._states()
+        )
         self._recorder.write(event)
         return failed
 
     def reversed(self) -> ClusterMirror:
         if not self._promoted:
-            raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
+            raise InputError(
+                f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop"
+                " it first"
+            )
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)

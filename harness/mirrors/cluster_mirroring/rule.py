@@ -1,4 +1,5 @@
-"""How admins rule a mirror while it mirrors: verbs that promote nothing, the addresses of its source, who coordinates it."""
+"""How admins rule a mirror while it mirrors: verbs that promote nothing, the addresses of its
+source, who coordinates it."""
 
 from __future__ import annotations
 
@@ -25,16 +26,19 @@ _ANSWERS_WITHIN: Final = 5.0
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """The partition of the state topic whose leader coordinates a mirror of this name: by Java's hash of it."""
+    """The partition of the state topic whose leader coordinates a mirror of this name: by Java's
+    hash of it."""
     hashed = 0
-    for each in name.encode("utf-16-be", "surrogatepass")[1::2]:  # names are ASCII: one byte of two says all
+    # names are ASCII: one byte of two says all
+    for each in name.encode("utf-16-be", "surrogatepass")[1::2]:
         hashed = (31 * hashed + each) & 0xFFFFFFFF
     signed = hashed - 0x100000000 if hashed >= 0x80000000 else hashed
     return (0 if signed == -0x80000000 else abs(signed)) % partitions
 
 
 class Rule:
-    """Over one mirror: `name` at the destination whose Java Admin is `admin` and whose clients ask `here`."""
+    """Over one mirror: `name` at the destination whose Java Admin is `admin` and whose clients ask
+    `here`."""
 
     def __init__(
         self,
@@ -46,14 +50,23 @@ class Rule:
         bootstrap: str,
         configs: Mapping[str, str],
     ) -> None:
-        """`bootstrap` is what the setting of the source's addresses is called, `configs` what it is created with: the Java
-        Admin asks the source for its cluster id before it sends a create, also one that has to be refused."""
-        self._name, self._link, self._admin, self._here, self._recorder = name, link, admin, here, recorder
+        """`bootstrap` is what the setting of the source's addresses is called, `configs` what it is
+        created with: the Java Admin asks the source for its cluster id before it sends a create,
+        also one that has to be refused."""
+        self._name, self._link, self._admin, self._here, self._recorder = (
+            name,
+            link,
+            admin,
+            here,
+            recorder,
+        )
         self._bootstrap, self._asked = bootstrap, OnBuild(admin, name, configs)
 
     def coordinator(self) -> int | None:
         try:
-            found = self._here.list_topics(STATES, timeout=_ANSWERS_WITHIN).topics[STATES].partitions
+            found = (
+                self._here.list_topics(STATES, timeout=_ANSWERS_WITHIN).topics[STATES].partitions
+            )
         except KafkaException:
             return None
         leader = found[partition_of(self._name, len(found))].leader if found else -1
@@ -63,13 +76,17 @@ class Rule:
         try:
             return sorted(filter(None, self._admin.setting(self._name, self._bootstrap).split(",")))
         except Refused as error:
-            raise FaultError(f"the settings of mirror {self._name} could not be read: {error}") from error
+            raise FaultError(
+                f"the settings of mirror {self._name} could not be read: {error}"
+            ) from error
 
     def move_source(self, addresses: Sequence[str]) -> None:
         try:
             self._admin.change(self._name, self._bootstrap, ",".join(addresses))
         except Refused as error:
-            raise FaultError(f"mirror {self._name} was given no other addresses of its source: {error}") from error
+            raise FaultError(
+                f"mirror {self._name} was given no other addresses of its source: {error}"
+            ) from error
         self._recorder.write(SourceMoved(link=self._link, addresses=tuple(addresses)))
 
     def play_verbs(self, topics: Sequence[str], seed: str, steps: int) -> PlayedVerbs:
@@ -100,11 +117,18 @@ class Rule:
             return all(said.get(topic) == {MIRRORING} for topic in topics)
 
         what = f"every topic of mirror {self._name} to be MIRRORING"
-        until(mirrored, within=MIRRORS_WITHIN, every=0.2, what=what, state=lambda: str({t: sorted(s) for t, s in said.items()}))
+        until(
+            mirrored,
+            within=MIRRORS_WITHIN,
+            every=0.2,
+            what=what,
+            state=lambda: str({t: sorted(s) for t, s in said.items()}),
+        )
 
 
 class Ruled(ABC):
-    """What a mirror has of `Administered` (`harness.model.protocols`): by its own `_rule`, of the topics that cross it."""
+    """What a mirror has of `Administered` (`harness.model.protocols`): by its own `_rule`, of the
+    topics that cross it."""
 
     _rule: Rule
 

@@ -1,4 +1,5 @@
-"""What is seen of a cluster mirror on both clusters: what crosses, what describe says, how far it is, where a promotion is."""
+"""What is seen of a cluster mirror on both clusters: what crosses, what describe says, how far it
+is, where a promotion is."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, described, mirroring, summary
+from linkflap.harness.mirrors.cluster_mirroring.answers import (
+    Refused,
+    Row,
+    described,
+    mirroring,
+    summary,
+)
 from linkflap.harness.mirrors.cluster_mirroring.rule import Ruled
 from linkflap.harness.mirrors.topics import data_topics, partitions_of
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
@@ -50,11 +57,16 @@ class Seen(Ruled):
         return summary(self._rows())
 
     def _topics(self) -> dict[str, int]:
-        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still have to get it."""
+        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still
+        have to get it."""
         found: dict[str, int] = {}
         for home in self._homes:
             cluster = self._deployment.clusters[home]
-            asked = self._there if home == self.link.source or not is_running(cluster) else AdminClient(quiet(cluster.bootstrap))
+            asked = (
+                self._there
+                if home == self.link.source or not is_running(cluster)
+                else AdminClient(quiet(cluster.bootstrap))
+            )
             found |= data_topics(asked, (home,))
         return found
 
@@ -67,10 +79,15 @@ class Seen(Ruled):
 
     def promotion(self) -> Mapping[TopicPartition, int]:
         found = from_bytes.every(self._destination, self._destination_partitions())
-        return {tp: offset for tp, headers in found.items() if (offset := from_bytes.promoted(headers)) is not None}
+        return {
+            tp: offset
+            for tp, headers in found.items()
+            if (offset := from_bytes.promoted(headers)) is not None
+        }
 
     def lag(self) -> int | None:
-        """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""
+        """Offsets that the source has and the destination has not, by both of their high
+        watermarks; never by describe."""
         if not (is_running(self._source) and is_running(self._destination)):
             return None
         try:

@@ -20,19 +20,29 @@ KIND: Final = "cluster-mirroring"
 LOADED, AT_ONCE = "loaded", "at-once"
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "groups": OptionAbout(
-        takes="a regular expression of Java's; empty: none", default=".*", about="consumer groups whose offsets are synced"
+        takes="a regular expression of Java's; empty: none",
+        default=".*",
+        about="consumer groups whose offsets are synced",
     ),
     "first_start": OptionAbout(
         choices=(LOADED, AT_ONCE),
         default=LOADED,
-        about="start is asked for once every broker has the log of the mirrors' states, or right after create",
+        about=(
+            "start is asked for once every broker has the log of the mirrors' states, or right "
+            "after create"
+        ),
     ),
 }
 """Its options, as they are listed."""
-NO_PROCESS: Final = "the brokers of the destination are the mirror, so it has no process of its own; kill or pause one of them"
+NO_PROCESS: Final = (
+    "the brokers of the destination are the mirror, so it has no process of its own; kill or pause "
+    "one of them"
+)
 NOT_IN: Final[Mapping[str, str]] = {
-    "docker": "the build's own Java Admin runs beside linkflap, and brokers' files are read there, neither of which reaches into "
-    "containers; leave --runtime out"
+    "docker": (
+        "the build's own Java Admin runs beside linkflap, and brokers' files are read there, "
+        "neither of which reaches into containers; leave --runtime out"
+    )
 }
 """Runtimes that it cannot be played in, and why."""
 WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}
@@ -41,7 +51,8 @@ WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a scenario may say of it. `groups` is a Java regular expression; empty: no group offsets are synced."""
+    """What a scenario may say of it. `groups` is a Java regular expression; empty: no group offsets
+    are synced."""
 
     groups: str = ".*"
     first_start: str = LOADED
@@ -51,31 +62,40 @@ def options(given: Mapping[str, Option]) -> Options:
     """The options of a MirrorSpec. Raises InputError."""
     for name in given:
         if name not in ABOUT:
-            raise InputError(f"mirror {KIND} has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
+            raise InputError(
+                f"mirror {KIND} has no option {name!r}{nearest(name, ABOUT)}; it has "
+                f"{', '.join(ABOUT)}"
+            )
     groups = given.get("groups", ".*")
     if not isinstance(groups, str) or "\n" in groups or (groups and reason_against(groups)):
-        raise InputError(f"option groups of mirror {KIND} is {groups!r}; it must be a regular expression of Java's on one line")
+        raise InputError(
+            f"option groups of mirror {KIND} is {groups!r}; it must be a regular expression of "
+            "Java's on one line"
+        )
     first = given.get("first_start", LOADED)
     if first not in ABOUT["first_start"].choices:
         raise InputError(
-            f"option first_start of mirror {KIND} is {first!r}; it must be {' or '.join(ABOUT['first_start'].choices)}"
+            f"option first_start of mirror {KIND} is {first!r}; it must be "
+            f"{' or '.join(ABOUT['first_start'].choices)}"
         )
     return Options(groups=groups, first_start=str(first))
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:
-    """What start and stop are given beside the topics that there are: all topics of these homes, also those made later.
+    """What start and stop are given beside the topics that there are: all topics of these homes,
+    also those made later.
 
-    But not the topic that a mirror proves its path with: the mirror back would take it over as well, and make it read-only where
-    the next mirror writes to it.
+    But not the topic that a mirror proves its path with: the mirror back would take it over as
+    well, and make it read-only where the next mirror writes to it.
     """
     return [rf"(?!.*\.{CANARY}$){topic_pattern(homes)}"]
 
 
 def without_feature(cluster: str, version: str) -> str:
     return (
-        f"cluster {cluster} runs Kafka {version}, which has no Cluster Mirroring; name the jars of a build that has it: "
-        f"--topology 'A@DIRECTORY->B@DIRECTORY', in a suite --kafka DIRECTORY (docs/cluster-mirroring.md)"
+        f"cluster {cluster} runs Kafka {version}, which has no Cluster Mirroring; name the jars of "
+        "a build that has it: --topology 'A@DIRECTORY->B@DIRECTORY', in a suite --kafka DIRECTORY "
+        "(docs/cluster-mirroring.md)"
     )
 
 
@@ -83,9 +103,15 @@ def refusal(scenario: Scenario) -> str | None:
     """None, or one sentence why this mirror cannot play a scenario."""
     for fault in scenario.schedule:
         if fault.fault in WITHOUT:
-            return f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror {KIND}: {WITHOUT[fault.fault]}"
+            return (
+                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror "
+                f"{KIND}: {WITHOUT[fault.fault]}"
+            )
     if secured := [cluster.name for cluster in scenario.topology.clusters if cluster.security]:
-        return f"NOT APPLICABLE: mirror {KIND} has no settings for secured clusters, as {secured[0]} is; leave its braces out"
+        return (
+            f"NOT APPLICABLE: mirror {KIND} has no settings for secured clusters, as {secured[0]} "
+            "is; leave its braces out"
+        )
     for name in _destinations(scenario):
         asked = scenario.topology.cluster(name).kafka
         build = look_for(asked)
@@ -95,6 +121,7 @@ def refusal(scenario: Scenario) -> str | None:
 
 
 def _destinations(scenario: Scenario) -> list[str]:
-    """The clusters that something is mirrored to: those of links, and those that a mirror goes back to."""
+    """The clusters that something is mirrored to: those of links, and those that a mirror goes back
+    to."""
     back = [fault.on.source for fault in scenario.schedule if fault.name.reverses]
     return list(dict.fromkeys([*(link.destination for link in scenario.topology.links), *back]))

@@ -1,9 +1,12 @@
-"""When logs of a cluster that is made to follow are truncated: their files are looked at until each has lost its tail.
+"""When logs of a cluster that is made to follow are truncated: their files are looked at until each
+has lost its tail.
 
-A verb that is accepted truncates nothing yet: the build looks for the source's metadata, raises leader epochs, and truncates one
-to several seconds later; until then the leader serves the log that it had, and what clients are given is of that. What follows a
-truncation may come within milliseconds, so that the log's end and size show nothing: looked at are the bytes where the two logs
-part. They are read, not mapped: a mapped file that is truncated ends the process that reads it.
+A verb that is accepted truncates nothing yet: the build looks for the source's metadata, raises
+leader epochs, and truncates one to several seconds later; until then the leader serves the log that
+it had, and what clients are given is of that. What follows a truncation may come within
+milliseconds, so that the log's end and size show nothing: looked at are the bytes where the two
+logs part. They are read, not mapped: a mapped file that is truncated ends the process that reads
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from linkflap.harness.log import layout
-from linkflap.harness.mirrors.cluster_mirroring.from_bytes import Parted, end_of, every, parted, segments_of
+from linkflap.harness.mirrors.cluster_mirroring.from_bytes import (
+    Parted,
+    end_of,
+    every,
+    parted,
+    segments_of,
+)
 from linkflap.harness.model.events import Truncation
 from linkflap.harness.model.protocols import Cluster, Recorder
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
@@ -30,9 +39,11 @@ _EVERY: Final = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What a replica has of a log from where that parts from the source's: the file, the place in it, and the bytes there.
+    """What a replica has of a log from where that parts from the source's: the file, the place in
+    it, and the bytes there.
 
-    No bytes: it has nothing that the source has not, and whatever comes to stand there is the source's.
+    No bytes: it has nothing that the source has not, and whatever comes to stand there is the
+    source's.
     """
 
     path: Path
@@ -52,29 +63,40 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A log before it follows: the files of every replica that has all of it, with their headers, and where it ends."""
+    """A log before it follows: the files of every replica that has all of it, with their headers,
+    and where it ends."""
 
     replicas: tuple[tuple[tuple[Path, ...], batches.Headers], ...]
     end: int
 
 
-def logs_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Log]:
+def logs_of(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Log]:
     """The logs that a cluster has of partitions. Asked before it is made to follow."""
     from linkflap.harness.log import batches  # not above: numba takes a second to import
 
     found: dict[TopicPartition, Log] = {}
     for tp in partitions:
-        files = [tuple(segments_of(broker.log_dir, tp)) for broker in cluster.brokers.values() if broker.state == "running"]
+        files = [
+            tuple(segments_of(broker.log_dir, tp))
+            for broker in cluster.brokers.values()
+            if broker.state == "running"
+        ]
         replicas = [(paths, batches.scan(paths, sums=False).headers) for paths in files if paths]
         if replicas:
             end = max(end_of(headers) for _, headers in replicas)
             # One that is behind grows by the old log first.
-            found[tp] = Log(replicas=tuple(replica for replica in replicas if end_of(replica[1]) == end), end=end)
+            found[tp] = Log(
+                replicas=tuple(replica for replica in replicas if end_of(replica[1]) == end),
+                end=end,
+            )
     return found
 
 
 def expected(log: Log, source: batches.Headers) -> tuple[Parted, list[Tail]]:
-    """Where a log has to be truncated, and what its replicas have there: at its end, where the source has all of it."""
+    """Where a log has to be truncated, and what its replicas have there: at its end, where the
+    source has all of it."""
     where = parted(log.replicas[0][1], source) or Parted(offset=log.end, end=log.end)
     return where, [_tail(paths, headers, where.offset) for paths, headers in log.replicas]
 
@@ -90,10 +112,13 @@ def _tail(paths: tuple[Path, ...], headers: batches.Headers, offset: int) -> Tai
 
 
 class Watch:
-    """Looks until every log was truncated, and notes each once, when that is seen. What was never seen is not noted."""
+    """Looks until every log was truncated, and notes each once, when that is seen. What was never
+    seen is not noted."""
 
     def __init__(
-        self, tails: Mapping[TopicPartition, tuple[Parted, list[Tail]]], note: Callable[[TopicPartition, Parted], None]
+        self,
+        tails: Mapping[TopicPartition, tuple[Parted, list[Tail]]],
+        note: Callable[[TopicPartition, Parted], None],
     ) -> None:
         self._left, self._note = dict(tails), note
         self._ended = threading.Event()
@@ -116,7 +141,8 @@ class Watch:
         return [tp for tp, (where, _) in list(self._left.items()) if where.offset < where.end]
 
     def close(self) -> None:
-        """A last look is taken: what was truncated before this call is noted when it returns. Safe to call again."""
+        """A last look is taken: what was truncated before this call is noted when it returns. Safe
+        to call again."""
         if not self._ended.is_set():
             self.end()
             self._look_once()
@@ -128,15 +154,27 @@ class Watch:
 
 
 def watch(
-    link: LinkSpec, source: Cluster, destination: Cluster, partitions: Collection[TopicPartition], recorder: Recorder
+    link: LinkSpec,
+    source: Cluster,
+    destination: Cluster,
+    partitions: Collection[TopicPartition],
+    recorder: Recorder,
 ) -> Watch:
-    """Looks at these partitions of a destination that is to follow, and writes down where and when each log is truncated."""
+    """Looks at these partitions of a destination that is to follow, and writes down where and when
+    each log is truncated."""
     before = logs_of(destination, partitions)
     theirs = every(source, before)
 
     def note(tp: TopicPartition, where: Parted) -> None:
         recorder.write(
-            Truncation(link=link.name, cluster=destination.name, topic=tp[0], partition=tp[1], offset=where.offset, end=where.end)
+            Truncation(
+                link=link.name,
+                cluster=destination.name,
+                topic=tp[0],
+                partition=tp[1],
+                offset=where.offset,
+                end=where.end,
+            )
         )
 
     return Watch({tp: expected(before[tp], theirs[tp]) for tp in before if tp in theirs}, note)

@@ -1,8 +1,10 @@
-"""A reference model of KIP-1279's verbs: what each is answered in which state, and what it makes of the state. Pure.
+"""A reference model of KIP-1279's verbs: what each is answered in which state, and what it makes of
+the state. Pure.
 
-A mirror exists or not, and each of its topics mirrors, is paused or is stopped. A verb counts for every topic that it names, or
-for none: a topic in a state that the verb does not allow has all of it refused, and nothing changes. A verb on a mirror that does
-not exist is refused. Verbs that several admins ask for at once are explained by an order in which the cluster may take them.
+A mirror exists or not, and each of its topics mirrors, is paused or is stopped. A verb counts for
+every topic that it names, or for none: a topic in a state that the verb does not allow has all of
+it refused, and nothing changes. A verb on a mirror that does not exist is refused. Verbs that
+several admins ask for at once are explained by an order in which the cluster may take them.
 """
 
 from __future__ import annotations
@@ -23,17 +25,36 @@ NONE: Final = ""
 UNKNOWN_MIRROR: Final = "UNKNOWN_CLUSTER_MIRROR"
 _EXISTS: Final = frozenset({"CLUSTER_MIRROR_ALREADY_EXISTS"})
 _WRONG_STATE: Final[Mapping[str, frozenset[str]]] = {
-    "start": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_ALREADY_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_NOT_STOPPED"}),
-    "pause": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_ALREADY_PAUSED"}),
-    "resume": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_NOT_PAUSED"}),
+    "start": frozenset(
+        {
+            "INVALID_CLUSTER_MIRROR_STATES",
+            "TOPIC_ALREADY_IN_CLUSTER_MIRROR",
+            "MIRROR_TOPIC_NOT_STOPPED",
+        }
+    ),
+    "pause": frozenset(
+        {
+            "INVALID_CLUSTER_MIRROR_STATES",
+            "TOPIC_NOT_IN_CLUSTER_MIRROR",
+            "MIRROR_TOPIC_ALREADY_PAUSED",
+        }
+    ),
+    "resume": frozenset(
+        {"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_NOT_PAUSED"}
+    ),
     "stop": frozenset({"INVALID_CLUSTER_MIRROR_STATES", "TOPIC_NOT_IN_CLUSTER_MIRROR"}),
-    "delete": frozenset({"CLUSTER_MIRROR_NOT_EMPTY", "MIRROR_TOPIC_NOT_STOPPED", "INVALID_CLUSTER_MIRROR_STATES"}),
+    "delete": frozenset(
+        {"CLUSTER_MIRROR_NOT_EMPTY", "MIRROR_TOPIC_NOT_STOPPED", "INVALID_CLUSTER_MIRROR_STATES"}
+    ),
 }
-"""Verb -> the errors that a refusal for a topic's state may have (KIP-1279, error codes 136 to 146)."""
+"""Verb -> the errors that a refusal for a topic's state may have (KIP-1279, error codes 136 to
+146)."""
 _WITHOUT_MIRROR: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
-    ("pause", "resume", "stop", "delete"), frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"})
+    ("pause", "resume", "stop", "delete"),
+    frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"}),
 )
-"""Verb -> its errors where there is no mirror, if there are several: a topic of none is in no state that these verbs allow."""
+"""Verb -> its errors where there is no mirror, if there are several: a topic of none is in no state
+that these verbs allow."""
 _FROM: Final[Mapping[str, frozenset[str]]] = {
     "start": frozenset({NONE, STOPPED}),
     "pause": frozenset({MIRRORING}),
@@ -42,16 +63,31 @@ _FROM: Final[Mapping[str, frozenset[str]]] = {
     "delete": frozenset({STOPPED}),
 }
 """Verb -> the states in which every topic that it is about has to be."""
-_TO: Final[Mapping[str, str]] = {"start": MIRRORING, "pause": PAUSED, "resume": MIRRORING, "stop": STOPPED}
+_TO: Final[Mapping[str, str]] = {
+    "start": MIRRORING,
+    "pause": PAUSED,
+    "resume": MIRRORING,
+    "stop": STOPPED,
+}
 _ALONE: Final = 0.75
 """How likely a step is one verb alone."""
 _ACCEPTED: Final = 0.6
-"""How likely one verb alone is drawn until it is one that is accepted: otherwise most are refused, and nothing happens."""
+"""How likely one verb alone is drawn until it is one that is accepted: otherwise most are refused,
+and nothing happens."""
 NAMES: Final[tuple[Name, ...]] = ("create", "start", "pause", "resume", "stop", "delete")
 DRAWN: Final[tuple[Name, ...]] = (*NAMES, "start", "stop")
 """What a sequence is drawn from."""
-PROMOTING_NOTHING: Final[tuple[Name, ...]] = ("create", "start", "pause", "pause", "resume", "resume", "delete")
-"""Verbs of a mirror in the middle of a run, whose topics are mirrored or paused: none of them promotes, or ends the mirror."""
+PROMOTING_NOTHING: Final[tuple[Name, ...]] = (
+    "create",
+    "start",
+    "pause",
+    "pause",
+    "resume",
+    "resume",
+    "delete",
+)
+"""Verbs of a mirror in the middle of a run, whose topics are mirrored or paused: none of them
+promotes, or ends the mirror."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +113,10 @@ class World:
     def words(self) -> str:
         if not self.exists:
             return "no mirror"
-        return ", ".join(f"{topic} {state}" for topic, state in sorted(self.topics.items())) or "a mirror without topics"
+        return (
+            ", ".join(f"{topic} {state}" for topic, state in sorted(self.topics.items()))
+            or "a mirror without topics"
+        )
 
 
 NOTHING: Final = World()
@@ -85,7 +124,8 @@ NOTHING: Final = World()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the KIP says of a verb: accepted when there are no `errors`, else refused with one of them; and what is true then."""
+    """What the KIP says of a verb: accepted when there are no `errors`, else refused with one of
+    them; and what is true then."""
 
     errors: frozenset[str]
     after: World
@@ -97,9 +137,15 @@ class Expected:
 def expected(world: World, verb: Verb) -> Expected:
     """The model's answer. A refused verb changes nothing."""
     if verb.name == "create":
-        return Expected(errors=_EXISTS, after=world) if world.exists else Expected(errors=frozenset(), after=World(exists=True))
+        return (
+            Expected(errors=_EXISTS, after=world)
+            if world.exists
+            else Expected(errors=frozenset(), after=World(exists=True))
+        )
     if not world.exists:
-        return Expected(errors=_WITHOUT_MIRROR.get(verb.name, frozenset({UNKNOWN_MIRROR})), after=world)
+        return Expected(
+            errors=_WITHOUT_MIRROR.get(verb.name, frozenset({UNKNOWN_MIRROR})), after=world
+        )
     about = tuple(world.topics) if verb.name == "delete" else verb.topics
     if any(world.topics.get(topic, NONE) not in _FROM[verb.name] for topic in about):
         return Expected(errors=_WRONG_STATE[verb.name], after=world)
@@ -110,8 +156,8 @@ def expected(world: World, verb: Verb) -> Expected:
 
 
 def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]:
-    """The worlds that may be true after verbs that were asked for at the same time and answered so; none: the KIP allows no such
-    answers in any order."""
+    """The worlds that may be true after verbs that were asked for at the same time and answered so;
+    none: the KIP allows no such answers in any order."""
     found: list[World] = []
     for order in permutations(answered):
         at, fits = world, True
@@ -124,7 +170,8 @@ def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]
 
 
 def known(world: World, verb: Verb) -> str:
-    """Which disagreement of the build that was run (docs/findings/cluster-mirroring-verbs.md) a verb would meet; empty: none."""
+    """Which disagreement of the build that was run (docs/findings/cluster-mirroring-verbs.md) a
+    verb would meet; empty: none."""
     if verb.name == "start" and not world.exists:
         return "start-without-a-mirror"
     if verb.name == "delete" and world.topics and not expected(world, verb).errors:
@@ -144,16 +191,24 @@ def sequence(
     begin: World = NOTHING,
     names: Sequence[Name] = DRAWN,
 ) -> Iterator[tuple[Verb, ...]]:
-    """Steps of a random sequence: one verb, or two that are asked for at once. A pure function of its arguments; the states are
-    the model's own. `legal`: only what the model accepts, one at a time. `but_known`: nothing that meets what is known, which
-    would end the sequence there. It begins in the world `begin` and has no verbs but those of `names`."""
+    """Steps of a random sequence: one verb, or two that are asked for at once. A pure function of
+    its arguments; the states are the model's own. `legal`: only what the model accepts, one at a
+    time. `but_known`: nothing that meets what is known, which would end the sequence there. It
+    begins in the world `begin` and has no verbs but those of `names`."""
     chance = random.Random(seed)
     worlds = [begin]
 
     def fits(step: tuple[Verb, ...], *, accepted: bool) -> bool:
         if accepted and any(expected(world, step[0]).errors for world in worlds):
             return False
-        return not (but_known and any(known(at, verb) for order in permutations(step) for at, verb in _before(worlds, order)))
+        return not (
+            but_known
+            and any(
+                known(at, verb)
+                for order in permutations(step)
+                for at, verb in _before(worlds, order)
+            )
+        )
 
     for _ in range(length):
         count = 1 if legal or chance.random() < _ALONE else 2
@@ -185,7 +240,21 @@ def _drawn(chance: random.Random, topics: Sequence[str], names: Sequence[Name]) 
     name = chance.choice(names)
     if name in ("create", "delete"):
         return Verb(name=name)
-    return Verb(name=name, topics=tuple(sorted(chance.sample(list(topics), chance.randint(1, len(topics))))))
+    return Verb(
+        name=name, topics=tuple(sorted(chance.sample(list(topics), chance.randint(1, len(topics)))))
+    )
 
 
-__all__ = ["MIRRORING", "NONE", "PAUSED", "STOPPED", "Expected", "Verb", "World", "expected", "explained", "known", "sequence"]
+__all__ = [
+    "MIRRORING",
+    "NONE",
+    "PAUSED",
+    "STOPPED",
+    "Expected",
+    "Verb",
+    "World",
+    "expected",
+    "explained",
+    "known",
+    "sequence",
+]

@@ -1,4 +1,5 @@
-"""Plays sequences of verbs on a build and holds each answer, and the state after it, against the model (`verb_model`)."""
+"""Plays sequences of verbs on a build and holds each answer, and the state after it, against the
+model (`verb_model`)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from typing import Final, Protocol
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import NONE, NOTHING, Verb, World, expected, explained
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
+    NONE,
+    NOTHING,
+    Verb,
+    World,
+    expected,
+    explained,
+)
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 
@@ -19,7 +27,8 @@ SETTLE_SECONDS: Final = 60.0
 
 REFUSED_FOR_A_MOMENT: Final = "INVALID_CLUSTER_MIRROR_STATES"
 RETRY_SECONDS: Final = 10.0
-"""A verb that describe's states allow may be refused for a moment; longer than this is a disagreement."""
+"""A verb that describe's states allow may be refused for a moment; longer than this is a
+disagreement."""
 
 
 class Asked(Protocol):
@@ -30,7 +39,8 @@ class Asked(Protocol):
 
 
 class OnBuild:
-    """A mirror of two clusters of a build, by its Java Admin. Topics are named in full; no pattern starts any other."""
+    """A mirror of two clusters of a build, by its Java Admin. Topics are named in full; no pattern
+    starts any other."""
 
     def __init__(self, admin: MirrorAdmin, name: str, configs: Mapping[str, str]) -> None:
         self._admin, self._name, self._configs = admin, name, configs
@@ -63,7 +73,8 @@ class OnBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Verbs asked for at once, in the world before them, how each was answered, and what describe said once it stood still.
+    """Verbs asked for at once, in the world before them, how each was answered, and what describe
+    said once it stood still.
 
     `early`: how often a single verb that the states allow was refused before it was accepted."""
 
@@ -87,7 +98,8 @@ def play(
     note: Callable[[Step], None] = lambda _: None,
     begin: World = NOTHING,
 ) -> list[Step]:
-    """Every step from `begin` on, up to the first that disagrees with the model: then nobody can say what is expected."""
+    """Every step from `begin` on, up to the first that disagrees with the model: then nobody can
+    say what is expected."""
     world, played = begin, list[Step]()
     for verbs in steps:
         step, world = _played(asked, world, verbs, within)
@@ -98,12 +110,17 @@ def play(
     return played
 
 
-def _played(asked: Asked, before: World, verbs: tuple[Verb, ...], within: float) -> tuple[Step, World]:
+def _played(
+    asked: Asked, before: World, verbs: tuple[Verb, ...], within: float
+) -> tuple[Step, World]:
     answers, early = _answered(asked, before, verbs)
     worlds = explained(before, answers)
     if not worlds:
         wrong = "; ".join(_unexplained(before, verb, answer) for verb, answer in answers)
-        return Step(before=before, answers=answers, states=_states(asked), early=early, wrong=wrong), before
+        return (
+            Step(before=before, answers=answers, states=_states(asked), early=early, wrong=wrong),
+            before,
+        )
     seen: Mapping[str, str] = {}
 
     def agrees() -> World | None:
@@ -112,7 +129,12 @@ def _played(asked: Asked, before: World, verbs: tuple[Verb, ...], within: float)
         return next((world for world in worlds if seen == dict(world.topics)), None)
 
     try:
-        world = until(agrees, within=within, every=0.2, what="describe to say what the verbs made of the mirror")
+        world = until(
+            agrees,
+            within=within,
+            every=0.2,
+            what="describe to say what the verbs made of the mirror",
+        )
     except DeadlineExceeded:
         wanted = " or ".join(world.words for world in worlds)
         wrong = f"after {within:g} s describe says {_words(seen)}, expected: {wanted}"
@@ -120,7 +142,9 @@ def _played(asked: Asked, before: World, verbs: tuple[Verb, ...], within: float)
     return Step(before=before, answers=answers, states=seen, early=early), world
 
 
-def _answered(asked: Asked, before: World, verbs: tuple[Verb, ...]) -> tuple[tuple[tuple[Verb, str], ...], int]:
+def _answered(
+    asked: Asked, before: World, verbs: tuple[Verb, ...]
+) -> tuple[tuple[tuple[Verb, str], ...], int]:
     """How each verb was answered, and how often a single one was refused for a moment only."""
     if len(verbs) > 1:
         with ThreadPoolExecutor(len(verbs)) as admins:
@@ -139,7 +163,10 @@ def _answered(asked: Asked, before: World, verbs: tuple[Verb, ...]) -> tuple[tup
 
 def _unexplained(before: World, verb: Verb, answer: str) -> str:
     wanted = expected(before, verb)
-    return f"{verb.words} was {_said(answer)}, expected: {' or '.join(sorted(wanted.errors)) or 'accepted'}"
+    return (
+        f"{verb.words} was {_said(answer)}, expected: "
+        f"{' or '.join(sorted(wanted.errors)) or 'accepted'}"
+    )
 
 
 def _said(answer: str) -> str:

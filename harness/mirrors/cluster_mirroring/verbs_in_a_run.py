@@ -1,7 +1,8 @@
-"""A random sequence of verbs of a mirror that is in use: none promotes anything, and each is held against a model (`verb_model`).
+"""A random sequence of verbs of a mirror that is in use: none promotes anything, and each is held
+against a model (`verb_model`).
 
-Topics are paused and resumed, and verbs that their states do not allow have to be refused and change nothing. What had no answer
-proves nothing: it ends the sequence, and is no disagreement.
+Topics are paused and resumed, and verbs that their states do not allow have to be refused and
+change nothing. What had no answer proves nothing: it ends the sequence, and is no disagreement.
 """
 
 from __future__ import annotations
@@ -11,13 +12,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Row
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import NONE, PROMOTING_NOTHING, Verb, World, sequence
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
+    NONE,
+    PROMOTING_NOTHING,
+    Verb,
+    World,
+    sequence,
+)
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import SETTLE_SECONDS, Asked, play
 from linkflap.harness.model.events import VerbsPlayed
 from linkflap.harness.model.protocols import PlayedVerbs
 
 NO_ANSWER: Final = frozenset(
-    {"NO_ANSWER", "REQUEST_TIMED_OUT", "NOT_CONTROLLER", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "CLOSED"}
+    {
+        "NO_ANSWER",
+        "REQUEST_TIMED_OUT",
+        "NOT_CONTROLLER",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "CLOSED",
+    }
 )
 """Errors that are no answer to a verb: no broker could be asked, or none answered in time."""
 
@@ -40,17 +54,31 @@ def steps_of(seed: str, topics: Sequence[str], count: int) -> list[tuple[Verb, .
     """The steps: the first pauses all topics, so that every sequence changes something."""
     first = Verb(name="pause", topics=tuple(sorted(topics)))
     paused = World(exists=True, topics=dict.fromkeys(topics, "PAUSED"))
-    return [(first,), *sequence(seed, sorted(topics), count - 1, begin=paused, names=PROMOTING_NOTHING)]
+    return [
+        (first,),
+        *sequence(seed, sorted(topics), count - 1, begin=paused, names=PROMOTING_NOTHING),
+    ]
 
 
 def played(
-    asked: Asked, link: str, topics: Sequence[str], seed: str, count: int, *, within: float = SETTLE_SECONDS
+    asked: Asked,
+    link: str,
+    topics: Sequence[str],
+    seed: str,
+    count: int,
+    *,
+    within: float = SETTLE_SECONDS,
 ) -> tuple[VerbsPlayed, PlayedVerbs]:
-    """Plays them on topics that are all mirrored: what is written down of it, and what a fault gets."""
+    """Plays them on topics that are all mirrored: what is written down of it, and what a fault
+    gets."""
     begin = World(exists=True, topics=dict.fromkeys(topics, MIRRORING))
-    seen = play(Only(asked, frozenset(topics)), steps_of(seed, topics, count), begin=begin, within=within)
+    seen = play(
+        Only(asked, frozenset(topics)), steps_of(seed, topics, count), begin=begin, within=within
+    )
     answers = [answer for step in seen for _, answer in step.answers]
-    unanswered = next((f"{verb.words}: {error}" for verb, error in seen[-1].answers if error in NO_ANSWER), "")
+    unanswered = next(
+        (f"{verb.words}: {error}" for verb, error in seen[-1].answers if error in NO_ANSWER), ""
+    )
     wrong = "" if unanswered else seen[-1].wrong
     event = VerbsPlayed(
         link=link,
@@ -60,4 +88,6 @@ def played(
         topic=min(topics) if wrong else None,
         unanswered=unanswered or None,
     )
-    return event, PlayedVerbs(asked=len(answers), changed=answers.count(NONE), wrong=wrong, unanswered=unanswered)
+    return event, PlayedVerbs(
+        asked=len(answers), changed=answers.count(NONE), wrong=wrong, unanswered=unanswered
+    )

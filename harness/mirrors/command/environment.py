@@ -1,4 +1,5 @@
-"""The environment of a mirror's commands: where its clusters are, which topics cross, and how secured clusters are entered."""
+"""The environment of a mirror's commands: where its clusters are, which topics cross, and how
+secured clusters are entered."""
 
 from __future__ import annotations
 
@@ -9,9 +10,15 @@ from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import LinkSpec, topic_pattern
 
 
-def environment_of(deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path) -> dict[str, str]:
-    """What every command of a link's mirror finds in its environment (docs/own-mirror.md); it may keep files in `folder`."""
-    source, destination = deployment.links[link.name].bootstrap, deployment.clusters[link.destination].bootstrap
+def environment_of(
+    deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path
+) -> dict[str, str]:
+    """What every command of a link's mirror finds in its environment (docs/own-mirror.md); it may
+    keep files in `folder`."""
+    source, destination = (
+        deployment.links[link.name].bootstrap,
+        deployment.clusters[link.destination].bootstrap,
+    )
     return {
         "LINKFLAP_LINK": link.name,
         "LINKFLAP_SOURCE": link.source,
@@ -27,8 +34,12 @@ def environment_of(deployment: Deployment, link: LinkSpec, homes: tuple[str, ...
 
 
 def _entered(side: str, address: str) -> dict[str, str]:
-    """The files that say how a secured cluster is entered: with Java's names, and with librdkafka's."""
+    """The files that say how a secured cluster is entered: with Java's names, and with
+    librdkafka's."""
     security = security_of(address)
     if not security.file:
         return {}
-    return {f"LINKFLAP_{side}_PROPERTIES": security.file, f"LINKFLAP_{side}_CONFIG": security.librdkafka_file}
+    return {
+        f"LINKFLAP_{side}_PROPERTIES": security.file,
+        f"LINKFLAP_{side}_CONFIG": security.librdkafka_file,
+    }

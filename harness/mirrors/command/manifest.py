@@ -1,7 +1,9 @@
-"""The manifest of a mirror of the user's own (TOML): its promise, and the commands that run it. Reading one executes nothing.
+"""The manifest of a mirror of the user's own (TOML): its promise, and the commands that run it.
+Reading one executes nothing.
 
-Commands are lists of words, started without a shell. A word is taken as it is; the first is a program: a path (from the
-manifest's folder, where commands run), or a name looked up in PATH, in which the folder of linkflap's own Python comes first.
+Commands are lists of words, started without a shell. A word is taken as it is; the first is a
+program: a path (from the manifest's folder, where commands run), or a name looked up in PATH, in
+which the folder of linkflap's own Python comes first.
 """
 
 from __future__ import annotations
@@ -122,8 +124,14 @@ class Manifest(Table, frozen=True, kw_only=True):
     @property
     def every_command(self) -> Mapping[str, Sequence[str]]:
         """Name -> words of those that there are."""
-        named = {name: getattr(self.commands, name) for name in ("start", "ready", "lag", "stop", "crash", "restart", "failback")}
-        named |= {f"failover {kind}": getattr(self.commands.failover, kind) for kind in ("forced", "planned")}
+        named = {
+            name: getattr(self.commands, name)
+            for name in ("start", "ready", "lag", "stop", "crash", "restart", "failback")
+        }
+        named |= {
+            f"failover {kind}": getattr(self.commands.failover, kind)
+            for kind in ("forced", "planned")
+        }
         return {name: words for name, words in named.items() if words}
 
     @property
@@ -131,27 +139,48 @@ class Manifest(Table, frozen=True, kw_only=True):
         """What it promises, as the verifier asks it."""
         fields = msgspec.structs.asdict(self.guarantee)
         fields["appended_at_promotion"] = tuple(self.guarantee.appended_at_promotion)
-        fields["allowed"] = tuple(Allowance(**msgspec.structs.asdict(line)) for line in self.guarantee.allowed)
+        fields["allowed"] = tuple(
+            Allowance(**msgspec.structs.asdict(line)) for line in self.guarantee.allowed
+        )
         return Guarantee(**fields, reversible=self.commands.failback is not None)
 
 
 def read(path: Path) -> Manifest:
-    """The manifest of a file. Raises InputError: one sentence with the file, what is wrong, and what was expected."""
+    """The manifest of a file. Raises InputError: one sentence with the file, what is wrong, and
+    what was expected."""
     content = _content(path)
     if content.get("schema") != SCHEMA:
-        _fail(path, f"schema is {content.get('schema', 'missing')}; this linkflap reads schema = {SCHEMA}: write that into it")
+        _fail(
+            path,
+            f"schema is {content.get('schema', 'missing')}; this linkflap reads schema = {SCHEMA}: "
+            "write that into it",
+        )
     try:
         manifest = msgspec.convert(content, Manifest)
     except msgspec.ValidationError as error:
-        reason = str(error).replace("Object ", "a table ").replace("`", "'").replace("$.", "").replace("$", "the manifest")
-        _fail(path, f"{reason[:1].lower()}{reason[1:]}; correct it there (docs/own-mirror.md has every key)")
+        reason = (
+            str(error)
+            .replace("Object ", "a table ")
+            .replace("`", "'")
+            .replace("$.", "")
+            .replace("$", "the manifest")
+        )
+        _fail(
+            path,
+            f"{reason[:1].lower()}{reason[1:]}; correct it there (docs/own-mirror.md has every "
+            "key)",
+        )
     for reason in _wrong(manifest):
         _fail(path, reason)
     if manifest.kafka:
         _look_for_kafka(manifest, path)
     for name, words in manifest.every_command.items():
         if program(words[0], path.parent) is None:
-            _fail(path, f"command {name}: there is no program {words[0]!r} to run; give its path, or install it")
+            _fail(
+                path,
+                f"command {name}: there is no program {words[0]!r} to run; give its path, or "
+                "install it",
+            )
     return manifest
 
 
@@ -164,26 +193,39 @@ def _look_for_kafka(manifest: Manifest, path: Path) -> None:
 
 def _asked_kafka(manifest: Manifest, path: Path) -> str:
     """A release, or an absolute path."""
-    return str(path.parent / Path(manifest.kafka).expanduser()) if os.sep in manifest.kafka else manifest.kafka
+    return (
+        str(path.parent / Path(manifest.kafka).expanduser())
+        if os.sep in manifest.kafka
+        else manifest.kafka
+    )
 
 
 def java_of(manifest: Manifest, path: Path) -> Mapping[str, str]:
-    """What its commands find Java and the jars of its `kafka` by; fetches them, once. Raises SetupError."""
+    """What its commands find Java and the jars of its `kafka` by; fetches them, once. Raises
+    SetupError."""
     if not manifest.kafka:
         return {}
     found = kafka(_asked_kafka(manifest, path))
-    return {"LINKFLAP_JAVA": str(java_for(found.version).path), "LINKFLAP_CLASSPATH": found.classpath}
+    return {
+        "LINKFLAP_JAVA": str(java_for(found.version).path),
+        "LINKFLAP_CLASSPATH": found.classpath,
+    }
 
 
 def _content(path: Path) -> Mapping[str, object]:
     try:
         if path.stat().st_size > LARGEST:
-            _fail(path, f"it is larger than {LARGEST >> 20} MiB, which no manifest is; name a manifest")
+            _fail(
+                path,
+                f"it is larger than {LARGEST >> 20} MiB, which no manifest is; name a manifest",
+            )
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"there is no manifest {path}; name one with manifest=FILE") from None
     except OSError as error:
-        raise InputError(f"the manifest {path} cannot be read ({error.strerror}); name one that can") from None
+        raise InputError(
+            f"the manifest {path} cannot be read ({error.strerror}); name one that can"
+        ) from None
     except UnicodeDecodeError as error:
         _fail(path, f"it is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8")
     except tomllib.TOMLDecodeError as error:
@@ -195,20 +237,37 @@ def _fail(path: Path, reason: str) -> NoReturn:
 
 
 def _wrong(manifest: Manifest) -> Iterator[str]:
-    """Promises that contradict each other, and names of environment variables that there cannot be."""
+    """Promises that contradict each other, and names of environment variables that there cannot
+    be."""
     promised = manifest.guarantee
     if promised.equality != "order" and not promised.offsets_kept:
-        yield f"equality is {promised.equality}, which compares records at the same offset; declare offsets_kept = true, or order"
+        yield (
+            f"equality is {promised.equality}, which compares records at the same offset; declare "
+            "offsets_kept = true, or order"
+        )
     if promised.producer_ids == "replaced" and promised.equality == "bytes":
-        yield 'equality is bytes, and producer_ids are replaced: no batch can be the same then; declare equality = "records"'
+        yield (
+            "equality is bytes, and producer_ids are replaced: no batch can be the same then;"
+            ' declare equality = "records"'
+        )
     for name, value in manifest.environment.items():
-        if not name.replace("_", "a").isalnum() or name[:1].isdigit() or name.startswith("LINKFLAP_") or "\0" in value:
-            yield f"environment: {name!r} cannot be set; a name has letters, digits and _, and does not begin with LINKFLAP_"
+        if (
+            not name.replace("_", "a").isalnum()
+            or name[:1].isdigit()
+            or name.startswith("LINKFLAP_")
+            or "\0" in value
+        ):
+            yield (
+                f"environment: {name!r} cannot be set; a name has letters, digits and _, and does "
+                "not begin with LINKFLAP_"
+            )
 
 
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "manifest": OptionAbout(
-        default="", takes="a file (docs/own-mirror.md)", about="what it promises, and the commands that run it"
+        default="",
+        takes="a file (docs/own-mirror.md)",
+        about="what it promises, and the commands that run it",
     )
 }
 
@@ -220,14 +279,16 @@ def path_of(options: Mapping[str, Option]) -> Path:
     given = options.get("manifest")
     if not isinstance(given, str) or not given:
         raise InputError(
-            "mirror command needs a manifest; give it with --set manifest=FILE, or in a scenario file's mirror.options"
+            "mirror command needs a manifest; give it with --set manifest=FILE, or in a scenario "
+            "file's mirror.options"
         )
     return Path(given).absolute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The mirror as run.json has it: every command, and of its environment the names without the values."""
+    """The mirror as run.json has it: every command, and of its environment the names without the
+    values."""
 
     manifest: str
     name: str
@@ -239,8 +300,15 @@ def options(given: Mapping[str, Option]) -> Options:
     """The options of a mirror by commands. Raises InputError."""
     path = path_of(given)
     manifest = read(path)
-    commands = "; ".join(f"{name}: {shlex.join(words)}" for name, words in manifest.every_command.items())
-    return Options(manifest=str(path), name=manifest.name, commands=commands, environment=", ".join(sorted(manifest.environment)))
+    commands = "; ".join(
+        f"{name}: {shlex.join(words)}" for name, words in manifest.every_command.items()
+    )
+    return Options(
+        manifest=str(path),
+        name=manifest.name,
+        commands=commands,
+        environment=", ".join(sorted(manifest.environment)),
+    )
 
 
 def guarantee(given: Mapping[str, Option]) -> Guarantee:
@@ -258,7 +326,9 @@ class _Promoted(msgspec.Struct, frozen=True):
 
 def _said(printed: str) -> str:
     """The last line that is a JSON object; an empty object where there is none."""
-    return next((line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}")
+    return next(
+        (line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}"
+    )
 
 
 def lag(printed: str) -> int | None:
@@ -270,12 +340,19 @@ def lag(printed: str) -> int | None:
 
 
 def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
-    """What a failover said that it promoted: topic -> first offset of the destination's own, by partition; else nothing.
+    """What a failover said that it promoted: topic -> first offset of the destination's own, by
+    partition; else nothing.
 
     Raises EnvironmentFailure where it said something else there.
     """
     try:
         said = msgspec.json.decode(_said(printed), type=_Promoted).promoted
     except msgspec.DecodeError as error:
-        raise EnvironmentFailure(f"what the failover of mirror {name} printed last is no promotion ({error})") from None
-    return {(topic, number): offset for topic, offsets in said.items() for number, offset in enumerate(offsets)}
+        raise EnvironmentFailure(
+            f"what the failover of mirror {name} printed last is no promotion ({error})"
+        ) from None
+    return {
+        (topic, number): offset
+        for topic, offsets in said.items()
+        for number, offset in enumerate(offsets)
+    }

@@ -1,7 +1,9 @@
-"""How far a mirror is behind, by the bytes on both sides: what it says of itself is compared with this, and never used for it.
+"""How far a mirror is behind, by the bytes on both sides: what it says of itself is compared with
+this, and never used for it.
 
-The records of a source partition that lie behind the last one of them that has arrived on the destination. One that was lost
-before that is no lag: it will not arrive by waiting, and lost-write finds it. Read with clients of linkflap's own, directly.
+The records of a source partition that lie behind the last one of them that has arrived on the
+destination. One that was lost before that is no lag: it will not arrive by waiting, and lost-write
+finds it. Read with clients of linkflap's own, directly.
 """
 
 from __future__ import annotations
@@ -38,10 +40,20 @@ class _Side:
         self._positions: dict[Partition, int] = {}
 
     def read(self, take: Callable[[Partition, int], None]) -> None:
-        """Takes what came since, up to where partitions end now: the key of each record, in order. Raises KafkaException when the
-        cluster does not answer, DeadlineExceeded when it does not hand out what it has."""
-        partitions = [(t, p) for t, count in data_topics(self._admin, self._homes, within=_ASK).items() for p in range(count)]
-        ends = bounds(self._admin, partitions, "stable" if self._isolation == "read_committed" else "high", within=_ASK)
+        """Takes what came since, up to where partitions end now: the key of each record, in order.
+        Raises KafkaException when the cluster does not answer, DeadlineExceeded when it does not
+        hand out what it has."""
+        partitions = [
+            (t, p)
+            for t, count in data_topics(self._admin, self._homes, within=_ASK).items()
+            for p in range(count)
+        ]
+        ends = bounds(
+            self._admin,
+            partitions,
+            "stable" if self._isolation == "read_committed" else "high",
+            within=_ASK,
+        )
         if new := [partition for partition in partitions if partition not in self._positions]:
             self._positions |= dict.fromkeys(new, 0)
             known = {partition: at or OFFSET_BEGINNING for partition, at in self._positions.items()}
@@ -115,8 +127,13 @@ class Order:
 class Behind:
     """Both sides of one link. Safe from several threads."""
 
-    def __init__(self, source: str, destination: str, homes: tuple[str, ...], isolation: Isolation) -> None:
-        self._source, self._destination = _Side(source, homes, isolation), _Side(destination, homes, isolation)
+    def __init__(
+        self, source: str, destination: str, homes: tuple[str, ...], isolation: Isolation
+    ) -> None:
+        self._source, self._destination = (
+            _Side(source, homes, isolation),
+            _Side(destination, homes, isolation),
+        )
         self._orders: dict[Partition, Order] = defaultdict(Order)
         self._lock = threading.Lock()
 

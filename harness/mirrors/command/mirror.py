@@ -1,12 +1,15 @@
-"""command: a replicator of the user's own, run by the commands of a manifest (option manifest=FILE; docs/own-mirror.md).
+"""command: a replicator of the user's own, run by the commands of a manifest (option manifest=FILE;
+docs/own-mirror.md).
 
-`start` runs for as long as the mirror does, in a process group that is killed as one. Started means that `ready` ended with exit
-status 0, where there is one, and that a record written to the source arrived on the destination. What the mirror says of its lag
-is written down beside what the bytes say, and never used. Where a failover says nothing of what it promoted, the ends of the
-mirrored partitions are it, read when the mirror has ended and before a client writes.
+`start` runs for as long as the mirror does, in a process group that is killed as one. Started means
+that `ready` ended with exit status 0, where there is one, and that a record written to the source
+arrived on the destination. What the mirror says of its lag is written down beside what the bytes
+say, and never used. Where a failover says nothing of what it promoted, the ends of the mirrored
+partitions are it, read when the mirror has ended and before a client writes.
 
-A failback is a mirror over the reverse link that begins with the command `failback`, which makes the cluster that was given up
-ready to be mirrored into. What its partitions lose by that is measured, and written down as truncations.
+A failback is a mirror over the reverse link that begins with the command `failback`, which makes
+the cluster that was given up ready to be mirrored into. What its partitions lose by that is
+measured, and written down as truncations.
 """
 
 from __future__ import annotations
@@ -26,8 +29,19 @@ from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.environment import environment_of
 from linkflap.harness.mirrors.command.measured_lag import Behind
 from linkflap.harness.mirrors.topics import copy_topics, ends_on
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorLag, MirrorStarted, MirrorStopped, Truncation
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    InputError,
+    SetupError,
+)
+from linkflap.harness.model.events import (
+    MirrorCrashed,
+    MirrorLag,
+    MirrorStarted,
+    MirrorStopped,
+    Truncation,
+)
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
@@ -39,7 +53,9 @@ _ASK_SECONDS: Final = 5.0
 _READY_EVERY: Final = 0.2
 
 
-def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> CommandMirror:
+def make(
+    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+) -> CommandMirror:
     """The factory; InputError for a manifest that is none. Nothing is started."""
     return CommandMirror(spec, link, deployment, recorder)
 
@@ -61,24 +77,41 @@ class CommandMirror:
         path = manifests.path_of(spec.options)
         self._manifest = manifests.read(path)
         self._recorder = recorder
-        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
-        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        self._source, self._destination = (
+            deployment.clusters[link.source],
+            deployment.clusters[link.destination],
+        )
+        self._homes: tuple[str, ...] = (
+            deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        )
         # A topic that crosses both ways: what a mirror and its reverse copy are the same topics.
-        self._canary: str = topic_name(link.source, CANARY) if reverses is None else reverses._canary
-        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        self._canary: str = (
+            topic_name(link.source, CANARY) if reverses is None else reverses._canary
+        )
+        self._here, self._there = (
+            AdminClient(quiet(self._destination.bootstrap)),
+            AdminClient(quiet(self._source.bootstrap)),
+        )
         state = (
-            next(iter(self._destination.brokers.values())).log.parent / f"{self._manifest.name}-{link.source}-{link.destination}"
+            next(iter(self._destination.brokers.values())).log.parent
+            / f"{self._manifest.name}-{link.source}-{link.destination}"
         )
         self._foreign = Foreign(
             name=f"mirror {self._manifest.name} of {link.name}",
             folder=path.parent,
             log=state / "output.log",
-            environment={**environment_of(deployment, link, self._homes, state), **manifests.java_of(self._manifest, path)},
+            environment={
+                **environment_of(deployment, link, self._homes, state),
+                **manifests.java_of(self._manifest, path),
+            },
             secrets=self._manifest.environment,
         )
         self._state = state
         self._behind = Behind(
-            self._source.bootstrap, self._destination.bootstrap, self._homes, self._manifest.guarantee.isolation
+            self._source.bootstrap,
+            self._destination.bootstrap,
+            self._homes,
+            self._manifest.guarantee.isolation,
         )
         self._child: Child | None = None
         self._lost: frozenset[int] = frozenset()
@@ -95,7 +128,8 @@ class CommandMirror:
     def start(self) -> None:
         """Makes the topics, runs `start` and waits until it mirrors.
 
-        Raises SetupError when it ends, DeadlineExceeded when nothing goes through, with the last lines that it printed.
+        Raises SetupError when it ends, DeadlineExceeded when nothing goes through, with the last
+        lines that it printed.
         """
         self._state.mkdir(parents=True, exist_ok=True)
         if self._reverses is not None:
@@ -104,8 +138,8 @@ class CommandMirror:
         self._run("start")
 
     def _fail_back(self) -> None:
-        """Runs `failback`, and writes down what it took away. Raises EnvironmentFailure where it failed, or left what this mirror
-        cannot go on from."""
+        """Runs `failback`, and writes down what it took away. Raises EnvironmentFailure where it
+        failed, or left what this mirror cannot go on from."""
         before = self._known_ends()
         self._ask("failback", within=self._manifest.seconds.failback)
         after = self._known_ends()
@@ -113,9 +147,9 @@ class CommandMirror:
             left = after.get((topic, number), 0)
             if left and not self._manifest.guarantee.offsets_kept:
                 raise EnvironmentFailure(
-                    f"command failback of {self._foreign.name} left {topic}-{number} of {self.link.destination} "
-                    f"ending at {left}; a mirror that moves offsets has to begin with an empty log: have it delete the topic, "
-                    "which is made again"
+                    f"command failback of {self._foreign.name} left {topic}-{number} of "
+                    f"{self.link.destination} ending at {left}; a mirror that moves offsets has to "
+                    "begin with an empty log: have it delete the topic, which is made again"
                 )
             if left < end:
                 self._recorder.write(
@@ -131,7 +165,11 @@ class CommandMirror:
 
     def _known_ends(self) -> Mapping[Partition, int]:
         what = f"the ends of partitions on {self.link.destination}"
-        found = until(lambda: [ends] if (ends := self._ends("high")) is not None else None, within=SETTLE_SECONDS, what=what)
+        found = until(
+            lambda: [ends] if (ends := self._ends("high")) is not None else None,
+            within=SETTLE_SECONDS,
+            what=what,
+        )
         return found[0]
 
     def restart(self) -> None:
@@ -153,7 +191,12 @@ class CommandMirror:
         self._await_ready(began)
         options = {"manifest": self._manifest.name}
         self._recorder.write(
-            MirrorStarted(link=self.link.name, mirror="command", options=options, seconds=round(time.monotonic() - began, 3))
+            MirrorStarted(
+                link=self.link.name,
+                mirror="command",
+                options=options,
+                seconds=round(time.monotonic() - began, 3),
+            )
         )
 
     def _await_ready(self, began: float) -> None:
@@ -165,7 +208,10 @@ class CommandMirror:
         def through() -> bool:
             nonlocal said_so
             if not self.alive:
-                raise SetupError(f"{self._foreign.name} ended while it started; it printed:\n{self._foreign.last_words()}")
+                raise SetupError(
+                    f"{self._foreign.name} ended while it started; it "
+                    f"printed:\n{self._foreign.last_words()}"
+                )
             said_so = said_so or self._command("ready", within=seconds) == 0
             return said_so and canary.arrived()
 
@@ -184,9 +230,15 @@ class CommandMirror:
             canary.close()
 
     def _command(self, name: str, *, within: float) -> int:
-        """The exit status of a command; one that does not end in time is killed, and counts as failed."""
+        """The exit status of a command; one that does not end in time is killed, and counts as
+        failed."""
         with contextlib.suppress(DeadlineExceeded):
-            return self._foreign.run(self._manifest.every_command[name], what=name, within=within, **self._variables(name)).status
+            return self._foreign.run(
+                self._manifest.every_command[name],
+                what=name,
+                within=within,
+                **self._variables(name),
+            ).status
         return -1
 
     def _variables(self, name: str) -> dict[str, str]:
@@ -203,13 +255,18 @@ class CommandMirror:
         return ran.output
 
     def crash(self) -> None:
-        """SIGKILL of the process group; or the command `crash`, after which some process of it is gone."""
+        """SIGKILL of the process group; or the command `crash`, after which some process of it is
+        gone."""
         child = self._child
         if self._manifest.commands.crash and child is not None:
             before = child.group()
             self._ask("crash", within=self._manifest.seconds.crash)
             with contextlib.suppress(DeadlineExceeded):
-                until(lambda: before - child.group(), within=self._manifest.seconds.crash, what="a process of it to be gone")
+                until(
+                    lambda: before - child.group(),
+                    within=self._manifest.seconds.crash,
+                    what="a process of it to be gone",
+                )
             self._lost = before - child.group()
             by = "its command"
         else:
@@ -218,7 +275,8 @@ class CommandMirror:
         self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
 
     def stop(self) -> None:
-        """Ends it and returns when the destination's mirrored partitions stand still. Safe to call twice."""
+        """Ends it and returns when the destination's mirrored partitions stand still. Safe to call
+        twice."""
         with self._lock:
             drained = self.alive and self._compared()
             if self.alive and self._manifest.commands.stop:
@@ -230,8 +288,8 @@ class CommandMirror:
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Runs the failover command of this kind, where there is one, and ends what is left. Raises EnvironmentFailure where it
-        failed, or says of what it promoted what cannot be."""
+        """Runs the failover command of this kind, where there is one, and ends what is left. Raises
+        EnvironmentFailure where it failed, or says of what it promoted what cannot be."""
         name = f"failover {kind}"
         if name in self._manifest.every_command:
             printed = self._ask(name, within=self._manifest.seconds.failover)
@@ -239,7 +297,8 @@ class CommandMirror:
         self.stop()
 
     def _compared(self) -> bool:
-        """Whether nothing is behind, by the bytes; what the mirror says is written down beside it."""
+        """Whether nothing is behind, by the bytes; what the mirror says is written down beside
+        it."""
         measured = self.lag()
         if self._manifest.commands.lag:
             said: int | None = None
@@ -249,8 +308,9 @@ class CommandMirror:
         return measured == 0
 
     def _settle(self) -> None:
-        """Returns when nothing that it sent can be appended any more: transactions that it left open have ended, and requests of
-        a killed process are no longer in a broker's socket buffer."""
+        """Returns when nothing that it sent can be appended any more: transactions that it left
+        open have ended, and requests of a killed process are no longer in a broker's socket
+        buffer."""
         last: Mapping[Partition, int] | None = None
 
         def unchanged() -> bool:
@@ -258,7 +318,10 @@ class CommandMirror:
             before, last = last, self._ends("high")
             return last is not None and last == before == self._ends("stable")
 
-        what = f"mirrored partitions of {self.link.destination} to stand still, without open transactions"
+        what = (
+            f"mirrored partitions of {self.link.destination} to stand still, without open "
+            "transactions"
+        )
         until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
 
     def _ends(self, which: Literal["stable", "high"]) -> Mapping[Partition, int] | None:
@@ -266,10 +329,18 @@ class CommandMirror:
         return ends_on(self._here, self._homes, which, within=_ASK_SECONDS)
 
     def promotion(self) -> Mapping[Partition, int]:
-        """What it said at the failover; else where its log ends. Asked after `fail_over`, before a client writes."""
-        ends = until(lambda: self._ends("high"), within=SETTLE_SECONDS, what=f"the ends of partitions on {self.link.destination}")
+        """What it said at the failover; else where its log ends. Asked after `fail_over`, before a
+        client writes."""
+        ends = until(
+            lambda: self._ends("high"),
+            within=SETTLE_SECONDS,
+            what=f"the ends of partitions on {self.link.destination}",
+        )
         for partition, offset in self._promoted.items():
-            said = f"{self._foreign.name} says that it promoted {partition[0]}-{partition[1]} at {offset}"
+            said = (
+                f"{self._foreign.name} says that it promoted {partition[0]}-{partition[1]} at "
+                f"{offset}"
+            )
             if partition not in ends:
                 raise EnvironmentFailure(f"{said}, and no such partition crosses the link")
             if offset > ends[partition]:
@@ -279,7 +350,8 @@ class CommandMirror:
     def reversed(self) -> Mirror:
         if self._manifest.commands.failback is None:
             raise InputError(
-                f"mirror {self._manifest.name} has no command failback; give its manifest one, or use --mirror shadow"
+                f"mirror {self._manifest.name} has no command failback; give its manifest one, or "
+                "use --mirror shadow"
             )
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return CommandMirror(self.spec, back, self._deployment, self._recorder, reverses=self)

@@ -1,7 +1,8 @@
-"""`python -m linkflap.harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in FOLDER, until it has failed over.
+"""`python -m linkflap.harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in
+FOLDER, until it has failed over.
 
-Exit status 0: handed over. SIGTERM ends it where it is (status 143): what it leads has then no leader. Its last line says why
-it ended otherwise.
+Exit status 0: handed over. SIGTERM ends it where it is (status 143): what it leads has then no
+leader. Its last line says why it ended otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ async def run(folder: Path) -> None:
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S", stream=sys.stdout)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stdout,
+    )
     try:
         asyncio.run(run(Path(sys.argv[1])))
     except asyncio.CancelledError:

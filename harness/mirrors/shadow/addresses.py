@@ -1,4 +1,5 @@
-"""Where the brokers of a cluster listen, as they tell it themselves: a shadow joins the same listeners."""
+"""Where the brokers of a cluster listen, as they tell it themselves: a shadow joins the same
+listeners."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
-    """The settings of each broker that is not stopped. Raises SetupError when one does not tell them, or none is there."""
+    """The settings of each broker that is not stopped. Raises SetupError when one does not tell
+    them, or none is there."""
     admin = AdminClient(quiet(cluster.bootstrap))
     found: dict[int, dict[str, str]] = {}
     for number, broker in cluster.brokers.items():
@@ -20,10 +22,16 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             continue
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
         try:
-            described = admin.describe_configs([resource], request_timeout=patient(20))[resource].result()
+            described = admin.describe_configs([resource], request_timeout=patient(20))[
+                resource
+            ].result()
         except KafkaException as error:
-            raise SetupError(f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})") from error
-        found[number] = {name: entry.value for name, entry in described.items() if entry.value is not None}
+            raise SetupError(
+                f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})"
+            ) from error
+        found[number] = {
+            name: entry.value for name, entry in described.items() if entry.value is not None
+        }
     if not found:
         raise SetupError(f"no broker of cluster {cluster.name} runs; start one before its mirror")
     return found
@@ -31,4 +39,7 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
 
 def listeners(advertised: str) -> dict[str, str]:
     """`NAME://host:port,…` as listener -> address."""
-    return {name: address for name, _, address in (one.partition("://") for one in advertised.split(","))}
+    return {
+        name: address
+        for name, _, address in (one.partition("://") for one in advertised.split(","))
+    }

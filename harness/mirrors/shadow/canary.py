@@ -1,4 +1,5 @@
-"""The canary of a shadow: a record that it has to mirror before it counts as started. It is written to the source directly."""
+"""The canary of a shadow: a record that it has to mirror before it counts as started. It is written
+to the source directly."""
 
 from __future__ import annotations
 
@@ -12,15 +13,23 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def write_canary(source: Cluster, topic: str) -> int:
-    """Writes a record to the source directly; the offset after it. Not idempotent: it draws no producer id."""
-    producer = Producer(quiet(source.bootstrap) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0})
+    """Writes a record to the source directly; the offset after it. Not idempotent: it draws no
+    producer id."""
+    producer = Producer(
+        quiet(source.bootstrap) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
+    )
     ends: list[int] = []
     producer.produce(
-        topic, b"canary", partition=0, on_delivery=lambda error, m: ends.append(0 if error else (m.offset() or 0) + 1)
+        topic,
+        b"canary",
+        partition=0,
+        on_delivery=lambda error, m: ends.append(0 if error else (m.offset() or 0) + 1),
     )
     until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
     if not ends or not ends[0]:
-        raise SetupError(f"the canary could not be written to {topic}; is cluster {source.name} healthy?")
+        raise SetupError(
+            f"the canary could not be written to {topic}; is cluster {source.name} healthy?"
+        )
     return ends[0]
 
 
@@ -29,6 +38,12 @@ def remove_canary(admin: AdminClient, name: str) -> None:
     try:
         if name in admin.list_topics(timeout=20).topics:
             admin.delete_topics([name], operation_timeout=20)[name].result(20)
-            until(lambda: name not in admin.list_topics(timeout=20).topics, within=20, what=f"topic {name} to be gone")
+            until(
+                lambda: name not in admin.list_topics(timeout=20).topics,
+                within=20,
+                what=f"topic {name} to be gone",
+            )
     except KafkaException as error:
-        raise SetupError(f"topic {name} could not be removed ({error.args[0].str()}); see the brokers' logs") from error
+        raise SetupError(
+            f"topic {name} could not be removed ({error.args[0].str()}); see the brokers' logs"
+        ) from error

@@ -1,4 +1,5 @@
-"""How the harness talks to a shadow: a socket that it reaches on loopback, one JSON object a line each way.
+"""How the harness talks to a shadow: a socket that it reaches on loopback, one JSON object a line
+each way.
 
 {"do": "status"}      what it is at
 {"do": "fail-over"}   begins the failover, or goes on with it; answered at once, like status
@@ -28,7 +29,8 @@ Verb = Literal["status", "fail-over", "go-on"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One mirrored partition. `replicated` is what all live replicas have, -1 while that is not known."""
+    """One mirrored partition. `replicated` is what all live replicas have, -1 while that is not
+    known."""
 
     topic: str
     partition: int
@@ -41,10 +43,12 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it stands (`steps`).
+    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it
+    stands (`steps`).
 
-    `longest_silence` is how many seconds two heartbeats that were answered were apart at most. `given_up` is by topic why nothing
-    is mirrored into it any more, `synced` whether every group's offsets are on the destination too.
+    `longest_silence` is how many seconds two heartbeats that were answered were apart at most.
+    `given_up` is by topic why nothing is mirrored into it any more, `synced` whether every group's
+    offsets are on the destination too.
     """
 
     phase: Phase
@@ -59,7 +63,8 @@ class Status:
 
 
 def bound(config: Config) -> socket.socket:
-    """The control port. Whoever has it is the shadow of the link: taken before the journal is read, so that no two write it.
+    """The control port. Whoever has it is the shadow of the link: taken before the journal is read,
+    so that no two write it.
 
     Raises EnvironmentFailure when another program has it.
     """
@@ -68,8 +73,9 @@ def bound(config: Config) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise EnvironmentFailure(
-            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is not free ({why}); "
-            "end the program that has it (another shadow of this link?), or start the run again"
+            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is "
+            f"not free ({why}); end the program that has it (another shadow of this link?), or "
+            "start the run again"
         ) from error
 
 
@@ -110,7 +116,11 @@ class Control:
             source_lost=shadow.source.lost,
             held=shadow.log.held,
             step=shadow.log.steps.at,
-            given_up={name: note.given_up for name, note in shadow.journal.notes.topics.items() if note.given_up},
+            given_up={
+                name: note.given_up
+                for name, note in shadow.journal.notes.topics.items()
+                if note.given_up
+            },
             synced=shadow.groups.synced,
             longest_silence=round(shadow.membership.longest_silence, 3),
             partitions=tuple(
@@ -131,7 +141,10 @@ class Control:
 def ask(port: int, verb: Verb, *, within: float) -> Status | None:
     """The client side: what the shadow answers; None when it does not within so many seconds."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=within) as connection, connection.makefile("rwb") as lines:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=within) as connection,
+            connection.makefile("rwb") as lines,
+        ):
             question: dict[str, Any] = {"do": verb}
             lines.write(json.dumps(question).encode() + b"\n")
             lines.flush()

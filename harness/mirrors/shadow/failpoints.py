@@ -1,8 +1,10 @@
-"""Failpoints: stops a shadow exactly at a step, so that a test can kill, stall or isolate it there. Off unless asked for.
+"""Failpoints: stops a shadow exactly at a step, so that a test can kill, stall or isolate it there.
+Off unless asked for.
 
-The environment variable LINKFLAP_SHADOW_PAUSE_AT names the step. A shadow that reaches it for the first time says so in its
-status (`control.Status.step`) and goes on at the command {"do": "go-on"}; everything beside the step continues, heartbeats and
-followers' fetches among it. Each step comes after its journal entry and before the next action.
+The environment variable LINKFLAP_SHADOW_PAUSE_AT names the step. A shadow that reaches it for the
+first time says so in its status (`control.Status.step`) and goes on at the command {"do": "go-on"};
+everything beside the step continues, heartbeats and followers' fetches among it. Each step comes
+after its journal entry and before the next action.
 """
 
 from __future__ import annotations
@@ -45,7 +47,15 @@ Step = Literal[
 ]
 """In the order in which a shadow comes by them."""
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-TAKING_OVER: Final[tuple[Step, ...]] = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")
+TAKING_OVER: Final[tuple[Step, ...]] = (
+    "planned",
+    "joined",
+    "claimed",
+    "elected",
+    "alone",
+    "truncating",
+    "truncated",
+)
 """Those of a takeover (failback): other shadows do not come by them."""
 
 
@@ -55,7 +65,8 @@ class Steps:
     def __init__(self, pause_at: str) -> None:
         if pause_at and pause_at not in STEPS:
             raise InputError(
-                f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of {', '.join(STEPS)}, or not be set"
+                f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of "
+                f"{', '.join(STEPS)}, or not be set"
             )
         self._pause_at = pause_at
         self._resumed = asyncio.Event()
@@ -67,7 +78,8 @@ class Steps:
         return cls(environment.get(PAUSE_AT, ""))
 
     async def reach(self, step: Step) -> None:
-        """Returns at once unless this is where to stop. Whoever comes there stops; after one resume nobody stops any more."""
+        """Returns at once unless this is where to stop. Whoever comes there stops; after one resume
+        nobody stops any more."""
         if step == self._pause_at and not self._resumed.is_set():
             if not self.at:
                 log.info("stands at %s", step)

@@ -1,12 +1,14 @@
-"""Group offsets over the link, with KIP-1279's clamp (discussion, VK12): no consumer may begin where the mirror has nothing yet.
+"""Group offsets over the link, with KIP-1279's clamp (discussion, VK12): no consumer may begin
+where the mirror has nothing yet.
 
-Committed on the destination = at least its log start, at most min(what the group committed on the source, the destination's
-end). Never for a group that is active on the destination; backwards too, while the mirror lasts; not after a failover, which
-clamps once more to what it left.
+Committed on the destination = at least its log start, at most min(what the group committed on the
+source, the destination's end). Never for a group that is active on the destination; backwards too,
+while the mirror lasts; not after a failover, which clamps once more to what it left.
 
-A group is active for as long as its coordinator believes so: of a cluster that comes back after it died, until the session of
-members that died with it ends. A mirror back to such a cluster is not there until its groups are synced, or `PATIENCE_SECONDS`
-have passed; which groups a failover left behind is written down (`Notes.unsynced`).
+A group is active for as long as its coordinator believes so: of a cluster that comes back after it
+died, until the session of members that died with it ends. A mirror back to such a cluster is not
+there until its groups are synced, or `PATIENCE_SECONDS` have passed; which groups a failover left
+behind is written down (`Notes.unsynced`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from linkflap.harness.wire.messages import Error
 log = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 50.0
-"""How long a mirror back waits for active groups: a client's session, 45 s where nothing else is set, and some."""
+"""How long a mirror back waits for active groups: a client's session, 45 s where nothing else is
+set, and some."""
 _IDLE: Final = ("Empty", "Dead", "")
 Committed = dict[TopicPartition, int]
 
@@ -45,18 +48,25 @@ class Coordinators:
         return self._known.setdefault(address, Connection(address))
 
     async def states(self, brokers: Iterable[str]) -> dict[str, str]:
-        """Group -> state, of consumers' groups on these brokers. Raises Unanswered when one does not answer."""
+        """Group -> state, of consumers' groups on these brokers. Raises Unanswered when one does
+        not answer."""
         body = messages.request("list_groups", 4).ListGroupsRequest()
         found: dict[str, str] = {}
         for address in list(brokers):  # its owner changes it while we wait for answers
             answer = await self._node(address).call("list_groups", 4, body, within=3)
             if answer.error_code != Error.none:
                 raise Unanswered(f"{address} did not list its groups: {answer.error_code.name}")
-            found |= {str(g.group_id): str(g.group_state) for g in answer.groups if g.protocol_type in ("consumer", "")}
+            found |= {
+                str(g.group_id): str(g.group_state)
+                for g in answer.groups
+                if g.protocol_type in ("consumer", "")
+            }
         return found
 
     async def _coordinator(self, group: str) -> Connection:
-        body = messages.request("find_coordinator", 4).FindCoordinatorRequest(key_type=0, coordinator_keys=(group,))
+        body = messages.request("find_coordinator", 4).FindCoordinatorRequest(
+            key_type=0, coordinator_keys=(group,)
+        )
         result = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
         if result.error_code != Error.none:
             raise Unanswered(f"group {group} has no coordinator: {result.error_code.name}")
@@ -65,8 +75,12 @@ class Coordinators:
     async def committed(self, group: str) -> Committed:
         """All offsets of a group."""
         m = messages.request("offset_fetch", 8)
-        body = m.OffsetFetchRequest(groups=(m.OffsetFetchRequestGroup(group_id=group, topics=None),), require_stable=False)
-        (result,) = (await (await self._coordinator(group)).call("offset_fetch", 8, body, within=3)).groups
+        body = m.OffsetFetchRequest(
+            groups=(m.OffsetFetchRequestGroup(group_id=group, topics=None),), require_stable=False
+        )
+        (result,) = (
+            await (await self._coordinator(group)).call("offset_fetch", 8, body, within=3)
+        ).groups
         if result.error_code != Error.none:
             raise Unanswered(f"the offsets of group {group} are unknown: {result.error_code.name}")
         return {
@@ -77,22 +91,31 @@ class Coordinators:
         }
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> Committed:
-        """As a consumer that is no member, which is refused when the group has become active. Returns what was taken."""
+        """As a consumer that is no member, which is refused when the group has become active.
+        Returns what was taken."""
         m = messages.request("offset_commit", 8)
         topics = tuple(
             m.OffsetCommitRequestTopic(
                 name=topic,
                 partitions=tuple(
-                    m.OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="")
+                    m.OffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=offset, committed_metadata=""
+                    )
                     for (name, number), offset in offsets.items()
                     if name == topic
                 ),
             )
             for topic in dict.fromkeys(name for name, _ in offsets)
         )
-        body = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+        body = m.OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
         answer = await (await self._coordinator(group)).call("offset_commit", 8, body, within=3)
-        result = {(str(t.name), int(p.partition_index)): p.error_code for t in answer.topics for p in t.partitions}
+        result = {
+            (str(t.name), int(p.partition_index)): p.error_code
+            for t in answer.topics
+            for p in t.partitions
+        }
         refused = {error.name for error in result.values() if error != Error.none}
         if refused:
             log.info("group %s: commit refused: %s", group, ", ".join(sorted(refused)))
@@ -110,12 +133,16 @@ def clamped(committed: int, partition: Partition, end: int) -> int:
 
 
 def reached(partition: Partition) -> int | None:
-    """Up to where the destination has a partition; None while that is not known, as after a start."""
+    """Up to where the destination has a partition; None while that is not known, as after a
+    start."""
     live = partition.live()
     if not live or partition.end < 0:
         return None
     # A follower that came back and is far behind takes nothing back.
-    return max(partition.high_watermark, min(partition.end, *(follower.offset for follower in live.values())))
+    return max(
+        partition.high_watermark,
+        min(partition.end, *(follower.offset for follower in live.values())),
+    )
 
 
 class GroupOffsets:
@@ -123,7 +150,9 @@ class GroupOffsets:
 
     def __init__(self, mirrored: MirroredLog) -> None:
         self._log = mirrored
-        self._wanted = re.compile(mirrored.config.options.groups) if mirrored.config.options.groups else None
+        self._wanted = (
+            re.compile(mirrored.config.options.groups) if mirrored.config.options.groups else None
+        )
         self._there = Coordinators(mirrored.config.source)
         self._here = Coordinators(mirrored.config.brokers.values())
         self._last: dict[str, Committed] = {}
@@ -163,16 +192,30 @@ class GroupOffsets:
     def _note(self, unsynced: Mapping[str, str]) -> None:
         notes = self._log.journal.notes
         for group in unsynced.keys() - notes.unsynced.keys():
-            log.warning("group %s is not synced: it is %s on the destination", group, unsynced[group])
+            log.warning(
+                "group %s is not synced: it is %s on the destination", group, unsynced[group]
+            )
         notes.unsynced = dict(unsynced)  # a failover saves it with its first step
 
     def _offsets(self, committed: Committed) -> dict[TopicPartition, int | None]:
-        """What is to be committed for mirrored partitions; None where it is not known yet how far the destination has them."""
-        ends = {tp: reached(partition) for tp in committed if (partition := self._log.partitions.get(tp)) is not None}
-        return {tp: None if end is None else clamped(committed[tp], self._log.partitions[tp], end) for tp, end in ends.items()}
+        """What is to be committed for mirrored partitions; None where it is not known yet how far
+        the destination has them."""
+        ends = {
+            tp: reached(partition)
+            for tp in committed
+            if (partition := self._log.partitions.get(tp)) is not None
+        }
+        return {
+            tp: None if end is None else clamped(committed[tp], self._log.partitions[tp], end)
+            for tp, end in ends.items()
+        }
 
     async def _idle(self) -> dict[str, str]:
-        live = [address for broker, address in self._log.config.brokers.items() if broker in self._log.brokers]
+        live = [
+            address
+            for broker, address in self._log.config.brokers.items()
+            if broker in self._log.brokers
+        ]
         return await self._here.states(live)
 
     async def _sync(self, group: str, offsets: Committed) -> bool:
@@ -184,7 +227,8 @@ class GroupOffsets:
         return offsets.items() <= known.items()
 
     async def clamp(self) -> None:
-        """After a failover has settled where logs end: commits beyond are taken back to it. Raises Unanswered."""
+        """After a failover has settled where logs end: commits beyond are taken back to it. Raises
+        Unanswered."""
         if self._wanted is None:
             return
         for group, state in (await self._idle()).items():
@@ -193,7 +237,8 @@ class GroupOffsets:
                 beyond = {
                     tp: partition.end
                     for tp, offset in committed.items()
-                    if (partition := self._log.partitions.get(tp)) is not None and offset > partition.end >= 0
+                    if (partition := self._log.partitions.get(tp)) is not None
+                    and offset > partition.end >= 0
                 }
                 if beyond:
                     log.info("group %s: commits beyond the end are taken back: %s", group, beyond)

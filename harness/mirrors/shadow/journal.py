@@ -1,7 +1,9 @@
-"""What a shadow must not forget when it is killed: who it is, what it mirrors, and its logs' leader epochs. One small file.
+"""What a shadow must not forget when it is killed: who it is, what it mirrors, and its logs' leader
+epochs. One small file.
 
-Written before the thing that depends on it is done. The incarnation id is kept for ever: registering again with it keeps the
-broker epoch, so a shadow that comes back in time was never away (ClusterControlManager.registerBroker).
+Written before the thing that depends on it is done. The incarnation id is kept for ever:
+registering again with it keeps the broker epoch, so a shadow that comes back in time was never away
+(ClusterControlManager.registerBroker).
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over"
 
 @dataclass(slots=True, kw_only=True)
 class TopicNote:
-    """Ids of one topic on both sides, and the configs it had at its home when it was last seen there (`configs`).
+    """Ids of one topic on both sides, and the configs it had at its home when it was last seen
+    there (`configs`).
 
-    `destination_id` is empty until it is made there: what has that name until then is not the mirror's. `given_up` is why nothing
-    is mirrored into it any more, or empty. `unknown` names those of its configs that the destination's release does not have.
+    `destination_id` is empty until it is made there: what has that name until then is not the
+    mirror's. `given_up` is why nothing is mirrored into it any more, or empty. `unknown` names
+    those of its configs that the destination's release does not have.
     """
 
     source_id: str
@@ -38,16 +42,19 @@ class TopicNote:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionNote:
-    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it.
+    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a
+    failover did to it.
 
-    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `truncated_to` is
-    the offset to which its log is truncated, `truncated_from` where that log ended (-1 until it is truncated).
+    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror
+    made it), `truncated_to` is the offset to which its log is truncated, `truncated_from` where
+    that log ended (-1 until it is truncated).
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
     source_epochs: list[tuple[int, int]] = field(default_factory=list)
     mirrored: int = -1
-    """Where it ended when the failover had settled: the offset after the last mirrored one; -1 before."""
+    """Where it ended when the failover had settled: the offset after the last mirrored one; -1
+    before."""
     truncated: list[tuple[int, int]] = field(default_factory=list)
     open: list[tuple[int, int, int, int]] = field(default_factory=list)
     """What is to be aborted after the hand-over (`markers.Open`)."""
@@ -59,8 +66,12 @@ class PartitionNote:
 
     @property
     def kept(self) -> int:
-        """Where what was mirrored ends in what was promoted: behind it are markers, unknown to the source; -1 before."""
-        return min(self.mirrored, self.promoted - len({offset for offset, _ in self.appended if offset < self.promoted}))
+        """Where what was mirrored ends in what was promoted: behind it are markers, unknown to the
+        source; -1 before."""
+        return min(
+            self.mirrored,
+            self.promoted - len({offset for offset, _ in self.appended if offset < self.promoted}),
+        )
 
     def written(self, topic: str, number: int) -> JournalPartition:
         """As a run's record keeps it."""
@@ -82,7 +93,8 @@ class PartitionNote:
 
 @dataclass(slots=True, kw_only=True)
 class Notes:
-    """The file. `top_producer` is the highest producer id that was mirrored; what follows it is of a `jump`."""
+    """The file. `top_producer` is the highest producer id that was mirrored; what follows it is of
+    a `jump`."""
 
     directory_id: str
     incarnation_id: str
@@ -91,16 +103,19 @@ class Notes:
     partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
     top_producer: int = -1
     allocated: int = 0
-    """Blocks of producer ids that the destination's controller gives out from now on begin here or later."""
+    """Blocks of producer ids that the destination's controller gives out from now on begin here or
+    later."""
     drained: dict[int, int] = field(default_factory=dict)
     """Per broker the id that it gave when it was last drained: it gives higher ones only."""
     undrained: dict[int, int] = field(default_factory=dict)
     """Brokers that may give out mirrored ids after the failover, and from which id on."""
     unsynced: dict[str, str] = field(default_factory=dict)
-    """Groups whose offsets on the destination are not the source's, because they are active there, and their states."""
+    """Groups whose offsets on the destination are not the source's, because they are active there,
+    and their states."""
 
     def stopped(self, link: str, *, drained: bool) -> MirrorStopped:
-        """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give out mirrored producer ids."""
+        """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give
+        out mirrored producer ids."""
         return MirrorStopped(
             link=link,
             drained=drained,
@@ -110,7 +125,11 @@ class Notes:
                 for number, note in sorted(partitions.items())
             ),
             topics={
-                name: JournalTopic(source=one.source_id, destination=one.destination_id, unknown_configs=tuple(one.unknown))
+                name: JournalTopic(
+                    source=one.source_id,
+                    destination=one.destination_id,
+                    unknown_configs=tuple(one.unknown),
+                )
                 for name, one in self.topics.items()
                 if one.destination_id
             },
@@ -138,7 +157,9 @@ class Journal:
 
     def _read(self, first: Phase) -> Notes:
         if self.fresh:
-            return Notes(directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()), phase=first)
+            return Notes(
+                directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()), phase=first
+            )
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Notes)
         except (OSError, msgspec.MsgspecError) as error:
@@ -147,8 +168,9 @@ class Journal:
             ) from error
 
     def save(self) -> None:
-        # Not synced to the disk: what is to be outlived is the process, not the machine, whose brokers would be gone as well. A
-        # sync of each of 200 partitions' new epochs stops heartbeats for longer than a session.
+        # Not synced to the disk: what is to be outlived is the process, not the machine, whose
+        # brokers would be gone as well. A sync of each of 200 partitions' new epochs stops
+        # heartbeats for longer than a session.
         beside = self._path.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(self.notes))
         beside.replace(self._path)

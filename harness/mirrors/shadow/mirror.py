@@ -1,8 +1,10 @@
-"""The shadow mirror as the harness sees it: a Mirror (`harness.model.protocols`) in front of one shadow process.
+"""The shadow mirror as the harness sees it: a Mirror (`harness.model.protocols`) in front of one
+shadow process.
 
-`stop` is the failover: it returns when real brokers lead every partition, and nothing of the mirror's is appended after that.
-A shadow that was killed, or whose source is dead, is started again to do it. `reversed` is the failback: a mirror over the
-reverse link whose shadow takes the topics over where they came from (`takeover`); it can be reversed in its turn.
+`stop` is the failover: it returns when real brokers lead every partition, and nothing of the
+mirror's is appended after that. A shadow that was killed, or whose source is dead, is started again
+to do it. `reversed` is the failback: a mirror over the reverse link whose shadow takes the topics
+over where they came from (`takeover`); it can be reversed in its turn.
 """
 
 from __future__ import annotations
@@ -45,13 +47,16 @@ HANDING_OVER: Final = ("settling", "ending", "handing-over")
 """Phases from the first step of a failover to the last but one."""
 
 
-def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> ShadowMirror:
+def make(
+    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+) -> ShadowMirror:
     """The factory; InputError for an unknown option or value. Nothing is started."""
     return ShadowMirror(spec, link, deployment, recorder)
 
 
 class ShadowMirror(ShadowProcess):
-    """A Mirror. Its methods may be called from several threads. `reverses` is the mirror over the reverse link before it."""
+    """A Mirror. Its methods may be called from several threads. `reverses` is the mirror over the
+    reverse link before it."""
 
     def __init__(
         self,
@@ -65,31 +70,44 @@ class ShadowMirror(ShadowProcess):
         self.spec, self.link = spec, link
         self._options = settings.options(spec.options)
         self._deployment, self._recorder = deployment, recorder
-        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
+        self._source, self._destination = (
+            deployment.clusters[link.source],
+            deployment.clusters[link.destination],
+        )
         self._reverses = reverses
         self._generation: int = 0 if reverses is None else reverses._generation + 1
-        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        self._homes: tuple[str, ...] = (
+            deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        )
         self._truncations_recorded: set[Partition] = set()
         self._given_up: set[str] = set()
-        self._settings: dict[str, dict[int, dict[str, str]]] = {} if reverses is None else reverses._settings
+        self._settings: dict[str, dict[int, dict[str, str]]] = (
+            {} if reverses is None else reverses._settings
+        )
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
         name = f"shadow-{hyphen_free(link.source)}-{hyphen_free(link.destination)}{nth}"
-        super().__init__(link.name, settings.folder_at(self._destination) / name, deployment.free_port())
+        super().__init__(
+            link.name, settings.folder_at(self._destination) / name, deployment.free_port()
+        )
         self._stopping = threading.Lock()
         deployment.at_close(self._close)
 
     def start(self) -> None:
         """Starts the process and waits until it leads every partition and a record went through.
 
-        Raises SetupError when the process ends, InputError when the destination has such topics already that are not to be taken
-        over.
+        Raises SetupError when the process ends, InputError when the destination has such topics
+        already that are not to be taken over.
         """
         if self._generation:
-            remove_canary(AdminClient(quiet(self._destination.bootstrap)), topic_name(self.link.source, CANARY))
+            remove_canary(
+                AdminClient(quiet(self._destination.bootstrap)),
+                topic_name(self.link.source, CANARY),
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
-        self._settings_of(self._source)  # for the mirror that reverses this one: it may find some of them down
+        # for the mirror that reverses this one: it may find some of them down
+        self._settings_of(self._source)
         # On named brokers: in a chain a shadow is registered there, and would be given a replica.
         replicas = sorted(self._source.brokers)[:3]
         canary = topic_name(self.link.source, CANARY)
@@ -97,7 +115,8 @@ class ShadowMirror(ShadowProcess):
             create(self._there, [NewTopic(canary, 1, replica_assignment=[replicas])])
         except KafkaException as error:
             raise SetupError(
-                f"topic {canary} could not be made on {self.link.source} ({error.args[0].str()}); see the brokers' logs"
+                f"topic {canary} could not be made on {self.link.source} ({error.args[0].str()}); "
+                "see the brokers' logs"
             ) from error
         self.restart()
 
@@ -108,7 +127,13 @@ class ShadowMirror(ShadowProcess):
         patient = began + PATIENCE_SECONDS if self._generation else began
         what = f"{self.link.name} to mirror"
         try:
-            until(lambda: self._through(wanted, patient), within=START_SECONDS, every=0.05, what=what, state=self._state)
+            until(
+                lambda: self._through(wanted, patient),
+                within=START_SECONDS,
+                every=0.05,
+                what=what,
+                state=self._state,
+            )
         except DeadlineExceeded:
             self._kill()
             raise
@@ -151,43 +176,59 @@ class ShadowMirror(ShadowProcess):
             source_cluster_id=self._source.id,
             homes=self._homes,
             cluster_id=self._destination.id,
-            real={name: {broker: sidecar.reach(address) for broker, address in them.items()} for name, them in real.items()},
-            controllers=tuple(voter.partition("@")[2] for voter in any_broker["controller.quorum.voters"].split(",")),
+            real={
+                name: {broker: sidecar.reach(address) for broker, address in them.items()}
+                for name, them in real.items()
+            },
+            controllers=tuple(
+                voter.partition("@")[2]
+                for voter in any_broker["controller.quorum.voters"].split(",")
+            ),
             broker_id=self._broker_id(),
             followers=followers,
             listeners=ports,
             control_port=self._port,
             options=self._options,
             host=sidecar.address,
-            advertised_hosts={name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined},
+            advertised_hosts={
+                name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined
+            },
             takes_over={} if self._reverses is None else self._reverses._left(),
             source_notes=str(settings.folder_at(self._source)),
             entries=entries,
         )
 
     def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:
-        """Of all its brokers: what those that are down said while the mirrors before this one were started."""
+        """Of all its brokers: what those that are down said while the mirrors before this one were
+        started."""
         known = self._settings.setdefault(cluster.name, {})
         known |= broker_settings(cluster)
         return known
 
     def _broker_id(self) -> int:
-        """One for each link, and others for each time that a link's mirror is reversed: no shadow of a run has another's id."""
+        """One for each link, and others for each time that a link's mirror is reversed: no shadow
+        of a run has another's id."""
         links = [link.name for link in self._deployment.topology.links]
         first = self
         while first._reverses is not None:
             first = first._reverses
-        return settings.FIRST_BROKER_ID + self._generation * len(links) + links.index(first.link.name)
+        return (
+            settings.FIRST_BROKER_ID + self._generation * len(links) + links.index(first.link.name)
+        )
 
     def reversed(self) -> ShadowMirror:
         """See the protocol. Raises InputError while this one has not failed over."""
         if not self._handed_over():
-            raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
+            raise InputError(
+                f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop"
+                " it first"
+            )
         back = LinkSpec(source=self.link.destination, destination=self.link.source)
         return ShadowMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
 
     def _left(self) -> dict[str, settings.TakenTopic]:
-        """What this mirror promoted, as the mirror that reverses it finds it: the source of this one is its destination."""
+        """What this mirror promoted, as the mirror that reverses it finds it: the source of this
+        one is its destination."""
         return taken_topics(self.notes(), but=topic_name(self.link.source, CANARY))
 
     def _record_truncations(self) -> None:
@@ -215,10 +256,19 @@ class ShadowMirror(ShadowProcess):
         seen = {(p.topic, p.partition): p.replicated for p in status.partitions}
         self._tell_given_up(status.given_up)
         try:
-            topics = {name: n for name, n in data_topics(self._there, self._homes).items() if name not in status.given_up}
-        except KafkaException:  # the source has no time for this: that is no reason to give up what has just begun
+            topics = {
+                name: n
+                for name, n in data_topics(self._there, self._homes).items()
+                if name not in status.given_up
+            }
+        except KafkaException:
+            # the source has no time for this: that is no reason to give up what has just begun
             return False
-        everything = all(seen.get((topic, number), -1) >= 0 for topic, count in topics.items() for number in range(count))
+        everything = all(
+            seen.get((topic, number), -1) >= 0
+            for topic, count in topics.items()
+            for number in range(count)
+        )
         if not status.synced and time.monotonic() < patient:
             return False
         return everything and seen.get((topic_name(self.link.source, CANARY), 0), -1) >= canary
@@ -229,7 +279,8 @@ class ShadowMirror(ShadowProcess):
         self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
 
     def stop(self) -> None:
-        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded where B does not settle."""
+        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded
+        where B does not settle."""
         with self._stopping:
             self._stop()
 
@@ -244,7 +295,9 @@ class ShadowMirror(ShadowProcess):
             self.resume()
             self._fail_over()
         notes = self.notes()
-        self._tell_given_up({name: topic.given_up for name, topic in notes.topics.items() if topic.given_up})
+        self._tell_given_up(
+            {name: topic.given_up for name, topic in notes.topics.items() if topic.given_up}
+        )
         self._recorder.write(notes.stopped(self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
@@ -254,7 +307,8 @@ class ShadowMirror(ShadowProcess):
 
     def promotion(self) -> Mapping[Partition, int]:
         return {
-            # The markers that a failover appends are the destination's own: the source never had them.
+            # The markers that a failover appends are the destination's own: the source never had
+            # them.
             (topic, number): note.kept
             for topic, partitions in self.notes().partitions.items()
             for number, note in partitions.items()
@@ -274,19 +328,26 @@ class ShadowMirror(ShadowProcess):
         return {} if status is None else status.given_up
 
     def lag(self) -> int | None:
-        """Offsets that the source has and not every live replica of the destination; the source is asked directly.
+        """Offsets that the source has and not every live replica of the destination; the source is
+        asked directly.
 
         Of a topic that was given up it is all of them.
         """
         if not is_running(self._source):
             return None
         try:
-            ends = source_ends(self._source, self._there, self._homes, self._options, within=ASK_SECONDS)
+            ends = source_ends(
+                self._source, self._there, self._homes, self._options, within=ASK_SECONDS
+            )
         except (KafkaException, Unanswered):
             return None
         status = self._ask()
         if status is None:
             return None
         self._tell_given_up(status.given_up)
-        have = {(p.topic, p.partition): p.replicated for p in status.partitions if p.topic not in status.given_up}
+        have = {
+            (p.topic, p.partition): p.replicated
+            for p in status.partitions
+            if p.topic not in status.given_up
+        }
         return sum(max(0, end - max(0, have.get(tp, 0))) for tp, end in ends.items())

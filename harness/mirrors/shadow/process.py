@@ -1,4 +1,5 @@
-"""The shadow's process as the harness has it: started, asked for its status, stalled, killed, and its journal."""
+"""The shadow's process as the harness has it: started, asked for its status, stalled, killed, and
+its journal."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ASK_SECONDS: Final = 2.0
 
 
 class ShadowProcess:
-    """One process after the other, with files in one folder. `port` is where each listens for the harness."""
+    """One process after the other, with files in one folder. `port` is where each listens for the
+    harness."""
 
     def __init__(self, link: str, folder: Path, port: int) -> None:
         self._link, self._folder, self._port = link, folder, port
@@ -43,7 +45,9 @@ class ShadowProcess:
 
     def notes(self) -> Notes:
         """The shadow's journal."""
-        return read_notes(self._folder / settings.JOURNAL) or Notes(directory_id="", incarnation_id="")
+        return read_notes(self._folder / settings.JOURNAL) or Notes(
+            directory_id="", incarnation_id=""
+        )
 
     def _handed_over(self) -> bool:
         return self.notes().phase == "handed-over"
@@ -51,7 +55,9 @@ class ShadowProcess:
     def _spawn(self) -> None:
         with self._starting:
             if self._closed:
-                raise SetupError(f"the shadow of {self._link} is not started: its deployment has ended")
+                raise SetupError(
+                    f"the shadow of {self._link} is not started: its deployment has ended"
+                )
             if not self.alive:
                 self._start_process()
 
@@ -71,7 +77,10 @@ class ShadowProcess:
         return control.ask(self._port, verb, within=ASK_SECONDS)
 
     def _state(self) -> str:
-        return f"process {'alive' if self.alive else 'dead'}, {self._ask()}; its log ends:\n{_tail(self.log)}"
+        return (
+            f"process {'alive' if self.alive else 'dead'}, {self._ask()}; its log "
+            f"ends:\n{_tail(self.log)}"
+        )
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -83,7 +92,8 @@ class ShadowProcess:
             self._child.resume()
 
     def _fail_over(self) -> None:
-        """Returns when it has handed over and ended; one that is killed meanwhile is started again. Raises DeadlineExceeded."""
+        """Returns when it has handed over and ended; one that is killed meanwhile is started again.
+        Raises DeadlineExceeded."""
         self._spawn()
 
         def done() -> bool:
@@ -96,7 +106,13 @@ class ShadowProcess:
             return False
 
         try:
-            until(done, within=FAILOVER_SECONDS, every=0.05, what=f"the failover of {self._link}", state=self._state)
+            until(
+                done,
+                within=FAILOVER_SECONDS,
+                every=0.05,
+                what=f"the failover of {self._link}",
+                state=self._state,
+            )
         except DeadlineExceeded:
             self._kill()
             raise
@@ -106,10 +122,15 @@ class ShadowProcess:
         return self._child is not None and (self._child.poll() or 0) < 0
 
     def _end(self) -> None:
-        """A process that has handed over ends by itself; one that does not in time has nothing left to do."""
+        """A process that has handed over ends by itself; one that does not in time has nothing left
+        to do."""
         self.resume()
         with contextlib.suppress(DeadlineExceeded):
-            until(lambda: not self.alive, within=END_SECONDS, what=f"the shadow of {self._link} to end")
+            until(
+                lambda: not self.alive,
+                within=END_SECONDS,
+                what=f"the shadow of {self._link} to end",
+            )
         self._kill()
 
     def _kill(self) -> None:

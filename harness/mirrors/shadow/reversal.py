@@ -1,4 +1,5 @@
-"""A reversal by the journals of both shadows: what the one promoted, and where the one that takes it over truncated logs."""
+"""A reversal by the journals of both shadows: what the one promoted, and where the one that takes
+it over truncated logs."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ from linkflap.harness.model.topology import is_recreated
 
 
 def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
-    """What a mirror promoted, as the mirror that reverses it finds it: the source of this one is its destination.
+    """What a mirror promoted, as the mirror that reverses it finds it: the source of this one is
+    its destination.
 
-    `but`: the canary's topic, which nobody takes over. Nor does anybody those of the fault topic-recreated.
+    `but`: the canary's topic, which nobody takes over. Nor does anybody those of the fault
+    topic-recreated.
     """
     return {
         name: settings.TakenTopic(
             source_id=topic.destination_id,
             destination_id=topic.source_id,
             partitions={
-                number: settings.TakenPartition(end=max(0, note.kept), epochs=tuple(note.source_epochs))
+                number: settings.TakenPartition(
+                    end=max(0, note.kept), epochs=tuple(note.source_epochs)
+                )
                 for number, note in notes.partitions.get(name, {}).items()
             },
         )

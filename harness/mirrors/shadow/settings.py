@@ -1,4 +1,5 @@
-"""The options of the shadow mirror, and the configuration of its process. Pure: no sockets, no processes."""
+"""The options of the shadow mirror, and the configuration of its process. Pure: no sockets, no
+processes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import OPEN, Address, Security
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, is_recreated, topic_name
+from linkflap.harness.model.topology import (
+    CANARY,
+    LinkSpec,
+    is_data_topic,
+    is_recreated,
+    topic_name,
+)
 
 FIRST_BROKER_ID: Final = 1000
 """Broker ids from here on are shadows: no real broker of a deployment has one."""
@@ -42,17 +49,26 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 """Per option its values; the first is the default."""
 _GROUPS: Final = "groups"
 _ABOUT: Final[Mapping[str, str]] = {
-    "producer_ids": "what becomes of producer ids: how KIP-1279's drafts keep B's producers from using A's",
+    "producer_ids": (
+        "what becomes of producer ids: how KIP-1279's drafts keep B's producers from using A's"
+    ),
     "bound": "how far it mirrors: to the source's high watermark, or to its last stable offset",
     "open_transactions": "what a failover does with transactions that are open",
     "leader_epochs": "whether batches get B's leader epochs or keep A's",
     "clients": "whether clients of B may read a topic while it is mirrored",
-    "failback_point": "what a failback truncates to: the last mirrored offset, or the last common leader epoch",
+    "failback_point": (
+        "what a failback truncates to: the last mirrored offset, or the last common leader epoch"
+    ),
 }
 ABOUT: Final[Mapping[str, OptionAbout]] = {
-    **{name: OptionAbout(choices=values, default=values[0], about=_ABOUT[name]) for name, values in CHOICES.items()},
+    **{
+        name: OptionAbout(choices=values, default=values[0], about=_ABOUT[name])
+        for name, values in CHOICES.items()
+    },
     _GROUPS: OptionAbout(
-        takes="a regular expression; empty: none", default=".*", about="consumer groups whose offsets are synced"
+        takes="a regular expression; empty: none",
+        default=".*",
+        about="consumer groups whose offsets are synced",
     ),
 }
 """Its options, as they are listed."""
@@ -67,7 +83,8 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its own module.
+    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its
+    own module.
 
     `groups` is a regular expression of the consumer groups whose offsets are synced; empty: none.
     """
@@ -82,12 +99,19 @@ class Options:
 
 
 def options(given: Mapping[str, Option]) -> Options:
-    """The options of a MirrorSpec; InputError that names an unknown option or value and what there is."""
+    """The options of a MirrorSpec; InputError that names an unknown option or value and what there
+    is."""
     for name, value in given.items():
         if name not in ABOUT:
-            raise InputError(f"mirror shadow has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
+            raise InputError(
+                f"mirror shadow has no option {name!r}{nearest(name, ABOUT)}; it has "
+                f"{', '.join(ABOUT)}"
+            )
         if name != _GROUPS and value not in CHOICES[name]:
-            raise InputError(f"option {name} of mirror shadow is {value!r}; it must be {' or '.join(CHOICES[name])}")
+            raise InputError(
+                f"option {name} of mirror shadow is {value!r}; it must be "
+                f"{' or '.join(CHOICES[name])}"
+            )
     chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}
     return Options(
         producer_ids=cast(ProducerIds, chosen["producer_ids"]),
@@ -104,14 +128,17 @@ def _pattern(value: Option) -> str:
     try:
         re.compile(str(value))
     except re.error as error:
-        raise InputError(f"option groups of mirror shadow is {value!r}, no regular expression ({error}); write one") from error
+        raise InputError(
+            f"option groups of mirror shadow is {value!r}, no regular expression ({error}); "
+            "write one"
+        ) from error
     return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenPartition:
-    """One partition as the mirror that is reversed left it: where its own source's log ended in what it promoted, and that log's
-    leader epochs (epoch, first offset)."""
+    """One partition as the mirror that is reversed left it: where its own source's log ended in
+    what it promoted, and that log's leader epochs (epoch, first offset)."""
 
     end: int
     epochs: tuple[tuple[int, int], ...]
@@ -119,7 +146,8 @@ class TakenPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenTopic:
-    """A topic that a reversed mirror takes over: its ids on both sides, as the mirror that is reversed saw them."""
+    """A topic that a reversed mirror takes over: its ids on both sides, as the mirror that is
+    reversed saw them."""
 
     source_id: str
     destination_id: str
@@ -128,8 +156,9 @@ class TakenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """How a shadow enters: `source`, the source by the link; `inner`, brokers and controllers of the destination, as one of them,
-    whose certificate it also shows to whoever comes in; `clients`, the destination as a client."""
+    """How a shadow enters: `source`, the source by the link; `inner`, brokers and controllers of
+    the destination, as one of them, whose certificate it also shows to whoever comes in; `clients`,
+    the destination as a client."""
 
     source: Security = OPEN
     inner: Security = OPEN
@@ -138,20 +167,24 @@ class Entries:
     @property
     def relay(self) -> Security:
         """How real brokers are asked on behalf of a client, who logs in to them by itself."""
-        return replace(self.clients, protocol="SSL" if self.clients.authority else "PLAINTEXT", mechanism="")
+        return replace(
+            self.clients, protocol="SSL" if self.clients.authority else "PLAINTEXT", mechanism=""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration of the process of one shadow. Addresses are host:port.
 
-    `source` is the link's way in. `listeners` are the destination's listeners that the shadow joins, name -> its port there;
-    `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
-    topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
-    has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
-    `advertised_hosts` is, by listener, the host that it advertises to clients.
-    `source_notes` is the folder in which shadows that lead topics at the source keep their own folders (a chain), or empty.
-    `entries` is written to a file of its own outside the run directory, `entries_file`, where anything is secured.
+    `source` is the link's way in. `listeners` are the destination's listeners that the shadow
+    joins, name -> its port there; `followers` is the one that brokers fetch over. `real` is
+    listener -> real broker -> its address there. `takes_over` are topics that the destination has
+    already, because they were mirrored from there. `behind` is the port that a listener really has
+    where a proxy stands before it. `host` is where the shadow listens and is registered: an address
+    that brokers reach. `advertised_hosts` is, by listener, the host that it advertises to clients.
+    `source_notes` is the folder in which shadows that lead topics at the source keep their own
+    folders (a chain), or empty. `entries` is written to a file of its own outside the run
+    directory, `entries_file`, where anything is secured.
     """
 
     link: str
@@ -176,7 +209,8 @@ class Config:
 
     @property
     def brokers(self) -> Mapping[int, str]:
-        """The destination's real brokers, by the listener that names every replica whatever the mode."""
+        """The destination's real brokers, by the listener that names every replica whatever the
+        mode."""
         return self.real[self.followers]
 
     @property
@@ -186,7 +220,9 @@ class Config:
 
     def mirrors(self, topic: str) -> bool:
         """Whether this topic of the source is mirrored."""
-        beside = topic == self.canary or (is_recreated(topic) and topic.partition(".")[0] in self.homes)
+        beside = topic == self.canary or (
+            is_recreated(topic) and topic.partition(".")[0] in self.homes
+        )
         return beside or is_data_topic(topic, self.homes)
 
 
@@ -201,7 +237,8 @@ def write(config: Config, folder: Path) -> None:
 
 
 def _write_entries(entries: Entries) -> str:
-    """The file that a shadow reads them from, beside what they name; empty where there is nothing to keep."""
+    """The file that a shadow reads them from, beside what they name; empty where there is nothing
+    to keep."""
     if entries == Entries():
         return ""
     beside = next(each.file for each in (entries.inner, entries.source) if each.file)
@@ -221,7 +258,9 @@ def read(folder: Path) -> Config:
         at = Path(config.entries_file)
         return _entered(replace(config, entries=msgspec.json.decode(at.read_bytes(), type=Entries)))
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{at} is no configuration of a shadow ({error}); let linkflap write it") from error
+        raise InputError(
+            f"{at} is no configuration of a shadow ({error}); let linkflap write it"
+        ) from error
 
 
 def _entered(config: Config) -> Config:
@@ -235,5 +274,8 @@ def _entered(config: Config) -> Config:
         config,
         source=tuple(Address(address, entries.source) for address in config.source),
         controllers=tuple(Address(address, entries.inner) for address in config.controllers),
-        real={name: {broker: real(name, at) for broker, at in them.items()} for name, them in config.real.items()},
+        real={
+            name: {broker: real(name, at) for broker, at in them.items()}
+            for name, them in config.real.items()
+        },
     )

@@ -1,4 +1,5 @@
-"""One shadow: joins the destination, follows the source's topics, and mirrors until the command to fail over."""
+"""One shadow: joins the destination, follows the source's topics, and mirrors until the command to
+fail over."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ LEARN_SECONDS: Final = 5.0
 
 
 class Shadow:
-    """The process' work. Raises InputError or EnvironmentFailure from `run` for what it cannot do."""
+    """The process' work. Raises InputError or EnvironmentFailure from `run` for what it cannot
+    do."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self.journal = Journal(folder, first="taking-over" if config.takes_over else "mirroring")
@@ -48,9 +50,19 @@ class Shadow:
         self.groups = GroupOffsets(self.log)
         self._jump = ProducerIdAdvance(self.log, self.destination, self.membership)
         self._strays = Evictions(self.log, self.destination, self.membership)
-        self.takeover = Takeover(self.log, self.source, self.destination, self.topics, self.membership, self.groups)
+        self.takeover = Takeover(
+            self.log, self.source, self.destination, self.topics, self.membership, self.groups
+        )
         leader = Leader(self.log, self.source.read_behind)
-        self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader, self.groups)
+        self.failover = Failover(
+            self.log,
+            self.source,
+            self.destination,
+            self.topics,
+            self.membership,
+            leader,
+            self.groups,
+        )
         self._listeners = Listeners(self.log, leader)
         self._wants_failover = asyncio.Event()
         self._led_since: dict[tuple[str, int], float] = {}
@@ -94,7 +106,8 @@ class Shadow:
             self.destination.close()
 
     async def _mirror(self, work: list[asyncio.Task[Any]]) -> None:
-        """Mirrors until the failover is asked for, then fails over. What is begun here is added to `work`."""
+        """Mirrors until the failover is asked for, then fails over. What is begun here is added to
+        `work`."""
         tending = asyncio.create_task(self._tend())
         following = asyncio.create_task(self._follow())
         syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
@@ -110,8 +123,12 @@ class Shadow:
         await _done(work[-1], tending, self.membership.beating)
 
     async def _planned(self) -> bool:
-        """Plans the takeover; False when the failover is asked for before anything was touched: then nothing is to hand over."""
-        plan, asked = asyncio.create_task(self.takeover.plan()), asyncio.create_task(self._wants_failover.wait())
+        """Plans the takeover; False when the failover is asked for before anything was touched:
+        then nothing is to hand over."""
+        plan, asked = (
+            asyncio.create_task(self.takeover.plan()),
+            asyncio.create_task(self._wants_failover.wait()),
+        )
         await asyncio.wait([plan, asked], return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         if plan.done():
@@ -126,7 +143,8 @@ class Shadow:
         return False
 
     async def _follow(self) -> None:
-        """Keeps topics as the source's, and polls the source. EnvironmentFailure when it is not there to begin with."""
+        """Keeps topics as the source's, and polls the source. EnvironmentFailure when it is not
+        there to begin with."""
         deadline = time.monotonic() + SOURCE_SECONDS
         while True:
             try:
@@ -135,10 +153,15 @@ class Shadow:
                 self.source.poll()
             except (Unanswered, EnvironmentFailure) as error:
                 log.warning("source or destination did not answer: %s", error)
-                if not self.source.brokers and not self.journal.notes.topics and time.monotonic() > deadline:
+                if (
+                    not self.source.brokers
+                    and not self.journal.notes.topics
+                    and time.monotonic() > deadline
+                ):
                     config = self.log.config
                     raise EnvironmentFailure(
-                        f"the source of {config.link} does not answer at {', '.join(config.source)}; start it, or repair the link"
+                        f"the source of {config.link} does not answer at "
+                        f"{', '.join(config.source)}; start it, or repair the link"
                     ) from error
             await asyncio.sleep(FOLLOW_SECONDS if self.log.partitions else LOOK_SECONDS)
 
@@ -149,7 +172,9 @@ class Shadow:
                 await self._strays.evict(await self.topics.look())
                 if self.journal.notes.phase == "mirroring":  # a failover has rules of its own
                     self._learn()
-                if any(p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()):
+                if any(
+                    p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()
+                ):
                     await self.membership.raise_epochs()
                     continue
             except (Unanswered, EnvironmentFailure, TimeoutError) as error:
@@ -157,14 +182,17 @@ class Shadow:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _learn(self) -> None:
-        """Finds where logs end that this process has not served: where the longest live follower is."""
+        """Finds where logs end that this process has not served: where the longest live follower
+        is."""
         for tp, partition in self.log.partitions.items():
             if partition.leader_epoch < 0 or partition.position >= 0:
                 self._led_since.pop(tp, None)
                 continue
             since = self._led_since.setdefault(tp, time.monotonic())
             live = partition.live()
-            everyone = self.log.brokers & set(self.topics.placement.replicas(partition.number, partition.topic))
+            everyone = self.log.brokers & set(
+                self.topics.placement.replicas(partition.number, partition.topic)
+            )
             if live and (live.keys() >= everyone or time.monotonic() > since + LEARN_SECONDS):
                 self._learned(partition, max(follower.offset for follower in live.values()))
 

@@ -32,7 +32,14 @@ from linkflap.harness.model.events.failovers import (
     PromotionUnknown,
     Truncation,
 )
-from linkflap.harness.model.events.faults import FaultBite, FaultEnd, FaultHeal, FaultStart, OfFault, Trigger
+from linkflap.harness.model.events.faults import (
+    FaultBite,
+    FaultEnd,
+    FaultHeal,
+    FaultStart,
+    OfFault,
+    Trigger,
+)
 from linkflap.harness.model.events.links import LinkProven, ProxyRebuilt
 from linkflap.harness.model.events.mirrors import (
     DescribedPartition,

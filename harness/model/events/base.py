@@ -23,10 +23,12 @@ def _kind(name: str) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field=_TAG, tag=_kind):
-    """Something that linkflap did or noticed. Each class is one kind; a field that is None by default is left out while it is.
+    """Something that linkflap did or noticed. Each class is one kind; a field that is None by
+    default is left out while it is.
 
-    `time` is in nanoseconds of `harness.model.clock.now`; 0 until it is written down, which sets it. One field of each class is
-    what the event is about: on disk it is the subject, and the others are the data (`EventRow`).
+    `time` is in nanoseconds of `harness.model.clock.now`; 0 until it is written down, which sets
+    it. One field of each class is what the event is about: on disk it is the subject, and the
+    others are the data (`EventRow`).
     """
 
     time: Time = 0
@@ -39,17 +41,25 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field=_TAG, tag=_kind
     @property
     def subject(self) -> str:
         """What it is about: a link, a target, a cluster, …"""
-        return str(getattr(self, self.__struct_fields__[self.__struct_encode_fields__.index(_SUBJECT)]))
+        return str(
+            getattr(self, self.__struct_fields__[self.__struct_encode_fields__.index(_SUBJECT)])
+        )
 
     @property
     def row(self) -> EventRow:
         """As it is on disk."""
         fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
-        for name, default in zip(reversed(self.__struct_encode_fields__), reversed(self.__struct_defaults__), strict=False):
+        for name, default in zip(
+            reversed(self.__struct_encode_fields__),
+            reversed(self.__struct_defaults__),
+            strict=False,
+        ):
             if default is None and fields[name] is None:
                 del fields[name]
         del fields[_TAG]
-        return EventRow(time=fields.pop("time"), kind=self.kind, subject=fields.pop(_SUBJECT), data=fields)
+        return EventRow(
+            time=fields.pop("time"), kind=self.kind, subject=fields.pop(_SUBJECT), data=fields
+        )
 
 
 Kind = TypeVar("Kind", bound=Event)

@@ -36,8 +36,9 @@ class OfProcess(Event, frozen=True, kw_only=True):
 class ClientDied(OfProcess, frozen=True, kw_only=True):
     """A process of clients ended. `by`: itself, or the id of the fault that ended it.
 
-    `status` is its exit status, or minus the signal's number, whose name `signal` is (empty without one). `torn_bytes` are those
-    of unfinished rows that were removed. `again`: its clients are started again.
+    `status` is its exit status, or minus the signal's number, whose name `signal` is (empty without
+    one). `torn_bytes` are those of unfinished rows that were removed. `again`: its clients are
+    started again.
     """
 
     by: str
@@ -72,7 +73,8 @@ class ClientCrash(OfClient, frozen=True, kw_only=True):
 
 
 class ProducerReplaced(OfClient, frozen=True, kw_only=True):
-    """It could not begin a transaction; a new incarnation goes on after this one, whose number `process` is."""
+    """It could not begin a transaction; a new incarnation goes on after this one, whose number
+    `process` is."""
 
     process: int
     reason: str

@@ -9,7 +9,8 @@ from linkflap.harness.model.faults import Target
 
 
 class ClusterReady(OfCluster, frozen=True, kw_only=True):
-    """Its brokers answer, `seconds` after they were started. Written by runtimes; `kafka` is the release, build or image."""
+    """Its brokers answer, `seconds` after they were started. Written by runtimes; `kafka` is the
+    release, build or image."""
 
     kafka: str
     brokers: int
@@ -19,8 +20,8 @@ class ClusterReady(OfCluster, frozen=True, kw_only=True):
 class BrokerDied(Event, frozen=True, kw_only=True):
     """A broker (`A/1`) ended, and no fault had ended it (`harness.recording.unexpected_exits`).
 
-    `status` is its exit status, or minus the signal's number; None where it is unknown. `out_of_memory` is None where that cannot
-    be seen. `last_words` are the last lines of its log.
+    `status` is its exit status, or minus the signal's number; None where it is unknown.
+    `out_of_memory` is None where that cannot be seen. `last_words` are the last lines of its log.
     """
 
     broker: str = msgspec.field(name="subject")
@@ -36,7 +37,8 @@ class BrokerDied(Event, frozen=True, kw_only=True):
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):
-    """Its raw logs were copied, so many replicas of partitions. Written by `harness.capture`; not counted of copied logs."""
+    """Its raw logs were copied, so many replicas of partitions. Written by `harness.capture`; not
+    counted of copied logs."""
 
     moment: str
     replicas: int | None = None

@@ -14,8 +14,9 @@ from linkflap.harness.model.topology import TopicPartition
 class Failover(OfLink, frozen=True, kw_only=True):
     """The mirror has ended and the destination is promoted (`chaos.faults.failover`).
 
-    `fault_time` (ns) is when the source was given up: forced, when the last of its brokers had ended or stood still; planned,
-    when clients were asked to pause. `open_transactions` were open there then, -1 where nobody could ask.
+    `fault_time` (ns) is when the source was given up: forced, when the last of its brokers had
+    ended or stood still; planned, when clients were asked to pause. `open_transactions` were open
+    there then, -1 where nobody could ask.
     """
 
     mode: Literal["planned", "forced"] = msgspec.field(name="kind")
@@ -38,15 +39,18 @@ class OfPartition(OfLink, frozen=True, kw_only=True):
 
 
 class Promotion(OfPartition, frozen=True, kw_only=True):
-    """`offset` is the first that is the cluster's own. Written by `chaos.faults.failover`; of copied logs inferred from bytes."""
+    """`offset` is the first that is the cluster's own. Written by `chaos.faults.failover`; of
+    copied logs inferred from bytes."""
 
 
 class PromotionUnknown(OfPartition, frozen=True, kw_only=True):
-    """Of copied logs: no mark is left of a promotion that was probably there (`harness.capture.promotions_from_bytes`)."""
+    """Of copied logs: no mark is left of a promotion that was probably there
+    (`harness.capture.promotions_from_bytes`)."""
 
 
 class Truncation(OfPartition, frozen=True, kw_only=True):
-    """A takeover truncated the log to `offset`; it had ended at `end`. Written by mirrors that can be reversed."""
+    """A takeover truncated the log to `offset`; it had ended at `end`. Written by mirrors that can
+    be reversed."""
 
     end: Offset
 

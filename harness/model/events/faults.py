@@ -1,7 +1,9 @@
-"""Steps of faults: a schedule's (`chaos.schedule`, `chaos.fault_window`) and those of the Python API.
+"""Steps of faults: a schedule's (`chaos.schedule`, `chaos.fault_window`) and those of the Python
+API.
 
-The steps of one fault are in this order, and have its id: Trigger (where it waits for something), FaultStart, FaultBite (exactly
-one), FaultHeal, FaultEnd. Of copied logs, reversals that their bytes show have a start and an end (`harness.capture`).
+The steps of one fault are in this order, and have its id: Trigger (where it waits for something),
+FaultStart, FaultBite (exactly one), FaultHeal, FaultEnd. Of copied logs, reversals that their bytes
+show have a start and an end (`harness.capture`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from linkflap.harness.model.scenario import Option
 
 
 class OfFault(Event, frozen=True, kw_only=True):
-    """A step of the fault `id`; `target` is what that breaks: a link, a client path, a broker, a cluster or a process."""
+    """A step of the fault `id`; `target` is what that breaks: a link, a client path, a broker, a
+    cluster or a process."""
 
     target: str = msgspec.field(name="subject")
     id: str
@@ -36,7 +39,8 @@ class Trigger(OfFault, frozen=True, kw_only=True):
 
 
 class FaultStart(OfFault, frozen=True, kw_only=True):
-    """It begins; nothing is broken yet. `restores`: False where it is never healed. `duration` is in seconds, as scheduled."""
+    """It begins; nothing is broken yet. `restores`: False where it is never healed. `duration` is
+    in seconds, as scheduled."""
 
     fault: str
     options: Mapping[str, Option] | None = None
@@ -50,7 +54,8 @@ class FaultStart(OfFault, frozen=True, kw_only=True):
 
 
 class FaultBite(OfFault, frozen=True, kw_only=True):
-    """Whether it took effect: what was measured on the faulted path within its window, and what was expected there."""
+    """Whether it took effect: what was measured on the faulted path within its window, and what was
+    expected there."""
 
     bit: bool
     observable: str
@@ -59,7 +64,8 @@ class FaultBite(OfFault, frozen=True, kw_only=True):
 
 
 class FaultHeal(OfFault, frozen=True, kw_only=True):
-    """It was taken back, or could not be. `checked` is what was looked at, or why it is not healed."""
+    """It was taken back, or could not be. `checked` is what was looked at, or why it is not
+    healed."""
 
     healed: bool
     checked: tuple[str, ...]

@@ -6,7 +6,8 @@ from linkflap.harness.model.events.base import OfLink
 
 
 class LinkProven(OfLink, frozen=True, kw_only=True):
-    """Every broker is reached through the link's proxies (host:port), and a probe of latency shows in the round trip.
+    """Every broker is reached through the link's proxies (host:port), and a probe of latency shows
+    in the round trip.
 
     In milliseconds: the longest round trip without, and the shortest with the probe.
     """
@@ -17,6 +18,7 @@ class LinkProven(OfLink, frozen=True, kw_only=True):
 
 
 class ProxyRebuilt(OfLink, frozen=True, kw_only=True):
-    """Its toxiproxy-server hung or died, and was replaced by one with the same proxies and toxics."""
+    """Its toxiproxy-server hung or died, and was replaced by one with the same proxies and
+    toxics."""
 
     reason: str

@@ -1,4 +1,5 @@
-"""Mirrors: what replicates over a link. Written by `harness.mirrors`, a crash also by `harness.recording.unexpected_exits`."""
+"""Mirrors: what replicates over a link. Written by `harness.mirrors`, a crash also by
+`harness.recording.unexpected_exits`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from linkflap.harness.model.history import OffsetOrNone, Small, Time
 
 
 class MirrorStarted(OfLink, frozen=True, kw_only=True):
-    """It mirrors, `seconds` after it was started. `mirror` is its kind, `options` what people ask for first of its options."""
+    """It mirrors, `seconds` after it was started. `mirror` is its kind, `options` what people ask
+    for first of its options."""
 
     mirror: str
     options: Mapping[str, object] | None = None
@@ -19,7 +21,8 @@ class MirrorStarted(OfLink, frozen=True, kw_only=True):
 
 
 class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition in a mirror's description of itself: its state by the mirror's name, and its lag in records."""
+    """A partition in a mirror's description of itself: its state by the mirror's name, and its lag
+    in records."""
 
     topic: str
     partition: Small
@@ -36,7 +39,8 @@ class MirrorDescribed(OfLink, frozen=True, kw_only=True):
 
 
 class MirrorVerb(OfLink, frozen=True, kw_only=True):
-    """A verb of a mirror's admin interface: asked so many times in `seconds`, until accepted or given up; errors are counted."""
+    """A verb of a mirror's admin interface: asked so many times in `seconds`, until accepted or
+    given up; errors are counted."""
 
     verb: str
     accepted: bool
@@ -46,10 +50,12 @@ class MirrorVerb(OfLink, frozen=True, kw_only=True):
 
 
 class VerbsPlayed(OfLink, frozen=True, kw_only=True):
-    """A random sequence of verbs was asked of a mirror, drawn by `seed`: `steps` in words, with their answers.
+    """A random sequence of verbs was asked of a mirror, drawn by `seed`: `steps` in words, with
+    their answers.
 
-    Held against the model of the mirror's verbs: `wrong` is what disagrees with it, after which nothing more was asked, and
-    `topic` one of the topics that this is about; `unanswered` is a verb that had no answer, which disagrees with nothing.
+    Held against the model of the mirror's verbs: `wrong` is what disagrees with it, after which
+    nothing more was asked, and `topic` one of the topics that this is about; `unanswered` is a verb
+    that had no answer, which disagrees with nothing.
     """
 
     seed: str
@@ -68,11 +74,13 @@ class SourceMoved(OfLink, frozen=True, kw_only=True):
 class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a mirror's journal says of one partition when the mirror stopped.
 
-    `mirrored` is the offset after the last mirrored record, `promoted` the first that clients of the destination may write,
-    `appended` (offset, what) are the records in between. `truncated` are (where the log had ended, to which offset it was
-    truncated). `epochs` and `source_epochs` are leader epochs (epoch, first offset) of the mirrored log and of its source's,
-    `open` the transactions (producer id, producer epoch, …) that were to be aborted. Of a partition that was taken over, `home`
-    is the brokers that had it, and its log was truncated to one offset from another, where it had ended; -1: it was not.
+    `mirrored` is the offset after the last mirrored record, `promoted` the first that clients of
+    the destination may write, `appended` (offset, what) are the records in between. `truncated` are
+    (where the log had ended, to which offset it was truncated). `epochs` and `source_epochs` are
+    leader epochs (epoch, first offset) of the mirrored log and of its source's, `open` the
+    transactions (producer id, producer epoch, …) that were to be aborted. Of a partition that was
+    taken over, `home` is the brokers that had it, and its log was truncated to one offset from
+    another, where it had ended; -1: it was not.
     """
 
     topic: str
@@ -90,7 +98,8 @@ class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class JournalTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A topic's ids on both sides, and which of its configs the destination's release does not have."""
+    """A topic's ids on both sides, and which of its configs the destination's release does not
+    have."""
 
     source: str
     destination: str
@@ -109,10 +118,12 @@ class VerbAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MirrorStopped(OfLink, frozen=True, kw_only=True):
-    """It ended. `drained`: it had mirrored everything. The journal of one that keeps it: partitions and topics.
+    """It ended. `drained`: it had mirrored everything. The journal of one that keeps it: partitions
+    and topics.
 
-    `unsynced` are groups (and their states) whose offsets were not synced because they were active on the destination,
-    `undrained` brokers that may hand out mirrored producer ids from the given one on. `paused`, `stopped`: answers to the verbs.
+    `unsynced` are groups (and their states) whose offsets were not synced because they were active
+    on the destination, `undrained` brokers that may hand out mirrored producer ids from the given
+    one on. `paused`, `stopped`: answers to the verbs.
     """
 
     drained: bool
@@ -125,20 +136,23 @@ class MirrorStopped(OfLink, frozen=True, kw_only=True):
 
 
 class MirrorCrashed(OfLink, frozen=True, kw_only=True):
-    """It ended without having been stopped. `by`: SIGKILL, itself, or what a mirror that cannot be killed does instead."""
+    """It ended without having been stopped. `by`: SIGKILL, itself, or what a mirror that cannot be
+    killed does instead."""
 
     by: str
 
 
 class MirrorLag(OfLink, frozen=True, kw_only=True):
-    """How many records a mirror by commands was behind at its end: as its command reported, and by the bytes of both sides."""
+    """How many records a mirror by commands was behind at its end: as its command reported, and by
+    the bytes of both sides."""
 
     reported: int | None
     measured: int | None
 
 
 class MirrorState(OfLink, frozen=True, kw_only=True):
-    """The state of a connector (`task` -1) or of one of its tasks, as Kafka Connect keeps it, when it changes.
+    """The state of a connector (`task` -1) or of one of its tasks, as Kafka Connect keeps it, when
+    it changes.
 
     NONE: it never had one; `trace` is the end of the worker's log then.
     """

@@ -30,14 +30,16 @@ class Interrupted(Event, frozen=True, kw_only=True):
 
 
 class NotEnded(Event, frozen=True, kw_only=True):
-    """Faults, clients, watermarks or the deployment did not end in time, when the run broke off (`harness.recording.run`)."""
+    """Faults, clients, watermarks or the deployment did not end in time, when the run broke off
+    (`harness.recording.run`)."""
 
     what: str = msgspec.field(name="subject")
     reason: str
 
 
 class Note(Event, frozen=True, kw_only=True):
-    """An event of a user's own fault, mirror or scenario: a name and any data. No check reads it."""
+    """An event of a user's own fault, mirror or scenario: a name and any data. No check reads
+    it."""
 
     about: str = msgspec.field(name="subject")
     name: str

@@ -8,7 +8,13 @@ from typing import Final, get_args
 import msgspec
 
 from linkflap.harness.model.events.base import Event
-from linkflap.harness.model.events.clients import ClientCrash, ClientDied, ClientRestarted, ProducerReplaced, ProgramStarted
+from linkflap.harness.model.events.clients import (
+    ClientCrash,
+    ClientDied,
+    ClientRestarted,
+    ProducerReplaced,
+    ProgramStarted,
+)
 from linkflap.harness.model.events.clusters import BrokerDied, Captured, ClusterReady
 from linkflap.harness.model.events.failovers import (
     ClientsMoved,
@@ -73,12 +79,15 @@ AnyEvent = (
     | NotEnded
     | Note
 )
-KINDS: Final[Mapping[str, type[Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyEvent)}
+KINDS: Final[Mapping[str, type[Event]]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyEvent)
+}
 """Every class of events by its kind."""
 
 
 def read(row: EventRow) -> Event:
-    """The event of a row. Raises ValueError for a kind that is not among `KINDS`, and for data that do not fit it."""
+    """The event of a row. Raises ValueError for a kind that is not among `KINDS`, and for data that
+    do not fit it."""
     if (kind := KINDS.get(row.kind)) is None:
         raise ValueError(f"no kind of event is called {row.kind!r}")
     fields = {**row.data, "event": row.kind, "time": row.time, "subject": row.subject}

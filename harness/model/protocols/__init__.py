@@ -1,12 +1,27 @@
 """What faults, mirrors and workloads are handed, and what they must be: the seams of linkflap.
 
-A fault receives the `World` and nothing else; only `harness.runtimes` knows what stands behind a Broker, a Link or a
-Service. Everything here blocks until it is true (a killed broker is dead, a cut link refuses) or raises.
+A fault receives the `World` and nothing else; only `harness.runtimes` knows what stands behind a
+Broker, a Link or a Service. Everything here blocks until it is true (a killed broker is dead, a cut
+link refuses) or raises.
 """
 
 from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload
-from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Certificate, Cluster, Confines, MemoryUse, is_running
-from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
+from linkflap.harness.model.protocols.clusters import (
+    Broker,
+    BrokerState,
+    Certificate,
+    Cluster,
+    Confines,
+    MemoryUse,
+    is_running,
+)
+from linkflap.harness.model.protocols.deployments import (
+    Deployment,
+    Running,
+    Service,
+    Sidecar,
+    Spawn,
+)
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
 from linkflap.harness.model.protocols.mirrors import (

@@ -32,15 +32,18 @@ class ClientDeath(Protocol):
 
     @property
     def expected(self) -> int | None:
-        """The operation that it saw in flight right before it was killed; 0 for a reader, None where it said nothing."""
+        """The operation that it saw in flight right before it was killed; 0 for a reader, None
+        where it said nothing."""
 
 
 Moment = Literal["any", "transaction", "commit"]
-"""What a client has in flight: anything; a transaction that has written, and whose end was not asked for; or a commit."""
+"""What a client has in flight: anything; a transaction that has written, and whose end was not
+asked for; or a commit."""
 
 
 class Program(Protocol):
-    """A process of clients, or a program of the user's that is a workload: all of its process group together."""
+    """A process of clients, or a program of the user's that is a workload: all of its process group
+    together."""
 
     @property
     def name(self) -> str: ...
@@ -52,7 +55,8 @@ class Program(Protocol):
 
     @property
     def stands_still(self) -> bool:
-        """Whether some process of it does, because of us or by itself: at a fail point of its own."""
+        """Whether some process of it does, because of us or by itself: at a fail point of its
+        own."""
 
     def freeze(self) -> None:
         """Returns when it stands still. Raises InputError where it does not run."""
@@ -70,26 +74,33 @@ class Clients(Protocol):
     def commits_in_flight(self, cluster: str) -> int:
         """Commits that were asked for and not answered, on this cluster, now."""
 
-    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> ClientDeath:
-        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of one of them, `by` a fault.
+    def kill(
+        self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
+    ) -> ClientDeath:
+        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of
+        one of them, `by` a fault.
 
-        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
+        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded
+        when the moment does not come.
         """
 
     def programs(self, cluster: str) -> Sequence[Program]:
         """The programs of the user's that are at a cluster."""
 
     def process(self, cluster: str, *, workload: str) -> Program:
-        """A process with clients of this kind (or `any`) at a cluster, those that write before readers. Raises InputError."""
+        """A process with clients of this kind (or `any`) at a cluster, those that write before
+        readers. Raises InputError."""
 
     def done_since_restart(self, process: str) -> int:
-        """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""
+        """Records that the clients of a process have acknowledged or read since it was started
+        last; 0 while it does not run."""
 
     def open_transactions(self, cluster: str) -> int:
         """Transactions that have written something and are not ended, on this cluster, now."""
 
     def move(self, source: str, destination: str, *, drained: bool) -> None:
-        """Fails all clients of `source` over to `destination`; drained: in-flight operations end first."""
+        """Fails all clients of `source` over to `destination`; drained: in-flight operations end
+        first."""
 
     def pause(self, cluster: str) -> None:
         """Lets operations in flight end and begins no new ones (planned failover)."""
@@ -98,17 +109,21 @@ class Clients(Protocol):
         """Records acknowledged on this cluster by operations that returned after `time`."""
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that readers on this cluster have been given, of the workload that was given least; None without readers."""
+        """Records that readers on this cluster have been given, of the workload that was given
+        least; None without readers."""
 
     def groups_on(self, cluster: str) -> frozenset[str]:
-        """Consumer groups that are to commit offsets on this cluster: of topics that have a writer."""
+        """Consumer groups that are to commit offsets on this cluster: of topics that have a
+        writer."""
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
+        """A topic has so many partitions now: clients of its home write to the new ones too, and
+        read them."""
 
 
 class Workload(Protocol):
-    """Some clients with one purpose, in processes of a few each. What they do is one class and one line in harness.workloads."""
+    """Some clients with one purpose, in processes of a few each. What they do is one class and one
+    line in harness.workloads."""
 
     @property
     def spec(self) -> WorkloadSpec: ...
@@ -117,4 +132,5 @@ class Workload(Protocol):
         """No new operations; those in flight end or become info. Open transactions stay open."""
 
     def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
-        """Readers read on to `ends` (cluster -> (topic, partition) -> offset); producers do nothing."""
+        """Readers read on to `ends` (cluster -> (topic, partition) -> offset); producers do
+        nothing."""

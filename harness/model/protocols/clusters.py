@@ -14,7 +14,8 @@ Certificate = Literal["valid", "expired", "untrusted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Memory of a limited container: its own bytes (no page cache), its limit, how often it hit that, whether that killed it.
+    """Memory of a limited container: its own bytes (no page cache), its limit, how often it hit
+    that, whether that killed it.
 
     `hits` is None where that cannot be seen.
     """
@@ -26,7 +27,8 @@ class MemoryUse:
 
 
 class Confines(Protocol):
-    """What a broker can have done to it because it runs in a container. Every method is safe to call again."""
+    """What a broker can have done to it because it runs in a container. Every method is safe to
+    call again."""
 
     @property
     def connected(self) -> bool:
@@ -41,7 +43,8 @@ class Confines(Protocol):
         """What is blocked now: owner -> addresses."""
 
     def block(self, owner: str, addresses: Sequence[str]) -> None:
-        """Lets the packets of connections that it opens to these addresses vanish, on open ones too, until its next start.
+        """Lets the packets of connections that it opens to these addresses vanish, on open ones
+        too, until its next start.
 
         Blocks of several owners add up.
         """
@@ -50,10 +53,12 @@ class Confines(Protocol):
         """Ends the `block` of this owner and of no other."""
 
     def round_trip(self, address: str, *, within: float) -> float | None:
-        """Seconds of one ApiVersions round trip from its own network, or None if there was no answer."""
+        """Seconds of one ApiVersions round trip from its own network, or None if there was no
+        answer."""
 
     def limit_memory(self, size: int | None) -> None:
-        """Bytes that it may use from now on; None: no limit. EnvironmentFailure where it cannot be pressed into so few."""
+        """Bytes that it may use from now on; None: no limit. EnvironmentFailure where it cannot be
+        pressed into so few."""
 
     def memory(self) -> MemoryUse: ...
 
@@ -85,7 +90,8 @@ class Broker(Protocol):
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended last, negative for a signal; None while it runs, and before its first start."""
+        """How it ended last, negative for a signal; None while it runs, and before its first
+        start."""
 
     def last_words(self, *, lines: int) -> Sequence[str]:
         """The last lines of what it printed and of its log, so many of each at most."""
@@ -129,22 +135,33 @@ class Cluster(Protocol):
     def brokers(self) -> Mapping[int, Broker]: ...
     @property
     def bootstrap(self) -> str:
-        """Bootstrap servers of the CLIENT listeners: the harness' own path, never through a proxy."""
+        """Bootstrap servers of the CLIENT listeners: the harness' own path, never through a
+        proxy."""
 
-    def create_topic(self, name: str, *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None) -> None:
-        """Makes a topic, with a replica on as many brokers as asked for or as there are; `config` by Kafka's names.
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Makes a topic, with a replica on as many brokers as asked for or as there are; `config`
+        by Kafka's names.
 
-        All replicas but one have to be in sync for acknowledged writes, unless `config` says otherwise. Raises InputError or
-        SetupError.
+        All replicas but one have to be in sync for acknowledged writes, unless `config` says
+        otherwise. Raises InputError or SetupError.
         """
 
     def show_certificate(self, path: str, which: Certificate) -> None:
-        """Has running brokers show this one to whoever comes in by a path (`A->B`, `*->A`) from now on, and the others when they
-        are started. Raises FaultError where that cannot be done. Only a cluster with TLS has certificates."""
+        """Has running brokers show this one to whoever comes in by a path (`A->B`, `*->A`) from now
+        on, and the others when they are started. Raises FaultError where that cannot be done. Only
+        a cluster with TLS has certificates."""
 
     @property
     def inner_bootstrap(self) -> str:
-        """Bootstrap servers of the brokers' own listeners, as services of the deployment reach them, never through a proxy."""
+        """Bootstrap servers of the brokers' own listeners, as services of the deployment reach
+        them, never through a proxy."""
 
 
 def is_running(cluster: Cluster) -> bool:

@@ -13,7 +13,8 @@ from linkflap.harness.model.topology import Topology
 
 
 class Running(Protocol):
-    """A program that runs, or has ended since: a child process or a container. All methods are safe to call again."""
+    """A program that runs, or has ended since: a child process or a container. All methods are safe
+    to call again."""
 
     @property
     def pid(self) -> int: ...
@@ -32,11 +33,13 @@ class Running(Protocol):
         """SIGKILL; returns when it is gone."""
 
     def stop(self, *, within: float) -> None:
-        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within`
+        seconds, and it runs on."""
 
 
 Spawn = Callable[[], Running]
-"""Starts a program on the files it has, what it prints going to a file that its maker chose. Raises SetupError."""
+"""Starts a program on the files it has, what it prints going to a file that its maker chose. Raises
+SetupError."""
 
 
 class Service(Protocol):
@@ -54,14 +57,16 @@ class Service(Protocol):
 
 
 class Sidecar(Protocol):
-    """A program of linkflap's own beside the brokers; the ports it listens on are also on this machine's loopback."""
+    """A program of linkflap's own beside the brokers; the ports it listens on are also on this
+    machine's loopback."""
 
     @property
     def address(self) -> str:
         """Where it listens, and brokers reach it."""
 
     def advertised_host(self, beside: str) -> str:
-        """The host that it advertises on a listener on which brokers advertise the address `beside`."""
+        """The host that it advertises on a listener on which brokers advertise the address
+        `beside`."""
 
     def reach(self, address: str) -> str:
         """A host:port that brokers tell their clients, as it is reached from there."""
@@ -85,26 +90,46 @@ class Deployment(Protocol):
     def javas(self) -> Mapping[str, str]:
         """Kafka (as a topology names it) -> the feature release of the Java that runs it."""
 
-    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
-        """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""
+    def service(
+        self,
+        name: str,
+        *,
+        main: str,
+        kafka: str,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> Service:
+        """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that
+        holds `files` (name -> text)."""
 
-    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Sidecar:
-        """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free ones), prints to `log`."""
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> Sidecar:
+        """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free
+        ones), prints to `log`."""
 
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
-        """From its next start on a broker runs this Kafka, whose version is returned. Raises InputError or SetupError."""
+        """From its next start on a broker runs this Kafka, whose version is returned. Raises
+        InputError or SetupError."""
 
     def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
-        """From its next start on a broker's clock is so many seconds ahead, or behind where less than 0. Raises InputError."""
+        """From its next start on a broker's clock is so many seconds ahead, or behind where less
+        than 0. Raises InputError."""
 
     def free_port(self) -> int:
         """A leased port, given back when the deployment ends."""
 
     def at_close(self, end: Callable[[], None]) -> None:
-        """Has `end` called when the deployment closes, before anything of its own ends: for a mirror's own processes."""
+        """Has `end` called when the deployment closes, before anything of its own ends: for a
+        mirror's own processes."""
 
     def close(self) -> None:
         """Ends everything that was started; safe to call twice."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -31,10 +31,12 @@ class World(Protocol):
         """Topic -> partitions of what the workloads write, as it was made or has grown."""
 
     def sampled_groups(self, cluster: str) -> frozenset[str]:
-        """Consumer groups of which a committed offset on a cluster was sampled: how far they got there is known."""
+        """Consumer groups of which a committed offset on a cluster was sampled: how far they got
+        there is known."""
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now: whoever writes to it, reads it or waits for its ends goes by that from now on."""
+        """A topic has so many partitions now: whoever writes to it, reads it or waits for its ends
+        goes by that from now on."""
 
     @property
     def stopping(self) -> bool:
@@ -50,22 +52,29 @@ class Bite:
     __slots__ = ("bit", "expected", "measured", "observable")
 
     def __init__(self, *, bit: bool, observable: str, measured: object, expected: object) -> None:
-        self.bit, self.observable, self.measured, self.expected = bit, observable, measured, expected
+        self.bit, self.observable, self.measured, self.expected = (
+            bit,
+            observable,
+            measured,
+            expected,
+        )
 
 
 class Fault(Protocol):
-    """One kind of fault, made by `(spec, world)`; one file in chaos/faults and one line in its registry.
+    """One kind of fault, made by `(spec, world)`; one file in chaos/faults and one line in its
+    registry.
 
-    The schedule calls inject, then bite (within the window), holds for the duration, then heal, in that order. heal is
-    always called, also when inject or bite raised, and returns what it checked; it raises FaultError when it is not healed in
-    time.
+    The schedule calls inject, then bite (within the window), holds for the duration, then heal, in
+    that order. heal is always called, also when inject or bite raised, and returns what it checked;
+    it raises FaultError when it is not healed in time.
     """
 
     restores: bool
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
-        """None, or one sentence why this fault cannot be applied to that target of that topology."""
+        """None, or one sentence why this fault cannot be applied to that target of that
+        topology."""
 
     def inject(self) -> None: ...
     def bite(self) -> Bite: ...
@@ -77,7 +86,8 @@ class FaultFactory(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Option]:
-        """Its options and what they are when not given; text lists the choices, the first is the default."""
+        """Its options and what they are when not given; text lists the choices, the first is the
+        default."""
 
     @property
     def abouts(self) -> Mapping[str, str]:

@@ -23,7 +23,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStage:
-    """What a mirror is at, as it says itself. `held`: bytes that it has fetched and not every live replica of the destination."""
+    """What a mirror is at, as it says itself. `held`: bytes that it has fetched and not every live
+    replica of the destination."""
 
     held: int
     handing_over: bool
@@ -39,8 +40,9 @@ class TellsStage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedVerbs:
-    """A sequence of verbs that was asked of a mirror: how many were `asked`, how many of them changed it, `wrong` where an answer
-    or the state after it is not as the mirror's model has it, and `unanswered` where one had no answer, which proves nothing."""
+    """A sequence of verbs that was asked of a mirror: how many were `asked`, how many of them
+    changed it, `wrong` where an answer or the state after it is not as the mirror's model has it,
+    and `unanswered` where one had no answer, which proves nothing."""
 
     asked: int
     changed: int
@@ -50,11 +52,12 @@ class PlayedVerbs:
 
 @runtime_checkable
 class Administered(Protocol):
-    """A mirror that brokers of the destination are: it has no process, and admins rule it by verbs and settings."""
+    """A mirror that brokers of the destination are: it has no process, and admins rule it by verbs
+    and settings."""
 
     def coordinator(self) -> int | None:
-        """The destination's broker that coordinates it: it leads the partition of the state topic that the mirror's name has.
-        None while nobody does, or nobody says."""
+        """The destination's broker that coordinates it: it leads the partition of the state topic
+        that the mirror's name has. None while nobody does, or nobody says."""
 
     def source_addresses(self) -> Sequence[str]:
         """host:port of the source, as its settings have them."""
@@ -63,10 +66,12 @@ class Administered(Protocol):
         """Has its settings name these addresses of its source from now on. Raises FaultError."""
 
     def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        """Asks random verbs that promote nothing, each step held against the model of the mirror's verbs."""
+        """Asks random verbs that promote nothing, each step held against the model of the mirror's
+        verbs."""
 
     def resume_all(self) -> Sequence[str]:
-        """Resumes what is paused and waits until everything is mirrored; the topics. Raises DeadlineExceeded."""
+        """Resumes what is paused and waits until everything is mirrored; the topics. Raises
+        DeadlineExceeded."""
 
 
 @runtime_checkable
@@ -78,7 +83,8 @@ class TellsGivenUp(Protocol):
 
 
 class Mirror(Protocol):
-    """What replicates over one link. One class per kind, made by `(spec, link, deployment, recorder)`."""
+    """What replicates over one link. One class per kind, made by `(spec, link, deployment,
+    recorder)`."""
 
     @property
     def spec(self) -> MirrorSpec: ...
@@ -102,15 +108,19 @@ class Mirror(Protocol):
     @property
     def alive(self) -> bool: ...
     def lag(self) -> int | None:
-        """Records of the source that it has not read yet, or None while that is unknown (source down)."""
+        """Records of the source that it has not read yet, or None while that is unknown (source
+        down)."""
 
     def promotion(self) -> Mapping[tuple[str, int], int]:
-        """Per (topic, partition), the first offset on the destination that is not the mirror's; asked after stop()."""
+        """Per (topic, partition), the first offset on the destination that is not the mirror's;
+        asked after stop()."""
 
     def reversed(self) -> Mirror:
-        """A mirror over the reverse link, not started yet, that takes over the topics which this one promoted (failback).
+        """A mirror over the reverse link, not started yet, that takes over the topics which this
+        one promoted (failback).
 
-        Asked after stop(). When it starts, the reverse link's destination loses what it has behind the last common offset: each
-        such cut is an event `truncation` (subject: the reverse link; cluster, topic, partition, offset, end = where the log ended
-        before). Raises InputError from a kind of mirror that cannot.
+        Asked after stop(). When it starts, the reverse link's destination loses what it has behind
+        the last common offset: each such cut is an event `truncation` (subject: the reverse link;
+        cluster, topic, partition, offset, end = where the log ended before). Raises InputError from
+        a kind of mirror that cannot.
         """

@@ -1,1 +1,2 @@
-"""Where Kafka, Java and toxiproxy-server come from: fetched once per user, checked, and shared by all runs."""
+"""Where Kafka, Java and toxiproxy-server come from: fetched once per user, checked, and shared by
+all runs."""

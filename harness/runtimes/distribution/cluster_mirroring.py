@@ -1,7 +1,8 @@
-"""Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and which names that generation of it uses.
+"""Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and which names that
+generation of it uses.
 
-No release has it. Builds of its branch differ in names, so each generation is one entry of a table, and nothing but the classes
-in the build's own kafka-clients jar decides which one applies.
+No release has it. Builds of its branch differ in names, so each generation is one entry of a table,
+and nothing but the classes in the build's own kafka-clients jar decides which one applies.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from typing import Final
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 _ADMIN: Final = "org/apache/kafka/clients/admin/"
-UNSTABLE: Final[Mapping[str, str]] = {"unstable.api.versions.enable": "true", "unstable.feature.versions.enable": "true"}
-"""What every node needs before it formats or starts, as long as the feature is in no release (KIP-1279, mirror.version)."""
+UNSTABLE: Final[Mapping[str, str]] = {
+    "unstable.api.versions.enable": "true",
+    "unstable.feature.versions.enable": "true",
+}
+"""What every node needs before it formats or starts, as long as the feature is in no release
+(KIP-1279, mirror.version)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One generation of the feature. `mark` is a class that it has and the generations before it lack.
+    """One generation of the feature. `mark` is a class that it has and the generations before it
+    lack.
 
-    `broker` are names of broker settings and `mirror` those of a mirror's own, by what linkflap calls them; `aligning` is the
-    state in which a destination truncates, and `retries` how often a failed partition is tried again by default.
+    `broker` are names of broker settings and `mirror` those of a mirror's own, by what linkflap
+    calls them; `aligning` is the state in which a destination truncates, and `retries` how often a
+    failed partition is tried again by default.
     """
 
     name: str
@@ -85,12 +92,20 @@ def _in(clients: Path) -> Generation | None:
 def recognised(names: Sequence[str]) -> Generation | None:
     """The newest generation whose mark is among the files of a kafka-clients jar."""
     found = set(names)
-    return next((each for each in reversed(GENERATIONS) if f"{_ADMIN}{each.mark}.class" in found), None)
+    return next(
+        (each for each in reversed(GENERATIONS) if f"{_ADMIN}{each.mark}.class" in found), None
+    )
 
 
 def broker_settings(found: Generation | None, nodes: int) -> dict[str, str]:
-    """What brokers and controllers of such a build are configured with, for small clusters whose faults show within seconds."""
+    """What brokers and controllers of such a build are configured with, for small clusters whose
+    faults show within seconds."""
     if found is None:
         return {}
-    values = {"state-partitions": "5", "state-replicas": str(min(3, nodes)), "refresh": "2000", "most-backoff": "5000"}
+    values = {
+        "state-partitions": "5",
+        "state-replicas": str(min(3, nodes)),
+        "refresh": "2000",
+        "most-backoff": "5000",
+    }
     return {**UNSTABLE, **{found.broker[name]: value for name, value in values.items()}}

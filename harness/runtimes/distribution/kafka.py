@@ -1,9 +1,11 @@
-"""Released Kafka jars by version number, exactly the pinned ones; or any Kafka that is already on this machine.
+"""Released Kafka jars by version number, exactly the pinned ones; or any Kafka that is already on
+this machine.
 
-For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and MirrorMaker need (of some
-releases: that a broker needs, `brokers_alone`), with its coordinates and sha256. The jars are fetched with mvn where there is one
-(its settings, mirrors and proxies apply) and with the PyPI package jgo otherwise, into the user's cache, once. A jar that is
-missing, too many or different is an error.
+For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and
+MirrorMaker need (of some releases: that a broker needs, `brokers_alone`), with its coordinates and
+sha256. The jars are fetched with mvn where there is one (its settings, mirrors and proxies apply)
+and with the PyPI package jgo otherwise, into the user's cache, once. A jar that is missing, too
+many or different is an error.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ _LISTS: Final = Path(__file__).parent / "kafka"
 _FETCH_WITHIN: Final = 900.0
 _ATTEMPTS: Final = 3
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-_OWN_BUILD: Final = "a directory of jars or an unpacked distribution can be named instead of a version"
+_OWN_BUILD: Final = (
+    "a directory of jars or an unpacked distribution can be named instead of a version"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """A Kafka that can be run. `version` is what its own jars say; `key` names it in the cache, and no other Kafka."""
+    """A Kafka that can be run. `version` is what its own jars say; `key` names it in the cache, and
+    no other Kafka."""
 
     version: str
     jars: tuple[Path, ...]
@@ -63,26 +68,35 @@ def released() -> list[str]:
 
 
 def kafka(asked: str) -> Kafka:
-    """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot be fetched)."""
+    """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot
+    be fetched)."""
     return look_for(asked) or _released(asked)
 
 
 def look_for(asked: str) -> Kafka | None:
-    """The Kafka in a folder of this machine; None for a version that has a list. Raises InputError; fetches nothing."""
+    """The Kafka in a folder of this machine; None for a version that has a list. Raises InputError;
+    fetches nothing."""
     if not asked.strip():
-        raise InputError("an empty name is no Kafka; name a version such as 4.3.1, or a directory of jars")
+        raise InputError(
+            "an empty name is no Kafka; name a version such as 4.3.1, or a directory of jars"
+        )
     path = Path(asked).expanduser()
     if re.fullmatch(r"\d+\.\d+\.\d+", asked) or not (path.is_dir() or "/" in asked):
         pinned(asked)
         return None
     if not path.is_dir():
-        raise InputError(f"there is no directory {asked}; {_OWN_BUILD}, and an image only in the docker runtime")
+        raise InputError(
+            f"there is no directory {asked}; {_OWN_BUILD}, and an image only in the docker runtime"
+        )
     return _local(path / "libs" if (path / "libs").is_dir() else path)
 
 
 def brokers_alone(asked: str) -> bool:
-    """Whether the list of this release has what a broker needs and no more: no repository has its MirrorMaker."""
-    return asked in released() and not any(name.startswith("connect-mirror-") for name in pinned(asked))
+    """Whether the list of this release has what a broker needs and no more: no repository has its
+    MirrorMaker."""
+    return asked in released() and not any(
+        name.startswith("connect-mirror-") for name in pinned(asked)
+    )
 
 
 def cached(version: str) -> Path | None:
@@ -101,13 +115,20 @@ def _tool() -> str:
 
 def _local(folder: Path) -> Kafka:
     jars = tuple(sorted(folder.resolve().glob("*.jar")))
-    clients = [jar for jar in jars if re.fullmatch(r"kafka-clients-[^-]*(-SNAPSHOT)?\.jar", jar.name)]
+    clients = [
+        jar for jar in jars if re.fullmatch(r"kafka-clients-[^-]*(-SNAPSHOT)?\.jar", jar.name)
+    ]
     if len(clients) != 1:
         raise InputError(
-            f"{folder} has {len(clients)} kafka-clients jars and must have one; name a directory with all jars of one Kafka"
+            f"{folder} has {len(clients)} kafka-clients jars and must have one; name a directory "
+            "with all jars of one Kafka"
         )
     state = "".join(f"{jar}{jar.stat().st_size}{jar.stat().st_mtime_ns}" for jar in jars)
-    return Kafka(version=_version_in(clients[0]), jars=jars, key=f"local-{hashlib.sha256(state.encode()).hexdigest()[:16]}")
+    return Kafka(
+        version=_version_in(clients[0]),
+        jars=jars,
+        key=f"local-{hashlib.sha256(state.encode()).hexdigest()[:16]}",
+    )
 
 
 def _version_in(clients: Path) -> str:
@@ -116,7 +137,10 @@ def _version_in(clients: Path) -> str:
         with zipfile.ZipFile(clients) as jar:
             text = jar.read("kafka/kafka-version.properties").decode()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{clients} is not a readable kafka-clients jar ({error}); build or unpack that Kafka again") from error
+        raise InputError(
+            f"{clients} is not a readable kafka-clients jar ({error}); build or unpack that Kafka "
+            "again"
+        ) from error
     found = re.search(r"^version=(\S+)", text, re.MULTILINE)
     return found[1] if found else "unknown"
 
@@ -128,7 +152,10 @@ def _released(version: str) -> Kafka:
     jars = tuple(sorted(folder.glob("*.jar")))
     if {jar.name for jar in jars} != pins.keys():
         odd = sorted({jar.name for jar in jars} ^ pins.keys())
-        raise SetupError(f"{folder} has not the jars it was filled with ({', '.join(odd[:3])}); remove that folder")
+        raise SetupError(
+            f"{folder} has not the jars it was filled with ({', '.join(odd[:3])}); remove that "
+            "folder"
+        )
     return Kafka(version=version, jars=jars, key=version)
 
 
@@ -136,8 +163,14 @@ def pinned(version: str) -> Mapping[str, Pin]:
     """The list of one version: file name -> pin. Raises InputError when there is none."""
     path = _LISTS / f"{version}.sha256"
     if not re.fullmatch(r"\d+\.\d+\.\d+", version) or not path.is_file():
-        raise InputError(f"no list of jars is kept for Kafka {version!r}, only for {', '.join(released())}; {_OWN_BUILD}")
-    pins = [Pin(sha256=line.split()[0], coordinates=line.split()[1]) for line in path.read_text().splitlines()]
+        raise InputError(
+            f"no list of jars is kept for Kafka {version!r}, only for {', '.join(released())}; "
+            f"{_OWN_BUILD}"
+        )
+    pins = [
+        Pin(sha256=line.split()[0], coordinates=line.split()[1])
+        for line in path.read_text().splitlines()
+    ]
     return {pin.name: pin for pin in pins}
 
 
@@ -160,33 +193,53 @@ def check(pins: Mapping[str, Pin], folder: Path) -> None:
         digest = hashlib.sha256(jar.read_bytes()).hexdigest()
         if digest != pins[name].sha256:
             raise SetupError(
-                f"{name} has sha256 {digest} and {pins[name].sha256} is pinned: what was fetched is not the release; "
-                "remove it from the local Maven repository and look at the mirror it came from"
+                f"{name} has sha256 {digest} and {pins[name].sha256} is pinned: what was fetched is"
+                " not the release; remove it from the local Maven repository and look at the "
+                "mirror it came from"
             )
 
 
 def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target: Path) -> None:
     pom = target / "pom.xml"
     pom.write_text(_pom(pins))
-    command = [maven, "-q", "-B", "-f", str(pom), f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={target}"]
+    command = [
+        maven,
+        "-q",
+        "-B",
+        "-f",
+        str(pom),
+        f"{_PLUGIN}:copy-dependencies",
+        f"-DoutputDirectory={target}",
+    ]
     if not cache.home_is_writable():
         command.append(f"-Dmaven.repo.local={target / 'repository'}")
     output = target / "mvn.log"
-    environment = {"JAVA_HOME": str(java_for(version).home)}  # mvn may be there without a Java of its own
+    # mvn may be there without a Java of its own
+    environment = {"JAVA_HOME": str(java_for(version).home)}
     try:
-        status = children.run(command, name="mvn", folder=target, output=output, within=_FETCH_WITHIN, environment=environment)
+        status = children.run(
+            command,
+            name="mvn",
+            folder=target,
+            output=output,
+            within=_FETCH_WITHIN,
+            environment=environment,
+        )
     except EnvironmentFailure as error:
         raise _unreachable(version, "mvn", str(error)) from error
     said = output.read_text(errors="replace")
     if status:
-        raise _unreachable(version, "mvn", (re.findall(r"^\[ERROR\] (.+)", said, re.MULTILINE) or [said[-200:]])[0])
+        raise _unreachable(
+            version, "mvn", (re.findall(r"^\[ERROR\] (.+)", said, re.MULTILINE) or [said[-200:]])[0]
+        )
     pom.unlink()
     output.unlink()
     shutil.rmtree(target / "repository", ignore_errors=True)
 
 
 def _pom(pins: Mapping[str, Pin]) -> str:
-    every = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    every = f"<exclusions>{everything}</exclusions>"
     dependencies = []
     for pin in pins.values():
         group, artifact, version, *classifier = pin.coordinates.split(":")
@@ -204,7 +257,8 @@ def _pom(pins: Mapping[str, Pin]) -> str:
 def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None:
     from jgo.maven import MavenContext  # slow to import, and needed once per cache
 
-    # A repository of its own: jgo leaves a torn file where it was interrupted, and would take it for whole next time.
+    # A repository of its own: jgo leaves a torn file where it was interrupted, and would take it
+    # for whole next time.
     repository = target / "repository"
     context = MavenContext(repo_cache=repository, timeout=60)
 
@@ -227,7 +281,8 @@ def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None
                     raise _unreachable(version, "jgo", f"{pin.name}: {error}") from error
                 failed.append(pin)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C nobody waits for what is under way
+            # after Ctrl-C nobody waits for what is under way
+            pool.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(repository, ignore_errors=True)
         missing = failed
 

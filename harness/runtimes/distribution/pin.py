@@ -1,8 +1,10 @@
-"""Makes the list of jars of one release: `python -m linkflap.harness.runtimes.distribution.pin 3.7.1 > kafka/3.7.1.sha256`.
+"""Makes the list of jars of one release: `python -m linkflap.harness.runtimes.distribution.pin
+3.7.1 > kafka/3.7.1.sha256`.
 
-Maven resolves what a broker, its tools and MirrorMaker need, and a logging backend; each jar is written with its coordinates and
-its sha256. Whoever adds a list compares the sums of a few jars with those that the release announcement names, and commits it.
-With `--brokers` the list has what a broker needs and no more, for a release whose other jars are in no repository.
+Maven resolves what a broker, its tools and MirrorMaker need, and a logging backend; each jar is
+written with its coordinates and its sha256. Whoever adds a list compares the sums of a few jars
+with those that the release announcement names, and commits it. With `--brokers` the list has what a
+broker needs and no more, for a release whose other jars are in no repository.
 """
 
 from __future__ import annotations
@@ -24,14 +26,19 @@ _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _WITHIN: Final = 900.0
 _BROKER: Final = "kafka_2.13"
 _ROOTS: Final = (_BROKER, "kafka-tools", "connect-mirror")
-_LINE: Final = re.compile(r"^\s+([\w.-]+):([\w.-]+):jar:(?:([\w.-]+):)?([\w.-]+):(?:compile|runtime)")
+_LINE: Final = re.compile(
+    r"^\s+([\w.-]+):([\w.-]+):jar:(?:([\w.-]+):)?([\w.-]+):(?:compile|runtime)"
+)
 
 
 def backend(version: str) -> str:
-    """The logging backend: Kafka 4 logs by log4j 2 (KIP-653), before that by reload4j, and neither comes with the jars."""
+    """The logging backend: Kafka 4 logs by log4j 2 (KIP-653), before that by reload4j, and neither
+    comes with the jars."""
     if version.startswith("3."):
         return "org.slf4j:slf4j-reload4j:1.7.36"
-    return "org.apache.logging.log4j:log4j-slf4j-impl:" + ("2.24.3" if version < "4.1.2" else "2.25.2")
+    return "org.apache.logging.log4j:log4j-slf4j-impl:" + (
+        "2.24.3" if version < "4.1.2" else "2.25.2"
+    )
 
 
 def pom(version: str, roots: Sequence[str] = _ROOTS) -> str:
@@ -48,9 +55,13 @@ def pom(version: str, roots: Sequence[str] = _ROOTS) -> str:
 
 
 def listed(text: str) -> list[str]:
-    """The coordinates in what `dependency:list` wrote: group:artifact:version, and the classifier where there is one."""
+    """The coordinates in what `dependency:list` wrote: group:artifact:version, and the classifier
+    where there is one."""
     found = [match.groups() for line in text.splitlines() if (match := _LINE.match(line))]
-    return [":".join((group, name, version, *([extra] if extra else []))) for group, name, extra, version in found]
+    return [
+        ":".join((group, name, version, *([extra] if extra else [])))
+        for group, name, extra, version in found
+    ]
 
 
 def lines(version: str, *, brokers: bool = False) -> list[str]:
@@ -64,14 +75,23 @@ def lines(version: str, *, brokers: bool = False) -> list[str]:
         folder = Path(name)
         (folder / "pom.xml").write_text(pom(version, (_BROKER,) if brokers else _ROOTS))
         goals = [f"{_PLUGIN}:list", f"{_PLUGIN}:copy-dependencies"]
-        options = ["-DincludeScope=runtime", f"-DoutputFile={folder / 'list.txt'}", f"-DoutputDirectory={folder / 'jars'}"]
+        options = [
+            "-DincludeScope=runtime",
+            f"-DoutputFile={folder / 'list.txt'}",
+            f"-DoutputDirectory={folder / 'jars'}",
+        ]
         command = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), *goals, *options]
         home = {"JAVA_HOME": str(java_for(version).home)}
         output = folder / "mvn.log"
-        if children.run(command, name="mvn", folder=folder, output=output, within=_WITHIN, environment=home):
-            raise SetupError(f"mvn could not resolve Kafka {version}: {output.read_text(errors='replace')[:400]}")
+        if children.run(
+            command, name="mvn", folder=folder, output=output, within=_WITHIN, environment=home
+        ):
+            raise SetupError(
+                f"mvn could not resolve Kafka {version}: {output.read_text(errors='replace')[:400]}"
+            )
         return [
-            _line(folder / "jars", coordinates) for coordinates in sorted(listed((folder / "list.txt").read_text()), key=_name)
+            _line(folder / "jars", coordinates)
+            for coordinates in sorted(listed((folder / "list.txt").read_text()), key=_name)
         ]
 
 

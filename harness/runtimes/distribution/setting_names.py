@@ -1,11 +1,13 @@
-"""Names of the settings of brokers and topics: a broker takes a name that it does not know for nothing worse than a warning.
+"""Names of the settings of brokers and topics: a broker takes a name that it does not know for
+nothing worse than a warning.
 
 So a typo would go unseen.
 
 The names that releases know are in `kafka/settings.names`, made from the releases themselves:
-`python -m linkflap.harness.runtimes.distribution.setting_names > kafka/settings.names`. What a name is worth to one release is
-not asked: brokers may be upgraded while a scenario runs. Of a build of the user's own, what its jars name is known as well: a
-setting's name is a constant of some class, a plug-in's too.
+`python -m linkflap.harness.runtimes.distribution.setting_names > kafka/settings.names`. What a name
+is worth to one release is not asked: brokers may be upgraded while a scenario runs. Of a build of
+the user's own, what its jars name is known as well: a setting's name is a constant of some class, a
+plug-in's too.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _NAMES: Final = Path(__file__).parent / "kafka" / "settings.names"
 _HANDED_ON: Final = ("rsm.config.", "rlmm.config.")
 """What a broker hands on to plug-ins for tiered storage (KIP-405), whatever follows."""
 _SERVER_SIDE: Final = "log."
-"""Before a topic's setting it makes a broker's default for it, put together when Kafka runs (ServerTopicConfigSynonyms)."""
+"""Before a topic's setting it makes a broker's default for it, put together when Kafka runs
+(ServerTopicConfigSynonyms)."""
 
 
 @functools.cache
@@ -48,15 +51,24 @@ def knows(of: str, name: str, build: Kafka | None = None) -> bool:
 
 
 def _mentions(build: Kafka, words: Iterable[str]) -> bool:
-    """Whether one of these is a whole constant in a class of these jars (Java Virtual Machine Specification, 4.4.7)."""
+    """Whether one of these is a whole constant in a class of these jars (Java Virtual Machine
+    Specification, 4.4.7)."""
     constants = [b"\x01" + struct.pack(">H", len(word)) + word.encode() for word in set(words)]
-    return any(any(constant in body for constant in constants) for jar in build.jars for body in _classes(jar))
+    return any(
+        any(constant in body for constant in constants)
+        for jar in build.jars
+        for body in _classes(jar)
+    )
 
 
 def _classes(jar: Path) -> Iterable[bytes]:
     try:
         with zipfile.ZipFile(jar) as inside:
-            yield from (inside.read(entry) for entry in inside.infolist() if entry.filename.endswith(".class"))
+            yield from (
+                inside.read(entry)
+                for entry in inside.infolist()
+                if entry.filename.endswith(".class")
+            )
     except (OSError, zipfile.BadZipFile):  # whoever starts it will say so
         return
 
@@ -72,11 +84,16 @@ def minors(versions: Iterable[str]) -> list[str]:
 
 def asked_of(build: Kafka, folder: Path) -> set[tuple[str, str]]:
     """What a Kafka's own code lists. A JVM with its jars is started."""
-    bridge = Bridge(java_for(build.version), build.classpath, folder, name=f"settings-{build.version}")
+    bridge = Bridge(
+        java_for(build.version), build.classpath, folder, name=f"settings-{build.version}"
+    )
     try:
         brokers = bridge.java.kafka.server.KafkaConfig.configDef().names()
         topics = bridge.java.org.apache.kafka.storage.internals.log.LogConfig.configNames()
-        return {*((BROKER, str(name)) for name in brokers), *((TOPIC, str(name)) for name in topics)}
+        return {
+            *((BROKER, str(name)) for name in brokers),
+            *((TOPIC, str(name)) for name in topics),
+        }
     finally:
         bridge.close()
 

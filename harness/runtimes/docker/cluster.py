@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class ContainerCluster(KraftCluster):
-    """A cluster whose brokers are containers. `folders`: what they see of this machine beside their own (path -> writable)."""
+    """A cluster whose brokers are containers. `folders`: what they see of this machine beside their
+    own (path -> writable)."""
 
     def __init__(
         self,
@@ -54,17 +55,32 @@ class ContainerCluster(KraftCluster):
             )
             return made[node].spawn
 
-        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options, secrets=secrets)
+        super().__init__(
+            name,
+            installation,
+            ports,
+            folder,
+            spawner,
+            settings=settings,
+            jvm_options=jvm_options,
+            secrets=secrets,
+        )
         for node, broker in self.brokers.items():
             broker.confines = made[node].confines
 
     def replace_release(self, node: int, installation: Installation) -> None:
         """Its container is of one image: refused, before anything is done."""
-        raise InputError(f"broker {self.name}/{node} runs in a container of one release; run it with --runtime process")
+        raise InputError(
+            f"broker {self.name}/{node} runs in a container of one release; run it with --runtime "
+            "process"
+        )
 
     def skew_clock(self, node: int, seconds: float) -> None:
         """Images have no libfaketime: refused, before anything is done."""
-        raise InputError(f"broker {self.name}/{node} has the clock of its container's machine; run it with --runtime process")
+        raise InputError(
+            f"broker {self.name}/{node} has the clock of its container's machine; run it with "
+            "--runtime process"
+        )
 
     def _launch_all(self) -> None:
         side_by_side(broker.launch for broker in self.brokers.values())
@@ -88,7 +104,9 @@ def container_service(
         name.lower(),
         network,
         image=installation.image,
-        command=jvm.service_command(installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options),
+        command=jvm.service_command(
+            installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options
+        ),
         address=network.take_address(),
         output=folder / "output.log",
         folders={folder: True, **_shared(installation), **(folders or {})},

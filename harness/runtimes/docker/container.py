@@ -1,7 +1,9 @@
-"""One container, as something that runs (`harness.model.protocols.Running`): made at its first start, kept until its end.
+"""One container, as something that runs (`harness.model.protocols.Running`): made at its first
+start, kept until its end.
 
-It runs as the harness' user on folders that have the same path inside and outside, so that files name each other the same way
-on both sides, and what a dead container wrote can be read. It has a fixed address: a container that is started again keeps it.
+It runs as the harness' user on folders that have the same path inside and outside, so that files
+name each other the same way on both sides, and what a dead container wrote can be read. It has a
+fixed address: a container that is started again keeps it.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200
-_FRESH: Final = 0.1  # whoever waits asks every few milliseconds, and each answer costs the engine about three
+# whoever waits asks every few milliseconds, and each answer costs the engine about three
+_FRESH: Final = 0.1
 _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "2"})
 
 
 class Container:
-    """A container to be. `spawn` starts it (`harness.model.protocols.Spawn`); its words go to `output` when it ends.
+    """A container to be. `spawn` starts it (`harness.model.protocols.Spawn`); its words go to
+    `output` when it ends.
 
-    `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute paths -> whether writable.
-    `elsewhere`: folders that it only reads, under another path.
+    `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute
+    paths -> whether writable. `elsewhere`: folders that it only reads, under another path.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class Container:
             image, command=None, env=dict(environment or {}), name=f"{network.id}-{name}"
         ).with_kwargs(
             network=network.name,
-            networking_config={network.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])},
+            networking_config={
+                network.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])
+            },
             entrypoint=[command[0]],  # whatever the image's own is
             hostname=name,
             labels=network.labels,
@@ -66,17 +72,22 @@ class Container:
             log_config=_LOG,
         )
         self._container.with_command(list(command[1:]))
-        ports = cast("dict[str, Any]", self._container.ports)  # the package's own with_bind_ports takes no address of the host
+        # the package's own with_bind_ports takes no address of the host
+        ports = cast("dict[str, Any]", self._container.ports)
         ports.update({f"{port}/tcp": ("127.0.0.1", port) for port in published})
         for folder, writable in folders.items():
-            self._container.with_volume_mapping(str(folder), str(folder), "rw" if writable else "ro")
+            self._container.with_volume_mapping(
+                str(folder), str(folder), "rw" if writable else "ro"
+            )
         for folder, inside in (elsewhere or {}).items():
             self._container.with_volume_mapping(str(folder), inside, "ro")
 
     @property
     def confines(self) -> Confines:
         """What can be done to it as a container, once it was started."""
-        return Confines(self.name, self._network, self._address, self._container.get_wrapped_container)
+        return Confines(
+            self.name, self._network, self._address, self._container.get_wrapped_container
+        )
 
     def spawn(self) -> Run:
         """Raises SetupError with the engine's reason when it cannot be started."""
@@ -111,7 +122,13 @@ class Run:
             try:
                 self._container.reload()
             except NotFound:
-                return {"Running": False, "ExitCode": 137, "StartedAt": "", "Paused": False, "Pid": 0}
+                return {
+                    "Running": False,
+                    "ExitCode": 137,
+                    "StartedAt": "",
+                    "Paused": False,
+                    "Pid": 0,
+                }
         state: dict[str, Any] = self._container.attrs["State"]
         return state
 
@@ -130,12 +147,16 @@ class Run:
                 self._keep_words()
                 if self._process is not None:
                     ledger.remove_contained(self._process)
-                self._status = 128 - code if code > 128 else code  # as a child process would have it
+                # as a child process would have it
+                self._status = 128 - code if code > 128 else code
             return state
 
     def _keep_words(self) -> None:
         """What it printed since this start: a container that is removed takes its words along."""
-        with contextlib.suppress(EnvironmentFailure, OSError), engine.asked(f"tell what container {self.name} printed"):
+        with (
+            contextlib.suppress(EnvironmentFailure, OSError),
+            engine.asked(f"tell what container {self.name} printed"),
+        ):
             words = self._container.logs(since=engine_address.seconds(self._began), tail=_WORDS)
             with self._output.open("ab") as file:
                 file.write(words)
@@ -177,7 +198,8 @@ class Run:
         self._gone(within=60, what="die")
 
     def stop(self, *, within: float) -> None:
-        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within`
+        seconds, and it runs on."""
         self._signal("SIGTERM")
         self._gone(within=within, what="end after SIGTERM")
 
@@ -193,12 +215,16 @@ class Run:
 
     def _gone(self, *, within: float, what: str) -> None:
         until(
-            lambda: not self._state(newer_than=0)["Running"], within=within, what=f"container {self.name} to {what}", every=0.02
+            lambda: not self._state(newer_than=0)["Running"],
+            within=within,
+            what=f"container {self.name} to {what}",
+            every=0.02,
         )
 
 
 def _on_this_machine(pid: int, container: str) -> process_identity.Identity | None:
-    """The container's process, where the engine runs on this machine: one in a virtual machine has a pid of that machine."""
+    """The container's process, where the engine runs on this machine: one in a virtual machine has
+    a pid of that machine."""
     try:
         ours = container in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

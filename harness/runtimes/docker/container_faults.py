@@ -1,6 +1,8 @@
-"""What can be done to a broker because it is in a container: taken from its network, kept from its peers, given less memory.
+"""What can be done to a broker because it is in a container: taken from its network, kept from its
+peers, given less memory.
 
-Everything here is measured where it takes effect: from inside the container's network, and in its control group.
+Everything here is measured where it takes effect: from inside the container's network, and in its
+control group.
 """
 
 from __future__ import annotations
@@ -25,9 +27,12 @@ _WITHIN: Final = 60
 
 
 class Confines:
-    """`harness.model.protocols.Confines` of one container. `handle`: the engine's container, once it was made."""
+    """`harness.model.protocols.Confines` of one container. `handle`: the engine's container, once
+    it was made."""
 
-    def __init__(self, name: str, network: DeploymentNetwork, address: str, handle: Callable[[], Any]) -> None:
+    def __init__(
+        self, name: str, network: DeploymentNetwork, address: str, handle: Callable[[], Any]
+    ) -> None:
         self._name, self._network, self._address, self._handle = name, network, address, handle
         self._numbers = itertools.count(_FIRST_NUMBER)
         self._blocks: dict[str, tuple[int, tuple[str, ...]]] = {}
@@ -68,7 +73,9 @@ class Confines:
     def _put(self, number: int, addresses: Sequence[str]) -> None:
         said, status = self._inside("block", str(number), *addresses)
         if status:
-            raise EnvironmentFailure(f"the network of container {self._name} cannot be partitioned: {said}")
+            raise EnvironmentFailure(
+                f"the network of container {self._name} cannot be partitioned: {said}"
+            )
 
     def unblock(self, owner: str) -> None:
         with self._lock:
@@ -78,7 +85,9 @@ class Confines:
         if self._runs():  # else its network is gone, and what was in it
             said, status = self._inside("unblock", str(held[0]))
             if status:
-                raise EnvironmentFailure(f"the partition of container {self._name} cannot be ended: {said}")
+                raise EnvironmentFailure(
+                    f"the partition of container {self._name} cannot be ended: {said}"
+                )
         with self._lock:
             self._blocks.pop(owner, None)
 
@@ -103,7 +112,10 @@ class Confines:
                 [python_image.PYTHON, "-S", _INSIDE, *words],
                 network_mode=f"container:{container.id}",
                 cap_add=["NET_ADMIN"],
-                volumes={str(here): {"bind": there, "mode": "ro"} for here, there in python_image.code().items()},
+                volumes={
+                    str(here): {"bind": there, "mode": "ro"}
+                    for here, there in python_image.code().items()
+                },
                 labels=self._network.labels,
             )
             try:
@@ -117,7 +129,9 @@ class Confines:
         with engine.asked(f"change the memory limit of container {self._name}"):
             # An engine takes no limit away: it is as much as there is.
             limit = _everything() if size is None else size
-            self._handle().update(mem_limit=limit, memswap_limit=_UNLIMITED if size is None else size)
+            self._handle().update(
+                mem_limit=limit, memswap_limit=_UNLIMITED if size is None else size
+            )
 
     def memory(self) -> MemoryUse:
         with engine.asked(f"tell the memory of container {self._name}"):
@@ -131,7 +145,10 @@ class Confines:
                 used = int(detail.get("anon", detail.get("total_rss", statistics.get("usage", 0))))
         hits = _hits(int(state["Pid"]))
         return MemoryUse(
-            used=used, limit=limit if 0 < limit < _everything() else None, hits=hits, killed=bool(state["OOMKilled"])
+            used=used,
+            limit=limit if 0 < limit < _everything() else None,
+            hits=hits,
+            killed=bool(state["OOMKilled"]),
         )
 
 
@@ -141,9 +158,12 @@ def _everything() -> int:
 
 
 def _hits(pid: int) -> int | None:
-    """How often the control group of a process has met its limit; None where that cannot be seen."""
+    """How often the control group of a process has met its limit; None where that cannot be
+    seen."""
     try:
-        groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+        groups = [
+            line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        ]
         for _, controllers, path in groups:
             if "memory" in controllers.split(","):
                 return int(Path(f"/sys/fs/cgroup/memory{path}/memory.failcnt").read_text())

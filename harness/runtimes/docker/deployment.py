@@ -1,8 +1,9 @@
 """A topology in containers.
 
-Brokers and services advertise to each other addresses of the deployment's network, which this machine reaches too if the engine
-runs on it. To clients on this machine they advertise 127.0.0.1 and a leased port that the engine publishes: the CLIENT listeners
-and the proxies of `*->X`. Every proxy and control API is published, so that the harness can measure and control it.
+Brokers and services advertise to each other addresses of the deployment's network, which this
+machine reaches too if the engine runs on it. To clients on this machine they advertise 127.0.0.1
+and a leased port that the engine publishes: the CLIENT listeners and the proxies of `*->X`. Every
+proxy and control API is published, so that the harness can measure and control it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from linkflap.harness.runtimes.docker.images import custom_image, proxy_image
 from linkflap.harness.runtimes.docker.installation import install
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.docker.sidecar import ContainerSidecar
-from linkflap.harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.configuration import (
+    ACCESS,
+    CLIENT,
+    CONTROLLER,
+    INTERNAL,
+    BrokerPorts,
+)
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.kraft.service import KafkaService
@@ -43,7 +50,8 @@ def check(topology: Topology) -> None:
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
-    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every link is proven.
+    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every
+    link is proven.
 
     Raises InputError or SetupError, after ending what was started by then.
     """
@@ -58,7 +66,8 @@ class DockerDeployment(KraftDeployment):
         self._made_network: DeploymentNetwork | None = None
         self._proxies = ""
         self._published: dict[str, str] = {}
-        """The address advertised to clients on this machine -> its address on the deployment's network."""
+        """The address advertised to clients on this machine -> its address on the deployment's
+        network."""
 
     @property
     def _network(self) -> DeploymentNetwork:
@@ -66,7 +75,9 @@ class DockerDeployment(KraftDeployment):
             raise SetupError("the deployment is not started: it has no network")
         return self._made_network
 
-    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ContainerSidecar:
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> ContainerSidecar:
         made = ContainerSidecar(
             name,
             self._network,
@@ -115,11 +126,16 @@ class DockerDeployment(KraftDeployment):
             for number, (path, listener) in enumerate(paths.items(), _FIRST_PATH_PORT):
                 port = next(ports)
                 listens[listener] = number
-                advertised[listener] = f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
+                advertised[listener] = (
+                    f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
+                )
                 self._published[f"127.0.0.1:{port}"] = f"{servers[path]}:{port}"
                 proxies[path][node] = (port, f"{address}:{number}")
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised, host=address)
-        hosts = {node: ("127.0.0.1", "localhost", each.host, *servers.values()) for node, each in nodes.items()}
+        hosts = {
+            node: ("127.0.0.1", "localhost", each.host, *servers.values())
+            for node, each in nodes.items()
+        }
         cluster = ContainerCluster(
             spec.name,
             self._installations[spec.kafka],
@@ -134,7 +150,12 @@ class DockerDeployment(KraftDeployment):
             folder = self._folder / spec.name / listener.lower()
             api = next(ports)
             published = [api, *(port for port, _ in proxies[path].values())]
-            server = self._server(f"{hyphen_free(spec.name)}-{listener}", servers[path], published, folder / "toxiproxy.log")
+            server = self._server(
+                f"{hyphen_free(spec.name)}-{listener}",
+                servers[path],
+                published,
+                folder / "toxiproxy.log",
+            )
             self._links[path] = ToxiproxyLink(
                 path,
                 spec.name,
@@ -144,10 +165,15 @@ class DockerDeployment(KraftDeployment):
                 self._recorder,
                 cluster.bootstrap,
                 server=server,
-                advertised={node: probe.parse(ports.advertised_address(listener)) for node, ports in nodes.items()},
+                advertised={
+                    node: probe.parse(ports.advertised_address(listener))
+                    for node, ports in nodes.items()
+                },
             )
 
-    def _server(self, name: str, address: str, published: Sequence[int], log: Path) -> ToxiproxyServer:
+    def _server(
+        self, name: str, address: str, published: Sequence[int], log: Path
+    ) -> ToxiproxyServer:
         """A toxiproxy-server whose control API is on the first of `published`."""
         container = Container(
             name.lower().replace("_", "-"),
@@ -163,7 +189,13 @@ class DockerDeployment(KraftDeployment):
         return ToxiproxyServer(container.spawn, port=published[0], log=log, listens_on="0.0.0.0")
 
     def _make_service(
-        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
     ) -> KafkaService:
         folder = self._folder / "services" / name
         return container_service(

@@ -1,7 +1,9 @@
-"""The Docker engine: one way to speak to it, whose things are whose, and its errors as one sentence.
+"""The Docker engine: one way to speak to it, whose things are whose, and its errors as one
+sentence.
 
-Everything that linkflap makes there carries labels: `linkflap.owner` names the harness process (pid and when it was born, as
-the ledger has it), `linkflap.deployment` the deployment. Cleanup goes by these alone, so that nobody else's things are touched.
+Everything that linkflap makes there carries labels: `linkflap.owner` names the harness process (pid
+and when it was born, as the ledger has it), `linkflap.deployment` the deployment. Cleanup goes by
+these alone, so that nobody else's things are touched.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _lock = threading.Lock()
 
 
 def _prepare_testcontainers() -> None:
-    """No reaper unless asked for: it is an image of its own, and what a dead harness left is removed by our watchdog."""
+    """No reaper unless asked for: it is an image of its own, and what a dead harness left is
+    removed by our watchdog."""
     if "TESTCONTAINERS_RYUK_DISABLED" not in os.environ:
         testcontainers_config.ryuk_disabled = True
     for name in list(logging.root.manager.loggerDict):
@@ -53,15 +56,16 @@ def client() -> docker.DockerClient:
                 made.ping()
             except (DockerException, RequestException, OSError) as error:
                 raise SetupError(
-                    f"no Docker engine answers ({reason(error)}); start it, let this user talk to it, or set DOCKER_HOST; "
-                    "--runtime process needs none"
+                    f"no Docker engine answers ({reason(error)}); start it, let this user talk to "
+                    "it, or set DOCKER_HOST; --runtime process needs none"
                 ) from error
             _clients[os.getpid()] = made
         return _clients[os.getpid()]
 
 
 def _check_near(host: str) -> None:
-    """Raises SetupError for an engine of another machine: it has not the folders in which brokers are to keep their logs."""
+    """Raises SetupError for an engine of another machine: it has not the folders in which brokers
+    are to keep their logs."""
     if why := not_near(host):
         raise SetupError(f"{why}; unset DOCKER_HOST, or take --runtime process")
 
@@ -76,7 +80,8 @@ def claimed(deployment: str) -> Iterator[dict[str, str]]:
 
 
 def claim(deployment: str) -> dict[str, str]:
-    """The labels of everything of one deployment. Until `release` the watchdog looks for such things when this process dies."""
+    """The labels of everything of one deployment. Until `release` the watchdog looks for such
+    things when this process dies."""
     cleanup.watch_over_me()
     ledger.add_engine(get_docker_host() or "")
     return {OWNER: owner_label(ledger.own().owner), DEPLOYMENT: deployment}
@@ -88,8 +93,11 @@ def release() -> None:
 
 
 @contextlib.contextmanager
-def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, fix: str = _FIX) -> Iterator[None]:
-    """Turns what the engine or the way to it says into one sentence; `what` completes "could not …"."""
+def asked(
+    what: str, *, kind: type[LinkflapError] = EnvironmentFailure, fix: str = _FIX
+) -> Iterator[None]:
+    """Turns what the engine or the way to it says into one sentence; `what` completes "could not
+    …"."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:

@@ -1,12 +1,17 @@
-"""What is done from inside a container's network: run there as a program, by the standard library alone.
+"""What is done from inside a container's network: run there as a program, by the standard library
+alone.
 
-    inside.py block 100 10.0.0.3:9094 …  packets of connections that it opens to these addresses vanish from now on
-    inside.py unblock 100                for this number they do not any more: each has rules of its own, and they add up
-    inside.py ask 10.0.0.3:9094 1.0 HEX  sends bytes there; prints the seconds until something came back, or "silence"
+    inside.py block 100 10.0.0.3:9094 …  packets of connections that it opens to these addresses
+                                         vanish from now on
+    inside.py unblock 100                for this number they do not any more: each has rules of its
+                                         own, and they add up
+    inside.py ask 10.0.0.3:9094 1.0 HEX  sends bytes there; prints the seconds until something came
+                                         back, or "silence"
 
-A blocked address is looked up in a routing table of its own, by destination and port (ip-rule(8)), where it leads to a neighbour
-that does not exist: packets are lost on the wire without an error, as behind a broken switch. Answers to connections that others
-opened go to other ports, so they pass: a partition can be asymmetric.
+A blocked address is looked up in a routing table of its own, by destination and port (ip-rule(8)),
+where it leads to a neighbour that does not exist: packets are lost on the wire without an error, as
+behind a broken switch. Answers to connections that others opened go to other ports, so they pass: a
+partition can be asymmetric.
 """
 
 from __future__ import annotations
@@ -38,7 +43,9 @@ def _ask(kind: int, flags: int, body: bytes) -> int:
     """One request to the kernel (rtnetlink(7)); 0 or the errno it gave."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, 0))
-        kernel.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | flags, 1, 0) + body)
+        kernel.send(
+            struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | flags, 1, 0) + body
+        )
         return -int(struct.unpack_from("=i", kernel.recv(65536), 16)[0])
 
 
@@ -51,15 +58,28 @@ def _rule(number: int, address: str = "", port: int = 0) -> bytes:
     """`number` is the rule's priority, and says whose it is."""
     where = b"" if not address else _attribute(_DST, socket.inet_aton(address))
     if port:
-        where += _attribute(_PROTOCOL, bytes([socket.IPPROTO_TCP])) + _attribute(_PORTS, struct.pack("=HH", port, port))
-    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 32 if address else 0, 0, 0, 0, 0, 0, _TO_TABLE, 0)
-    return header + _attribute(_RULE_TABLE, struct.pack("=I", _TABLE)) + _attribute(_PRIORITY, struct.pack("=I", number)) + where
+        where += _attribute(_PROTOCOL, bytes([socket.IPPROTO_TCP])) + _attribute(
+            _PORTS, struct.pack("=HH", port, port)
+        )
+    header = struct.pack(
+        "=BBBBBBBBI", socket.AF_INET, 32 if address else 0, 0, 0, 0, 0, 0, _TO_TABLE, 0
+    )
+    return (
+        header
+        + _attribute(_RULE_TABLE, struct.pack("=I", _TABLE))
+        + _attribute(_PRIORITY, struct.pack("=I", number))
+        + where
+    )
 
 
 def _route() -> bytes:
-    """Routes everything in the table to an address without a host, over the first interface that is not the loopback."""
+    """Routes everything in the table to an address without a host, over the first interface that is
+    not the loopback."""
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, _STATIC, 0, _UNICAST, _ONLINK)
-    table, out = _attribute(_ROUTE_TABLE, struct.pack("=I", _TABLE)), _attribute(_OIF, struct.pack("=I", _interface()))
+    table, out = (
+        _attribute(_ROUTE_TABLE, struct.pack("=I", _TABLE)),
+        _attribute(_OIF, struct.pack("=I", _interface())),
+    )
     return header + table + out + _attribute(_GATEWAY, socket.inet_aton(_NOBODY))
 
 
@@ -70,8 +90,11 @@ def _interface() -> int:
 def block(number: int, addresses: list[str]) -> None:
     """Raises OSError where the kernel cannot."""
     neighbour = struct.pack("=BBHiHBB", socket.AF_INET, 0, 0, _interface(), _PERMANENT, 0, 0)
-    neighbour += _attribute(_DST, socket.inet_aton(_NOBODY)) + _attribute(_LINK_ADDRESS, _NOBODYS_LINK)
-    # Neighbour and route are there when something else is blocked already, and stay: without rules nothing leads to them.
+    neighbour += _attribute(_DST, socket.inet_aton(_NOBODY)) + _attribute(
+        _LINK_ADDRESS, _NOBODYS_LINK
+    )
+    # Neighbour and route are there when something else is blocked already, and stay: without rules
+    # nothing leads to them.
     _must(_NEW_NEIGHBOUR, _CREATE | _REPLACE, neighbour)
     _must(_NEW_ROUTE, _CREATE | _REPLACE, _route())
     for address in addresses:

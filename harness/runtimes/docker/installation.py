@@ -1,4 +1,5 @@
-"""Makes what clusters in containers are made from: an image, a formatted directory, and class archives of the image's Java."""
+"""Makes what clusters in containers are made from: an image, a formatted directory, and class
+archives of the image's Java."""
 
 from __future__ import annotations
 
@@ -22,11 +23,14 @@ from linkflap.harness.runtimes.kraft.installation import Installation
 
 
 def install(asked: str, base_image: str | None = None) -> Installation:
-    """What a `ClusterSpec.kafka` needs; quick when it was made before. Raises InputError or SetupError.
+    """What a `ClusterSpec.kafka` needs; quick when it was made before. Raises InputError or
+    SetupError.
 
     `base_image` as of `image.ready`.
     """
-    if base_image is None and (reference := asked if custom_image.is_reference(asked) else kafka_image.official(asked)):
+    if base_image is None and (
+        reference := asked if custom_image.is_reference(asked) else kafka_image.official(asked)
+    ):
         taken = custom_image.take(reference)
         found, libs, identity, java = taken.kafka, taken.libs, taken.id, taken.java
     else:
@@ -34,15 +38,22 @@ def install(asked: str, base_image: str | None = None) -> Installation:
         made = kafka_image.ready(found, base_image)
         libs, identity, java = kafka_image.LIBS, made.id, made.java
     plain = Installation(
-        kafka=Kafka(version=found.version, jars=tuple(libs / jar.name for jar in found.jars), key=found.key),
+        kafka=Kafka(
+            version=found.version, jars=tuple(libs / jar.name for jar in found.jars), key=found.key
+        ),
         java=Java(path=Path("java"), major=java),
         template=storage.template(found, java_for(found.version)),
         archives=None,
         image=identity,
         mirroring=generation(found),
     )
-    doing = f"making class archives of Kafka {found.version} in containers, so that its brokers start in 2 s instead of 5"
-    archives = cache.once(f"archives/docker-{identity[:24]}", lambda target: _train(plain, target), doing=doing)
+    doing = (
+        f"making class archives of Kafka {found.version} in containers, so that its brokers start "
+        "in 2 s instead of 5"
+    )
+    archives = cache.once(
+        f"archives/docker-{identity[:24]}", lambda target: _train(plain, target), doing=doing
+    )
     return replace(plain, archives=archives)
 
 
@@ -53,16 +64,25 @@ def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none."""
+    """Fills `target` with archives named after main classes. SetupError when the broker cannot be
+    run or writes none."""
     run = target / "run"  # the training broker's data
     with contextlib.ExitStack() as ends:
         lease, network = Lease(), create_network()
         ends.callback(_give_back, network, lease)
         (client,) = lease.ports(1)
         listens = {INTERNAL: 9094, CLIENT: client, CONTROLLER: 9093}
-        ports = {1: BrokerPorts(listens=listens, advertised={CLIENT: f"127.0.0.1:{client}"}, host=network.take_address())}
+        ports = {
+            1: BrokerPorts(
+                listens=listens,
+                advertised={CLIENT: f"127.0.0.1:{client}"},
+                host=network.take_address(),
+            )
+        }
         options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
-        cluster = ContainerCluster("training", plain, ports, run, network, folders={target: True}, jvm_options=options)
+        cluster = ContainerCluster(
+            "training", plain, ports, run, network, folders={target: True}, jvm_options=options
+        )
         worker = container_service(
             "training-mirror",
             plain,
@@ -76,6 +96,7 @@ def _train(plain: Installation, target: Path) -> None:
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     with contextlib.suppress(FileNotFoundError):
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # complete, since the worker ended by itself
+        # complete, since the worker ended by itself
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)
     training.found(target, plain)
     shutil.rmtree(run)

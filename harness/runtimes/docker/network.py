@@ -1,7 +1,8 @@
 """The network of one deployment's containers, with fixed addresses, and their labels.
 
-The engine gives a fixed address only in a subnet that was chosen for it, and chooses a free subnet only when asked to choose the
-addresses as well. So it is asked to choose, and the network is made again with what it chose.
+The engine gives a fixed address only in a subnet that was chosen for it, and chooses a free subnet
+only when asked to choose the addresses as well. So it is asked to choose, and the network is made
+again with what it chose.
 """
 
 from __future__ import annotations
@@ -40,17 +41,22 @@ class DeploymentNetwork:
         self._closed = False
 
     def take_address(self) -> str:
-        """An address of the network that no container has. Raises SetupError when there is none left."""
+        """An address of the network that no container has. Raises SetupError when there is none
+        left."""
         with self._lock:
             found = next(self._free, None)
         if found is None:
-            raise SetupError(f"network {self.name} has no address left; give the engine larger default-address-pools")
+            raise SetupError(
+                f"network {self.name} has no address left; give the engine larger "
+                "default-address-pools"
+            )
         return found
 
     def close(self) -> None:
         """Removes every container and the network; safe to call twice.
 
-        Raises EnvironmentFailure after removing what can be; the rest stays this process' own in the ledger.
+        Raises EnvironmentFailure after removing what can be; the rest stays this process' own in
+        the ledger.
         """
         with engine.asked("be asked to remove the run's containers", fix=engine_leftovers.FIX):
             swept = engine_leftovers.sweep(engine.client(), f"{engine.DEPLOYMENT}={self.id}")
@@ -69,13 +75,18 @@ def create_network() -> DeploymentNetwork:
     labels = engine.claim(id)
     try:
         with engine.asked("make a network", kind=SetupError):
-            rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
+            rootless = any(
+                "rootless" in option for option in client.info().get("SecurityOptions") or ()
+            )
             user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
             for _ in range(_ATTEMPTS):
                 network = _network(client, id, labels)
                 if network is not None:
                     return DeploymentNetwork(network, id, labels, user)
-        raise SetupError("the Docker engine gave no subnet that stayed free; end what makes networks there, then run again")
+        raise SetupError(
+            "the Docker engine gave no subnet that stayed free; end what makes networks there, then"
+            " run again"
+        )
     except BaseException:
         engine.release()
         raise
@@ -88,8 +99,8 @@ def _network(client: docker.DockerClient, id: str, labels: dict[str, str]) -> Ne
     except APIError as error:
         if "non-overlapping" in str(error):
             raise SetupError(
-                "the Docker engine has no subnet left; remove unused networks (docker network prune) or give it larger "
-                "default-address-pools"
+                "the Docker engine has no subnet left; remove unused networks (docker network "
+                "prune) or give it larger default-address-pools"
             ) from error
         raise
     draft.reload()

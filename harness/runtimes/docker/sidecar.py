@@ -1,4 +1,5 @@
-"""A container for a program of linkflap's own: the shadow mirror, on the same network as the brokers that follow it."""
+"""A container for a program of linkflap's own: the shadow mirror, on the same network as the
+brokers that follow it."""
 
 from __future__ import annotations
 
@@ -10,17 +11,19 @@ from linkflap.harness.runtimes.docker.container import Container, Run
 from linkflap.harness.runtimes.docker.images import python_image
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
-# Output goes to a file at once: the engine hands it over only at the end, and not with every log driver.
+# Output goes to a file at once: the engine hands it over only at the end, and not with every log
+# driver.
 _LAUNCH: Final = (
     "import os, sys; log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644); "
-    "os.dup2(log, 1); os.dup2(log, 2); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[2:]])"
+    "os.dup2(log, 1); os.dup2(log, 2); os.execv(sys.executable, [sys.executable, '-m', "
+    "*sys.argv[2:]])"
 )
 _LOOPBACK: Final = "127.0.0.1"
 
 
 class ContainerSidecar:
-    """`harness.model.protocols.Sidecar`. `sees`: folders of this machine (path -> whether it writes there);
-    `published`: see the deployment."""
+    """`harness.model.protocols.Sidecar`. `sees`: folders of this machine (path -> whether it writes
+    there); `published`: see the deployment."""
 
     def __init__(
         self,
@@ -40,7 +43,14 @@ class ContainerSidecar:
             name.lower(),
             network,
             image=python_image.ready(),
-            command=[python_image.PYTHON, "-c", _LAUNCH, str(log.absolute()), module, str(folder.absolute())],
+            command=[
+                python_image.PYTHON,
+                "-c",
+                _LAUNCH,
+                str(log.absolute()),
+                module,
+                str(folder.absolute()),
+            ],
             address=self.address,
             output=folder.absolute() / "container.log",
             folders=sees,

@@ -17,7 +17,8 @@ UP_WITHIN: Final = 120.0
 
 
 class KraftBroker(Program):
-    """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data, configuration and logs."""
+    """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data,
+    configuration and logs."""
 
     confines: Confines | None = None
     """Set by a runtime that has them, when it has made the broker."""
@@ -33,9 +34,16 @@ class KraftBroker(Program):
         entry: Callable[[str], str] = str,
         inner: Callable[[str], str] = str,
     ) -> None:
-        """`entry`: an address of clients, with how the harness enters there; `inner`: one of brokers, and how they do."""
+        """`entry`: an address of clients, with how the harness enters there; `inner`: one of
+        brokers, and how they do."""
         super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
-        self._cluster, self._id, self._ports, self._entry, self._inner = cluster, node, ports, entry, inner
+        self._cluster, self._id, self._ports, self._entry, self._inner = (
+            cluster,
+            node,
+            ports,
+            entry,
+            inner,
+        )
 
     @property
     def name(self) -> str:
@@ -63,7 +71,8 @@ class KraftBroker(Program):
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended last, negative for a signal; None while it runs, and before its first start."""
+        """How it ended last, negative for a signal; None while it runs, and before its first
+        start."""
         return self._child.poll() if self._child is not None else None
 
     def last_words(self, *, lines: int) -> list[str]:
@@ -83,12 +92,14 @@ class KraftBroker(Program):
         return self._folder / "data"
 
     def start(self) -> None:
-        """Starts it and waits until it serves. SetupError with its last words when it dies or does not serve in time."""
+        """Starts it and waits until it serves. SetupError with its last words when it dies or does
+        not serve in time."""
         self.launch()
         self.await_up()
 
     def await_up(self, *, within: float = UP_WITHIN) -> None:
-        """Waits until it answers a metadata request that names itself: it is registered and unfenced."""
+        """Waits until it answers a metadata request that names itself: it is registered and
+        unfenced."""
         try:
             until(self._up, within=within, what=f"broker {self.name} to answer", every=0.01)
         except DeadlineExceeded as error:
@@ -96,12 +107,19 @@ class KraftBroker(Program):
 
     def _up(self) -> bool:
         if self.state == "stopped":
-            raise SetupError(f"broker {self.name} ended with status {self.exit_status} while starting; {self._last_words()}")
+            raise SetupError(
+                f"broker {self.name} ended with status {self.exit_status} while starting; "
+                f"{self._last_words()}"
+            )
         return self._id in readiness.seen_brokers(self.client_address)
 
     def _last_words(self) -> str:
         lines = self.last_words(lines=4)
-        return f"see {self._folder}, whose logs end with: {' | '.join(lines)}" if lines else f"it left no word in {self._folder}"
+        return (
+            f"see {self._folder}, whose logs end with: {' | '.join(lines)}"
+            if lines
+            else f"it left no word in {self._folder}"
+        )
 
 
 def _tail(path: Path, *, lines: int) -> list[str]:
@@ -112,4 +130,6 @@ def _tail(path: Path, *, lines: int) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")][-lines:]
+    return [
+        line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")
+    ][-lines:]

@@ -1,7 +1,9 @@
-"""A certificate authority that lives as long as a deployment, and the certificates that it gives, as PEM files.
+"""A certificate authority that lives as long as a deployment, and the certificates that it gives,
+as PEM files.
 
-One file per holder has the key (PKCS #8) and the certificates: Kafka's key stores of type PEM (KIP-651), librdkafka and OpenSSL
-read it as it is. Keys are of P-256, which is made in a millisecond.
+One file per holder has the key (PKCS #8) and the certificates: Kafka's key stores of type PEM
+(KIP-651), librdkafka and OpenSSL read it as it is. Keys are of P-256, which is made in a
+millisecond.
 """
 
 from __future__ import annotations
@@ -23,39 +25,62 @@ _VALID: Final = timedelta(days=30)
 """Longer than any run. Certificates begin a day ago: the clocks of clients may differ."""
 _SKEW: Final = timedelta(days=1)
 _LONG_AGO: Final = timedelta(days=60)
-_USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+_USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment",
+"data_encipherment", "key_agreement",
                   "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
 
 
 class Authority:
-    """Signs certificates that are for both sides of a connection. Its own key is never written down."""
+    """Signs certificates that are for both sides of a connection. Its own key is never written
+    down."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """`folder` takes its certificate and all that it makes; only this user can read what is there."""
+        """`folder` takes its certificate and all that it makes; only this user can read what is
+        there."""
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         begin = datetime.now(UTC) - _LONG_AGO - _SKEW
-        builder = _builder(self._name, self._name, self._key.public_key(), begin, datetime.now(UTC) + _VALID)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = _builder(
+            self._name, self._name, self._key.public_key(), begin, datetime.now(UTC) + _VALID
+        )
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
         builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = builder.add_extension(self._identifier, critical=False)
         self._certificate = builder.sign(self._key, hashes.SHA256())
         self.file = self._write(f"{name}.pem", self._certificate.public_bytes(Encoding.PEM))
 
-    def issue(self, file: str, name: str, hosts: Iterable[str] = (), *, expired: bool = False, alone: bool = False) -> Path:
-        """A new key and a certificate for `name`, which also holds for `hosts` (names and addresses), in one file.
+    def issue(
+        self,
+        file: str,
+        name: str,
+        hosts: Iterable[str] = (),
+        *,
+        expired: bool = False,
+        alone: bool = False,
+    ) -> Path:
+        """A new key and a certificate for `name`, which also holds for `hosts` (names and
+        addresses), in one file.
 
-        `alone`: without the authority's own, so that whoever does not know that authority finds nobody who vouches for it.
+        `alone`: without the authority's own, so that whoever does not know that authority finds
+        nobody who vouches for it.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begin, end = (now - _LONG_AGO, now - _SKEW) if expired else (now - _SKEW, now + _VALID)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, self._name, key.public_key(), begin, end)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage("digital_signature", "key_encipherment"), critical=True)
-        both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=False, path_length=None), critical=True
+        )
+        builder = builder.add_extension(
+            _usage("digital_signature", "key_encipherment"), critical=True
+        )
+        both = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
         builder = builder.add_extension(both, critical=False)
         authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         builder = builder.add_extension(authority, critical=False)
@@ -81,7 +106,11 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    begin: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

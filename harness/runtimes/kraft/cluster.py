@@ -14,9 +14,22 @@ from linkflap.harness.model.protocols import Certificate, Spawn
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.kraft import first_records, jvm, key_stores, readiness, storage, topics
+from linkflap.harness.runtimes.kraft import (
+    first_records,
+    jvm,
+    key_stores,
+    readiness,
+    storage,
+    topics,
+)
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
-from linkflap.harness.runtimes.kraft.configuration import ACCESS, INTERNAL, BrokerPorts, link_listener, server_properties
+from linkflap.harness.runtimes.kraft.configuration import (
+    ACCESS,
+    INTERNAL,
+    BrokerPorts,
+    link_listener,
+    server_properties,
+)
 from linkflap.harness.runtimes.kraft.installation import Installation
 
 if TYPE_CHECKING:
@@ -27,11 +40,13 @@ BROKER_MAIN: Final = "kafka.Kafka"
 
 
 MakeSpawn = Callable[[int, Path, Sequence[str]], Spawn]
-"""(node, its folder, the command) -> what starts that broker; what it prints goes to `output.log` in the folder."""
+"""(node, its folder, the command) -> what starts that broker; what it prints goes to `output.log`
+in the folder."""
 
 
 class KraftCluster:
-    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are apart so that clusters start side by side."""
+    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are apart so that clusters
+    start side by side."""
 
     def __init__(
         self,
@@ -50,7 +65,9 @@ class KraftCluster:
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
         self._first_records = secrets.records if secrets is not None else []
-        self._archive = jvm_options or tuple(class_archives.use(installation.java, installation.archive_of(BROKER_MAIN)))
+        self._archive = jvm_options or tuple(
+            class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
+        )
         self._running, self._before = dict.fromkeys(ports, installation), dict[int, Sequence[str]]()
         self._brokers = {node: self._make(node, (folder / str(node)).absolute()) for node in ports}
         self._launched = 0.0
@@ -58,14 +75,29 @@ class KraftCluster:
     def _make(self, node: int, folder: Path) -> KraftBroker:
         """Formats and configures one broker."""
         folder.mkdir(parents=True)
-        storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
+        storage.format_log_dir(
+            self._installation.template, folder / "data", cluster_id=self._id, node=node
+        )
         if self._first_records:
             first_records.add(folder / "data", self._first_records)
         properties = folder / "server.properties"
-        own = {**cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)), **self._settings}
-        properties.write_text(server_properties(node, self._ports, folder / "data", own, self._secrets))
+        own = {
+            **cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)),
+            **self._settings,
+        }
+        properties.write_text(
+            server_properties(node, self._ports, folder / "data", own, self._secrets)
+        )
         spawn, ports = self._spawn(node, folder, self._archive), self._ports[node]
-        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=ports, entry=self._entry, inner=self._inner)
+        return KraftBroker(
+            self._name,
+            node,
+            folder=folder,
+            spawn=spawn,
+            ports=ports,
+            entry=self._entry,
+            inner=self._inner,
+        )
 
     def _spawn(self, node: int, folder: Path, archive: Sequence[str]) -> Spawn:
         """What starts a broker, as it is to run by now, on the data in its folder."""
@@ -82,7 +114,8 @@ class KraftCluster:
         return self._spawner(node, folder, [*self._before.get(node, ()), *command])
 
     def replace_release(self, node: int, installation: Installation) -> None:
-        """From its next start on this broker runs another release. `kafka` stays what the cluster was made with."""
+        """From its next start on this broker runs another release. `kafka` stays what the cluster
+        was made with."""
         self._running[node] = installation
         self._run_anew(node)
 
@@ -131,7 +164,9 @@ class KraftCluster:
 
     @property
     def inner_bootstrap(self) -> str:
-        return self._inner(",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values()))
+        return self._inner(
+            ",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values())
+        )
 
     def launch(self) -> None:
         """Starts every broker's process; does not wait."""
@@ -143,14 +178,21 @@ class KraftCluster:
             broker.launch()
 
     def await_ready(self) -> float:
-        """Waits until every broker names all brokers, there is a controller, and the release's features are in force.
+        """Waits until every broker names all brokers, there is a controller, and the release's
+        features are in force.
 
         Returns the seconds since `launch`. Raises SetupError.
         """
         for broker in self._brokers.values():
             broker.await_up()
         try:
-            until(self._healthy, within=READY_WITHIN, what=f"cluster {self._name} to be healthy", state=self._seen, every=0.01)
+            until(
+                self._healthy,
+                within=READY_WITHIN,
+                what=f"cluster {self._name} to be healthy",
+                state=self._seen,
+                every=0.01,
+            )
             until(self._features_right, within=10, what=f"the features of cluster {self._name}")
         except DeadlineExceeded as error:
             raise SetupError(f"{error}; see {next(iter(self._brokers.values())).log}") from error
@@ -158,27 +200,43 @@ class KraftCluster:
 
     def _healthy(self) -> bool:
         everyone = frozenset(self._brokers)
-        if any(readiness.seen_brokers(broker.client_address) != everyone for broker in self._brokers.values()):
+        if any(
+            readiness.seen_brokers(broker.client_address) != everyone
+            for broker in self._brokers.values()
+        ):
             return False
         found = readiness.quorum(next(iter(self._brokers.values())).client_address)
         return found is not None and found.leader in everyone and found.voters == everyone
 
     def _seen(self) -> dict[int, list[int]]:
-        return {node: sorted(readiness.seen_brokers(broker.client_address)) for node, broker in self._brokers.items()}
+        return {
+            node: sorted(readiness.seen_brokers(broker.client_address))
+            for node, broker in self._brokers.items()
+        }
 
     def _features_right(self) -> bool:
         wanted = storage.expected_features(self._installation.template)
         found = readiness.finalized_features(next(iter(self._brokers.values())).client_address)
         if found is None:
             return False
-        if wrong := {name: found.get(name) for name, level in wanted.items() if found.get(name) != level}:
+        if wrong := {
+            name: found.get(name) for name, level in wanted.items() if found.get(name) != level
+        }:
             raise SetupError(
-                f"cluster {self._name} runs Kafka {self.kafka} with features {wrong} where the release starts with "
-                f"{ {name: wanted[name] for name in wrong} }; remove {self._installation.template}, it belongs to another Kafka"
+                f"cluster {self._name} runs Kafka {self.kafka} with features {wrong} where the "
+                f"release starts with { {name: wanted[name] for name in wrong} }; remove "
+                f"{self._installation.template}, it belongs to another Kafka"
             )
         return True
 
-    def create_topic(self, name: str, *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         topics.create(
             name,
             cluster=self._name,
@@ -192,7 +250,10 @@ class KraftCluster:
     def show_certificate(self, path: str, which: Certificate) -> None:
         """See the protocol."""
         if self._secrets is None:
-            raise FaultError(f"cluster {self._name} is not secured, and shows no certificate; secure it: {self._name}{{tls}}")
+            raise FaultError(
+                f"cluster {self._name} is not secured, and shows no certificate; secure it: "
+                f"{self._name}{{tls}}"
+            )
         on = Target.parse(path)
         listener = ACCESS if on.is_client_path else link_listener(on.destination)
         for node, broker in self._brokers.items():

@@ -1,9 +1,11 @@
-"""server.properties of one broker: where it listens, what it advertises, and settings for small and quick clusters.
+"""server.properties of one broker: where it listens, what it advertises, and settings for small and
+quick clusters.
 
-Each broker has listeners INTERNAL (brokers), CLIENT (the harness' own path, never proxied), CONTROLLER, ACCESS (ordinary
-clients by way of the proxy `*->X`) and one LINK_<peer> for each cluster that a link joins it to, in either direction.
-A client stays on the listener that it came in by, because metadata names the addresses of that listener: so whether a proxy
-is in the path is decided by what the listener advertises (Kafka documentation, advertised.listeners; KIP-103).
+Each broker has listeners INTERNAL (brokers), CLIENT (the harness' own path, never proxied),
+CONTROLLER, ACCESS (ordinary clients by way of the proxy `*->X`) and one LINK_<peer> for each
+cluster that a link joins it to, in either direction. A client stays on the listener that it came in
+by, because metadata names the addresses of that listener: so whether a proxy is in the path is
+decided by what the listener advertises (Kafka documentation, advertised.listeners; KIP-103).
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ CLIENT: Final = "CLIENT"
 INTERNAL: Final = "INTERNAL"
 ACCESS: Final = "ACCESS"
 
-# Measured to start fast and idle low on two cores. Timeouts are short so that faults show within seconds; whoever runs on a
-# starved machine must know that brokers may then fence each other by themselves.
+# Measured to start fast and idle low on two cores. Timeouts are short so that faults show within
+# seconds; whoever runs on a starved machine must know that brokers may then fence each other by
+# themselves.
 _TUNED: Final = """\
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
@@ -65,7 +68,8 @@ socket.receive.buffer.bytes=-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPorts:
-    """Where one broker listens, listener -> port on `host`. `advertised`: listener -> host:port, where that differs."""
+    """Where one broker listens, listener -> port on `host`. `advertised`: listener -> host:port,
+    where that differs."""
 
     listens: Mapping[str, int]
     advertised: Mapping[str, str]
@@ -81,7 +85,8 @@ class BrokerPorts:
 
 
 def link_listener(peer: str) -> str:
-    """The listener for links between a cluster and `peer`. Kafka takes listener names in upper case only."""
+    """The listener for links between a cluster and `peer`. Kafka takes listener names in upper case
+    only."""
     return f"LINK_{peer.upper()}"
 
 
@@ -93,24 +98,38 @@ def peers(topology: Topology, cluster: str) -> list[str]:
 
 
 def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
-    """The proxied paths that lead into `cluster`: link name -> listener. Links have their reverse, whether asked for or not."""
+    """The proxied paths that lead into `cluster`: link name -> listener. Links have their reverse,
+    whether asked for or not."""
     links = {f"{cluster}->{peer}": link_listener(peer) for peer in peers(topology, cluster)}
     if len(set(links.values())) < len(links):
-        raise InputError(f"clusters beside {cluster} differ only in upper and lower case; give them different names")
+        raise InputError(
+            f"clusters beside {cluster} differ only in upper and lower case; give them different "
+            "names"
+        )
     return {**links, f"*->{cluster}": ACCESS}
 
 
 def server_properties(
-    node: int, nodes: Mapping[int, BrokerPorts], data: Path, own: Mapping[str, str], secrets: ClusterSecrets | None = None
+    node: int,
+    nodes: Mapping[int, BrokerPorts],
+    data: Path,
+    own: Mapping[str, str],
+    secrets: ClusterSecrets | None = None,
 ) -> str:
     """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
     ports = nodes[node]
     listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
-    advertises = {name: f"{name}://{ports.advertised_address(name)}" for name in ports.listens if name != CONTROLLER}
+    advertises = {
+        name: f"{name}://{ports.advertised_address(name)}"
+        for name in ports.listens
+        if name != CONTROLLER
+    }
     settings = {
         "node.id": str(node),
         "process.roles": "broker,controller",
-        "controller.quorum.voters": ",".join(f"{i}@{p.at(CONTROLLER)}" for i, p in sorted(nodes.items())),
+        "controller.quorum.voters": ",".join(
+            f"{i}@{p.at(CONTROLLER)}" for i, p in sorted(nodes.items())
+        ),
         "listeners": ",".join(listens.values()),
         "advertised.listeners": ",".join(advertises.values()),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listens),
@@ -118,14 +137,21 @@ def server_properties(
         "controller.listener.names": CONTROLLER,
         "log.dirs": str(data),
         **_replication(len(nodes)),
-        **(secrets.settings(node, list(listens), (INTERNAL, CONTROLLER)) if secrets is not None else {}),
+        **(
+            secrets.settings(node, list(listens), (INTERNAL, CONTROLLER))
+            if secrets is not None
+            else {}
+        ),
     }
     lines = [f"{key}={value}" for key, value in settings.items()]
-    return "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())
+    return (
+        "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())
+    )
 
 
 def tuned(nodes: int) -> Mapping[str, str]:
-    """What brokers of a cluster of so many have beside addresses, identities and the user's own settings."""
+    """What brokers of a cluster of so many have beside addresses, identities and the user's own
+    settings."""
     return {**_replication(nodes), **dict(line.split("=", 1) for line in _TUNED.splitlines())}
 
 

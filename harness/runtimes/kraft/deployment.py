@@ -1,7 +1,7 @@
 """A topology that runs: all clusters and links start side by side, and one `close` ends everything.
 
-Every port is leased before anything is written or started, because a broker must advertise ports that its links' proxies
-will listen on.
+Every port is leased before anything is written or started, because a broker must advertise ports
+that its links' proxies will listen on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def started(deployment: D) -> D:
 
 
 class KraftDeployment(ABC):
-    """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime says what brokers are made of."""
+    """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime says
+    what brokers are made of."""
 
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         self._topology = topology
@@ -88,14 +89,23 @@ class KraftDeployment(ABC):
 
     @property
     def javas(self) -> Mapping[str, str]:
-        return {asked: str(installation.java.major) for asked, installation in self._installations.items()}
+        return {
+            asked: str(installation.java.major)
+            for asked, installation in self._installations.items()
+        }
 
     def start(self) -> None:
         """See `started`."""
-        paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
+        paths = {
+            cluster.name: paths_into(self._topology, cluster.name)
+            for cluster in self._topology.clusters
+        }
         kafkas = dict.fromkeys(cluster.kafka for cluster in self._topology.clusters)
-        all_side_by_side([*(partial(self._install_once, asked) for asked in kafkas), self._install_proxies])
-        self._installations = {asked: self._installations[asked] for asked in kafkas}  # in the topology's order
+        all_side_by_side(
+            [*(partial(self._install_once, asked) for asked in kafkas), self._install_proxies]
+        )
+        # in the topology's order
+        self._installations = {asked: self._installations[asked] for asked in kafkas}
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
         self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
         self._begin_network()
@@ -106,12 +116,16 @@ class KraftDeployment(ABC):
         side_by_side(self._readiness(cluster) for cluster in self._clusters.values())
         side_by_side(link.prove for link in self._links.values())
 
-    def _secrets_of(self, spec: ClusterSpec, hosts: Mapping[int, Sequence[str]]) -> ClusterSecrets | None:
-        """What a secured cluster is made of, `hosts` being node -> how it may be called; None of one that is not secured."""
+    def _secrets_of(
+        self, spec: ClusterSpec, hosts: Mapping[int, Sequence[str]]
+    ) -> ClusterSecrets | None:
+        """What a secured cluster is made of, `hosts` being node -> how it may be called; None of
+        one that is not secured."""
         if not spec.security:
             return None
         tls_package.check()
-        from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets  # it needs a package that not everybody has
+        # it needs a package that not everybody has
+        from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
         if self._private is None:
             self._private = private_folder()
@@ -133,35 +147,61 @@ class KraftDeployment(ABC):
 
     @abstractmethod
     def _install(self, asked: str) -> Installation:
-        """What a `ClusterSpec.kafka` needs; made or fetched when it is not there. Raises InputError or SetupError."""
+        """What a `ClusterSpec.kafka` needs; made or fetched when it is not there. Raises InputError
+        or SetupError."""
 
     @abstractmethod
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
-        """Leases every port of one cluster and its proxies (path -> listener), and makes both; nothing is started."""
+        """Leases every port of one cluster and its proxies (path -> listener), and makes both;
+        nothing is started."""
 
     @abstractmethod
     def _make_service(
-        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
     ) -> KafkaService:
         """See `service`."""
 
     @abstractmethod
-    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Sidecar:
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> Sidecar:
         """See the protocol."""
 
     def _readiness(self, cluster: KraftCluster) -> Callable[[], None]:
         def ready() -> None:
             seconds = cluster.await_ready()
             self._recorder.write(
-                ClusterReady(cluster=cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3))
+                ClusterReady(
+                    cluster=cluster.name,
+                    kafka=cluster.kafka,
+                    brokers=len(cluster.brokers),
+                    seconds=round(seconds, 3),
+                )
             )
 
         return ready
 
-    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> KafkaService:
-        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any other `ClusterSpec.kafka`."""
+    def service(
+        self,
+        name: str,
+        *,
+        main: str,
+        kafka: str,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> KafkaService:
+        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any
+        other `ClusterSpec.kafka`."""
         installation = self._installation(kafka)
-        service = self._make_service(name, main=main, installation=installation, files=files, arguments=arguments)
+        service = self._make_service(
+            name, main=main, installation=installation, files=files, arguments=arguments
+        )
         with self._lock:
             if self._closed:
                 raise SetupError(f"service {name} cannot be made: the deployment is closed")
@@ -193,9 +233,11 @@ class KraftDeployment(ABC):
             self._ends.append(end)
 
     def close(self) -> None:
-        """Ends services, brokers and links for good, in this order, and gives ports and memory back; safe to call twice.
+        """Ends services, brokers and links for good, in this order, and gives ports and memory
+        back; safe to call twice.
 
-        A thread that is still about to start one of them (a fault's heal, a mirror) gets a SetupError instead.
+        A thread that is still about to start one of them (a fault's heal, a mirror) gets a
+        SetupError instead.
         """
         with held_off():
             with self._lock:
@@ -231,5 +273,10 @@ class KraftDeployment(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()

@@ -1,9 +1,12 @@
-"""What a secured cluster knows from its first moment on: SCRAM users and ACLs, in the checkpoint that it is started with.
+"""What a secured cluster knows from its first moment on: SCRAM users and ACLs, in the checkpoint
+that it is started with.
 
-A cluster that lets in only whom it knows cannot be entered to make somebody known. StorageTool writes SCRAM users into the
-bootstrap checkpoint for that reason (KIP-900), and the first active controller takes all records from there; so users and ACLs
-are in force before the first client connects, on every broker. Records of the metadata log are frame version 1, API key,
-version, message (metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11, AccessControlEntryRecord 18).
+A cluster that lets in only whom it knows cannot be entered to make somebody known. StorageTool
+writes SCRAM users into the bootstrap checkpoint for that reason (KIP-900), and the first active
+controller takes all records from there; so users and ACLs are in force before the first client
+connects, on every broker. Records of the metadata log are frame version 1, API key, version,
+message (metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11,
+AccessControlEntryRecord 18).
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ _ALLOW: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One operation on resources of a name, allowed to one user from everywhere. `*` with LITERAL is every name."""
+    """One operation on resources of a name, allowed to one user from everywhere. `*` with LITERAL
+    is every name."""
 
     user: str
     resource: int
@@ -45,7 +49,12 @@ class Acl:
     @property
     def record(self) -> bytes:
         """An AccessControlEntryRecord."""
-        strings = (_text(self.name), struct.pack(">b", self.pattern), _text(f"User:{self.user}"), _text("*"))
+        strings = (
+            _text(self.name),
+            struct.pack(">b", self.pattern),
+            _text(f"User:{self.user}"),
+            _text("*"),
+        )
         entry = b"".join((uuid.uuid4().bytes, struct.pack(">b", self.resource), *strings))
         return _framed(_ACL, entry + struct.pack(">bb", self.operation, _ALLOW))
 
@@ -56,7 +65,13 @@ def scram_user(name: str, password: str) -> bytes:
     salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
     stored = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
     server = hmac.digest(salted, b"Server Key", "sha512")
-    fields = (_text(name), struct.pack(">b", _SCRAM_SHA_512), _bytes(salt), _bytes(stored), _bytes(server))
+    fields = (
+        _text(name),
+        struct.pack(">b", _SCRAM_SHA_512),
+        _bytes(salt),
+        _bytes(stored),
+        _bytes(server),
+    )
     return _framed(_USER, b"".join((*fields, struct.pack(">i", _ITERATIONS))))
 
 
@@ -72,11 +87,15 @@ def add(folder: Path, records: Sequence[bytes]) -> None:
 def _batch(offset: int, records: Sequence[bytes]) -> bytes:
     body = b"".join(_record(delta, record) for delta, record in enumerate(records))
     covered = struct.pack(">hiqqqhii", 0, len(records) - 1, 0, 0, -1, -1, -1, len(records)) + body
-    return struct.pack(">qiibI", offset, len(covered) + 9, 0, layout.MAGIC, crc32c(covered)) + covered
+    return (
+        struct.pack(">qiibI", offset, len(covered) + 9, 0, layout.MAGIC, crc32c(covered)) + covered
+    )
 
 
 def _record(delta: int, value: bytes) -> bytes:
-    content = b"\0" + _signed(0) + _signed(delta) + _signed(-1) + _signed(len(value)) + value + _signed(0)
+    content = (
+        b"\0" + _signed(0) + _signed(delta) + _signed(-1) + _signed(len(value)) + value + _signed(0)
+    )
     return _signed(len(content)) + content
 
 

@@ -1,5 +1,6 @@
-"""Command lines of JVMs: flags for small, quick ones, and the class archive (`harness.machine.class_archives`) of one Kafka and
-one Java, which is made once by a training run that ends in good order.
+"""Command lines of JVMs: flags for small, quick ones, and the class archive
+(`harness.machine.class_archives`) of one Kafka and one Java, which is made once by a training run
+that ends in good order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ LOGGING: Final = Path(__file__).parent / "logging"
 _QUICK: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    # A broker lives for seconds: to compile sooner costs less than to interpret (600 transactions: 4.3 CPU seconds, not 5.0).
+    # A broker lives for seconds: to compile sooner costs less than to interpret (600 transactions:
+    # 4.3 CPU seconds, not 5.0).
     "-XX:CompileThresholdScaling=0.2",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
@@ -28,9 +30,17 @@ SERVICE_MEMORY: Final = ("-Xms64m", "-Xmx512m", "-XX:MaxDirectMemorySize=128m")
 
 
 def command(
-    kafka: Kafka, java: Java, *, main: str, arguments: Sequence[str], memory: Sequence[str], log: Path, archive: Sequence[str]
+    kafka: Kafka,
+    java: Java,
+    *,
+    main: str,
+    arguments: Sequence[str],
+    memory: Sequence[str],
+    log: Path,
+    archive: Sequence[str],
 ) -> list[str]:
-    """The words that start class `main` of `kafka` on `java`; it logs to the file `log`. `archive`: see `use` and `make`."""
+    """The words that start class `main` of `kafka` on `java`; it logs to the file `log`. `archive`:
+    see `use` and `make`."""
     return [
         str(java.path),
         *memory,
@@ -48,9 +58,15 @@ def command(
 
 
 def service_command(
-    installation: Installation, *, main: str, folder: Path, arguments: Sequence[str], jvm_options: Sequence[str] = ()
+    installation: Installation,
+    *,
+    main: str,
+    folder: Path,
+    arguments: Sequence[str],
+    jvm_options: Sequence[str] = (),
 ) -> list[str]:
-    """The words that start a service in its folder; `jvm_options` stand in for the use of a class archive."""
+    """The words that start a service in its folder; `jvm_options` stand in for the use of a class
+    archive."""
     return command(
         installation.kafka,
         installation.java,
@@ -63,6 +79,9 @@ def service_command(
 
 
 def archive_name(kafka: Kafka, java: Java) -> str:
-    """The archives' folder in the cache. It tells apart two Javas, two Kafkas, and the same Kafka in two places."""
+    """The archives' folder in the cache. It tells apart two Javas, two Kafkas, and the same Kafka
+    in two places."""
     state = f"{java.path}{java.path.stat().st_mtime_ns}{kafka.classpath}"
-    return f"archives/{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    return (
+        f"archives/{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    )

@@ -1,6 +1,8 @@
-"""Another key store for one listener of a broker that runs (KIP-226): new connections see its certificate, open ones stay.
+"""Another key store for one listener of a broker that runs (KIP-226): new connections see its
+certificate, open ones stay.
 
-The name of the store is in the cluster's metadata until it is taken back, also for a broker that is started meanwhile.
+The name of the store is in the cluster's metadata until it is taken back, also for a broker that is
+started meanwhile.
 """
 
 from __future__ import annotations
@@ -21,11 +23,17 @@ def show(bootstrap: str, broker: str, node: int, listener: str, store: Path | No
     """Has a broker use this store on a listener; None: its own again. Raises FaultError."""
     name = f"listener.name.{listener.lower()}.ssl.keystore.location"
     operation = AlterConfigOpType.DELETE if store is None else AlterConfigOpType.SET
-    entry = ConfigEntry(name, None if store is None else str(store), incremental_operation=operation)
+    entry = ConfigEntry(
+        name, None if store is None else str(store), incremental_operation=operation
+    )
     resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
     try:
         admin = AdminClient(quiet(bootstrap))
-        admin.incremental_alter_configs([resource], request_timeout=_WITHIN)[resource].result(_WITHIN)
+        admin.incremental_alter_configs([resource], request_timeout=_WITHIN)[resource].result(
+            _WITHIN
+        )
     except (KafkaException, TimeoutError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
-        raise FaultError(f"broker {broker} did not take another certificate ({why}); see its log") from error
+        raise FaultError(
+            f"broker {broker} did not take another certificate ({why}); see its log"
+        ) from error

@@ -1,4 +1,5 @@
-"""A program with a folder of its own that can be started again and again, until it is closed for good."""
+"""A program with a folder of its own that can be started again and again, until it is closed for
+good."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ STOP_WITHIN: Final = 60.0
 
 
 class Program:
-    """Not started when made; `folder` holds what it reads and writes, `log` its log's file there."""
+    """Not started when made; `folder` holds what it reads and writes, `log` its log's file
+    there."""
 
     def __init__(self, name: str, *, folder: Path, log: str, spawn: Spawn) -> None:
         self._name, self._folder, self._log, self._spawn = name, folder, log, spawn
@@ -59,7 +61,8 @@ class Program:
             self._child.kill()
 
     def close(self) -> None:
-        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up behind its back."""
+        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up
+        behind its back."""
         self._closed = True
         with self._starting:
             self.kill()

@@ -1,7 +1,8 @@
-"""What a broker says of itself and its cluster, asked by raw requests on a connection of its own, never retried.
+"""What a broker says of itself and its cluster, asked by raw requests on a connection of its own,
+never retried.
 
-Metadata in KRaft names only brokers that are registered and unfenced; DescribeQuorum (KIP-595) is answered by the active
-controller alone, so that an answer shows that there is one.
+Metadata in KRaft names only brokers that are registered and unfenced; DescribeQuorum (KIP-595) is
+answered by the active controller alone, so that an answer shows that there is one.
 """
 
 from __future__ import annotations
@@ -36,16 +37,26 @@ class Quorum:
 def seen_brokers(address: str) -> frozenset[int]:
     """The unfenced brokers that the broker at `address` knows; none while it does not answer."""
     try:
-        return frozenset(probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address)))
+        return frozenset(
+            probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address))
+        )
     except probe.Unanswered:
         return frozenset()
 
 
 def quorum(address: str) -> Quorum | None:
-    """The quorum as the broker at `address` learns it from the active controller; None while it does not answer."""
-    topics = (TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(PartitionData(partition_index=i32(0)),)),)
+    """The quorum as the broker at `address` learns it from the active controller; None while it
+    does not answer."""
+    topics = (
+        TopicData(
+            topic_name=TopicName("__cluster_metadata"),
+            partitions=(PartitionData(partition_index=i32(0)),),
+        ),
+    )
     try:
-        response = _decode(DescribeQuorumResponse, _exchange(address, DescribeQuorumRequest(topics=topics)))
+        response = _decode(
+            DescribeQuorumResponse, _exchange(address, DescribeQuorumRequest(topics=topics))
+        )
     except probe.Unanswered:
         return None
     for topic in response.topics:

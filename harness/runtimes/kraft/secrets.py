@@ -1,10 +1,13 @@
-"""What a secured cluster is made of: certificates, passwords, ACLs, and the settings of its brokers.
+"""What a secured cluster is made of: certificates, passwords, ACLs, and the settings of its
+brokers.
 
-Everything is made for one deployment, in a folder that only this user can read and that is removed with it: nothing of it is in
-a run directory, on a command line or in a log. Brokers read their secrets from there (KIP-421, FileConfigProvider).
+Everything is made for one deployment, in a folder that only this user can read and that is removed
+with it: nothing of it is in a run directory, on a command line or in a log. Brokers read their
+secrets from there (KIP-421, FileConfigProvider).
 
-Whatever the annotation says of clients, brokers and controllers reach each other by mutual TLS. Who enters is known by the
-certificate's common name or by the SASL user name; both are the same names (`harness.model.security.PRINCIPALS`).
+Whatever the annotation says of clients, brokers and controllers reach each other by mutual TLS. Who
+enters is known by the certificate's common name or by the SASL user name; both are the same names
+(`harness.model.security.PRINCIPALS`).
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 class ClusterSecrets:
     """The secrets of one cluster. Made before its brokers, which are started with `settings`."""
 
-    def __init__(self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]) -> None:
+    def __init__(
+        self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]
+    ) -> None:
         """`hosts`: node -> the names and addresses that its certificate has to hold for."""
         self.asked: Secured = secured(topology.cluster(name).security)
         self.folder, self._hosts = folder / name, hosts
@@ -47,16 +52,26 @@ class ClusterSecrets:
         self.folder.mkdir(mode=0o700)
         self._authority = Authority(self.folder, f"{name} authority")
         self._passwords = {principal: secrets.token_urlsafe(24) for principal in PRINCIPALS}
-        self._nodes = {node: self._authority.issue(f"node-{node}.pem", "broker", names) for node, names in hosts.items()}
+        self._nodes = {
+            node: self._authority.issue(f"node-{node}.pem", "broker", names)
+            for node, names in hosts.items()
+        }
         # A shadow is a broker too, and serves wherever one of them may.
         self._served = dict.fromkeys(host for names in hosts.values() for host in names)
         self._identities = {
-            principal: str(self._authority.issue(f"{principal}.pem", principal, self._served)) for principal in PRINCIPALS
+            principal: str(self._authority.issue(f"{principal}.pem", principal, self._served))
+            for principal in PRINCIPALS
         }
-        self._entries = {principal: self._written(principal, self._entry(principal)) for principal in PRINCIPALS}
+        self._entries = {
+            principal: self._written(principal, self._entry(principal)) for principal in PRINCIPALS
+        }
         self._inner = {principal: self._mutual(principal) for principal in PRINCIPALS}
-        users = " ".join(f'user_{principal}="{self._passwords[principal]}"' for principal in PRINCIPALS)
-        write_secret(self.folder / _SECRETS, f"plain={LOGIN_MODULES['PLAIN']} required {users};\n".encode())
+        users = " ".join(
+            f'user_{principal}="{self._passwords[principal]}"' for principal in PRINCIPALS
+        )
+        write_secret(
+            self.folder / _SECRETS, f"plain={LOGIN_MODULES['PLAIN']} required {users};\n".encode()
+        )
         self._acls = tuple(_acls(name, topology)) if self.asked.names_clients else ()
 
     def _entry(self, principal: Principal) -> Security:
@@ -73,17 +88,29 @@ class ClusterSecrets:
     def _written(self, principal: Principal, entry: Security) -> Security:
         """With its files of clients' settings."""
         entry = replace(entry, file=str(self.folder / f"{principal}.properties"))
-        for path, values in ((entry.file, entry.java()), (entry.librdkafka_file, entry.librdkafka())):
-            write_secret(Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode())
+        for path, values in (
+            (entry.file, entry.java()),
+            (entry.librdkafka_file, entry.librdkafka()),
+        ):
+            write_secret(
+                Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+            )
         return entry
 
     def _mutual(self, principal: Principal) -> Security:
-        """How brokers and controllers authenticate to each other; the annotation of a topology is about clients only."""
+        """How brokers and controllers authenticate to each other; the annotation of a topology is
+        about clients only."""
         file = self._entries[principal].file
-        return Security(protocol="SSL", authority=str(self._authority.file), identity=self._identities[principal], file=file)
+        return Security(
+            protocol="SSL",
+            authority=str(self._authority.file),
+            identity=self._identities[principal],
+            file=file,
+        )
 
     def serve_at(self, host: str) -> None:
-        """A shadow serves at this address too: who enters as a broker from now on has a certificate that holds for it."""
+        """A shadow serves at this address too: who enters as a broker from now on has a certificate
+        that holds for it."""
         if host in self._served:
             return
         self._served[host] = None
@@ -92,7 +119,8 @@ class ClusterSecrets:
         self._inner["broker"] = replace(self._inner["broker"], identity=str(identity))
 
     def shown(self, node: int, listener: str, which: Certificate) -> Path | None:
-        """The key store by which a node shows something else than its own certificate on a listener; None for its own.
+        """The key store by which a node shows something else than its own certificate on a
+        listener; None for its own.
 
         What it has shown so far is made valid then: a node that is down reads it at its next start.
         """
@@ -102,7 +130,9 @@ class ClusterSecrets:
                 self._authority.issue(path.name, "broker", hosts)
             return None
         if which == "untrusted":
-            return Authority(self.folder, "stranger").issue(f"{name}-{which}.pem", "broker", hosts, alone=True)
+            return Authority(self.folder, "stranger").issue(
+                f"{name}-{which}.pem", "broker", hosts, alone=True
+            )
         return self._authority.issue(f"{name}-{which}.pem", "broker", hosts, expired=True)
 
     def entry(self, address: str, principal: Principal = "harness") -> Address:
@@ -117,14 +147,21 @@ class ClusterSecrets:
     def records(self) -> list[bytes]:
         """What the cluster's metadata log begins with."""
         scram = self.asked.mechanism.startswith("SCRAM")
-        users = [first.scram_user(name, password) for name, password in self._passwords.items()] if scram else []
+        users = (
+            [first.scram_user(name, password) for name, password in self._passwords.items()]
+            if scram
+            else []
+        )
         return users + [acl.record for acl in self._acls]
 
     def settings(self, node: int, listeners: Sequence[str], inner: Sequence[str]) -> dict[str, str]:
-        """Settings for the broker's server.properties. `inner` are those of all listeners that brokers and controllers use."""
+        """Settings for the broker's server.properties. `inner` are those of all listeners that
+        brokers and controllers use."""
         asked = self.asked
         found = {
-            "listener.security.protocol.map": ",".join(f"{n}:{'SSL' if n in inner else asked.protocol}" for n in listeners),
+            "listener.security.protocol.map": ",".join(
+                f"{n}:{'SSL' if n in inner else asked.protocol}" for n in listeners
+            ),
             "config.providers": "file",
             "config.providers.file.class": FILE_PROVIDER,
             "ssl.keystore.type": "PEM",
@@ -164,9 +201,11 @@ _MIRRORS_GROUPS: Final = "mirror-"
 
 
 def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
-    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name of their home.
+    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name
+    of their home.
 
-    The shadow mirror reads the source as `mirror`, and is a broker at the destination; MirrorMaker is `mirror` on both sides.
+    The shadow mirror reads the source as `mirror`, and is a broker at the destination; MirrorMaker
+    is `mirror` on both sides.
     """
     own = tuple((first.PREFIXED, f"{home.name}.") for home in topology.clusters)
     every = ((first.LITERAL, "*"),)
@@ -180,7 +219,9 @@ def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
     yield from _rights("mirror", first.TOPIC, own, _COPIES)
     if not any(link.destination == cluster for link in topology.links):
         yield from _rights("mirror", first.GROUP, every, (first.DESCRIBE,))
-        yield from _rights("mirror", first.GROUP, ((first.PREFIXED, _MIRRORS_GROUPS),), (first.READ,))
+        yield from _rights(
+            "mirror", first.GROUP, ((first.PREFIXED, _MIRRORS_GROUPS),), (first.READ,)
+        )
         return
     yield from _rights("mirror", first.TOPIC, own, _MAKES)
     yield from _rights("mirror", first.TOPIC, ((first.PREFIXED, _MM2_TOPICS),), (*_COPIES, *_MAKES))
@@ -188,7 +229,9 @@ def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
     yield from _rights("mirror", first.TRANSACTIONAL_ID, every, _WRITES)
 
 
-def _rights(user: Principal, resource: int, names: tuple[tuple[int, str], ...], operations: tuple[int, ...]) -> Iterator[Acl]:
+def _rights(
+    user: Principal, resource: int, names: tuple[tuple[int, str], ...], operations: tuple[int, ...]
+) -> Iterator[Acl]:
     """`names` are (pattern, name)."""
     for pattern, name in names:
         for operation in operations:

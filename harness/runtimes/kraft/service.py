@@ -1,4 +1,5 @@
-"""A JVM beside the brokers, for instance a MirrorMaker worker, with files of its own in a folder of its own."""
+"""A JVM beside the brokers, for instance a MirrorMaker worker, with files of its own in a folder of
+its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Formatted log directories without a JVM: Kafka's own StorageTool runs once per Kafka, its bootstrap checkpoint is kept.
+"""Formatted log directories without a JVM: Kafka's own StorageTool runs once per Kafka, its
+bootstrap checkpoint is kept.
 
-The checkpoint holds no ids, only the features that this Kafka starts with (KIP-584, KIP-1022). A broker also starts without
-one, or with another version's, and then lacks transactions v2, ELR and the new group coordinator without a word: therefore
-`expected_features`, to be compared with what the running cluster says.
+The checkpoint holds no ids, only the features that this Kafka starts with (KIP-584, KIP-1022). A
+broker also starts without one, or with another version's, and then lacks transactions v2, ELR and
+the new group coordinator without a word: therefore `expected_features`, to be compared with what
+the running cluster says.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ listener.security.protocol.map=INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=INTERNAL
 controller.listener.names=CONTROLLER
 """
-# FeatureLevelRecord (metadata/src/main/resources/common/metadata/FeatureLevelRecord.json) as a record's value: frame version
-# 1, api key 12, version 0, compact string, int16.
+# FeatureLevelRecord (metadata/src/main/resources/common/metadata/FeatureLevelRecord.json) as a
+# record's value: frame version 1, api key 12, version 0, compact string, int16.
 _FEATURE: Final = re.compile(rb"\x01\x0c\x00(.)([a-z][a-z.]+)(..)\x00", re.DOTALL)
 
 
 def fresh_id() -> str:
-    """A random id as Kafka writes them: 16 bytes in URL-safe base64, not starting with a dash (which options do)."""
+    """A random id as Kafka writes them: 16 bytes in URL-safe base64, not starting with a dash
+    (which options do)."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -44,24 +47,38 @@ def fresh_id() -> str:
 
 
 def template(kafka: Kafka, java: Java) -> Path:
-    """The folder with what StorageTool writes beside meta.properties; made once per Kafka. Raises SetupError."""
+    """The folder with what StorageTool writes beside meta.properties; made once per Kafka. Raises
+    SetupError."""
     doing = f"formatting a log directory with Kafka {kafka.version}"
-    return cache.once(f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target), doing=doing)
+    return cache.once(
+        f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target), doing=doing
+    )
 
 
 def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     properties = target / "server.properties"
-    # A log directory that was formatted without them is refused by brokers that have them, and the other way round.
+    # A log directory that was formatted without them is refused by brokers that have them, and the
+    # other way round.
     unstable = cluster_mirroring.UNSTABLE if cluster_mirroring.generation(kafka) else {}
     flags = "".join(f"{name}={value}\n" for name, value in unstable.items())
     properties.write_text(f"{_FORMAT}log.dirs={target}\n{flags}")
-    command = [str(java.path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
+    command = [
+        str(java.path),
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        kafka.classpath,
+        "kafka.tools.StorageTool",
+    ]
     command += ["format", "-t", _ANY_ID, "-c", str(properties)]
     output = target / "output.log"
     status = children.run(command, name="StorageTool", folder=target, output=output, within=120)
     if status:
         lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise SetupError(f"StorageTool of Kafka {kafka.version} failed ({lines[-1]}); are all its jars in one directory?")
+        raise SetupError(
+            f"StorageTool of Kafka {kafka.version} failed ({lines[-1]}); are all its jars in one "
+            "directory?"
+        )
     output.unlink()
     properties.unlink()
     (target / "meta.properties").unlink()
@@ -70,7 +87,12 @@ def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
 def format_log_dir(template: Path, folder: Path, *, cluster_id: str, node: int) -> None:
     """What StorageTool would have done to `folder`, except that the node's directory id is ours."""
     shutil.copytree(template, folder)
-    lines = ["version=1", f"cluster.id={cluster_id}", f"node.id={node}", f"directory.id={fresh_id()}"]
+    lines = [
+        "version=1",
+        f"cluster.id={cluster_id}",
+        f"node.id={node}",
+        f"directory.id={fresh_id()}",
+    ]
     (folder / "meta.properties").write_text("\n".join(lines) + "\n")
 
 
@@ -82,5 +104,7 @@ def expected_features(template: Path) -> dict[str, int]:
             if length[0] == len(name) + 1:
                 found[name.decode()] = int.from_bytes(level, "big")
     if "metadata.version" not in found:
-        raise SetupError(f"{template} has no readable bootstrap checkpoint; remove that folder and start again")
+        raise SetupError(
+            f"{template} has no readable bootstrap checkpoint; remove that folder and start again"
+        )
     return found

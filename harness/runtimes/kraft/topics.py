@@ -21,38 +21,65 @@ _MADE_WITHIN: Final = 60.0
 def check(name: str, partitions: int, replicas: int) -> None:
     """Raises InputError for what no cluster would make."""
     if not _NAME.fullmatch(name):
-        raise InputError(f"{name!r} is not a topic's name; write up to 249 letters, digits, dots, hyphens and underscores")
+        raise InputError(
+            f"{name!r} is not a topic's name; write up to 249 letters, digits, dots, hyphens and "
+            "underscores"
+        )
     if not 1 <= partitions <= _MOST_PARTITIONS or replicas < 1:
         raise InputError(
-            f"topic {name} cannot have {partitions} partitions and {replicas} replicas; give 1 to {_MOST_PARTITIONS} partitions "
-            "and 1 replica or more"
+            f"topic {name} cannot have {partitions} partitions and {replicas} replicas; give 1 to "
+            f"{_MOST_PARTITIONS} partitions and 1 replica or more"
         )
 
 
 def _led(admin: AdminClient, name: str, partitions: int) -> bool:
     """Whether its brokers list every partition, each with a leader."""
     found = admin.list_topics(timeout=_MADE_WITHIN).topics.get(name)
-    return found is not None and len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+    return (
+        found is not None
+        and len(found.partitions) == partitions
+        and all(p.leader >= 0 for p in found.partitions.values())
+    )
 
 
 def create(
-    name: str, *, cluster: str, bootstrap: str, brokers: int, partitions: int, replicas: int, config: Mapping[str, str]
+    name: str,
+    *,
+    cluster: str,
+    bootstrap: str,
+    brokers: int,
+    partitions: int,
+    replicas: int,
+    config: Mapping[str, str],
 ) -> None:
-    """Makes a topic with as many replicas as asked for or as there are brokers, all but one of which have to be in sync.
+    """Makes a topic with as many replicas as asked for or as there are brokers, all but one of
+    which have to be in sync.
 
     Raises InputError for a topic that there is, SetupError where the cluster makes none.
     """
     check(name, partitions, replicas)
     replicas = min(replicas, brokers)
     settings = {"min.insync.replicas": str(max(1, replicas - 1)), **config}
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()})
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()}
+    )
     try:
-        made = admin.create_topics([NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30)
+        made = admin.create_topics(
+            [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30
+        )
         made[name].result(_MADE_WITHIN)
         # Brokers list it a moment later: a mirror that started now would leave it out.
-        until(lambda: _led(admin, name, partitions), within=_MADE_WITHIN, what=f"leaders of {name} on cluster {cluster}")
+        until(
+            lambda: _led(admin, name, partitions),
+            within=_MADE_WITHIN,
+            what=f"leaders of {name} on cluster {cluster}",
+        )
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            raise InputError(f"there is a topic {name} on cluster {cluster} already; choose another name") from None
-        raise SetupError(f"topic {name} could not be created on cluster {cluster}: {reason.str()}") from error
+            raise InputError(
+                f"there is a topic {name} on cluster {cluster} already; choose another name"
+            ) from None
+        raise SetupError(
+            f"topic {name} could not be created on cluster {cluster}: {reason.str()}"
+        ) from error

@@ -1,4 +1,5 @@
-"""Training runs that write class archives: one broker through transactions, and one MirrorMaker from that broker to itself.
+"""Training runs that write class archives: one broker through transactions, and one MirrorMaker
+from that broker to itself.
 
 Done once per Kafka and Java, when a cluster of it is first asked for.
 """
@@ -49,9 +50,11 @@ plugin.discovery=service_load
 
 
 def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
-    """Runs both, whose JVMs are set to write archives, and shuts them down cleanly. SetupError when the broker cannot be run.
+    """Runs both, whose JVMs are set to write archives, and shuts them down cleanly. SetupError when
+    the broker cannot be run.
 
-    MirrorMaker's archive is a bonus: without it workers start some seconds later, and what ails one shows when it is needed.
+    MirrorMaker's archive is a bonus: without it workers start some seconds later, and what ails one
+    shows when it is needed.
     """
     try:
         cluster.launch()
@@ -79,7 +82,9 @@ def found(archives: Path, installation: Installation) -> None:
     """Raises SetupError when the training left no archive for brokers."""
     if not (archives / BROKER_MAIN).is_file():
         java, version = installation.java.path, installation.kafka.version
-        raise SetupError(f"{java} wrote no class archive for Kafka {version}; use another Java (JAVA_HOME)")
+        raise SetupError(
+            f"{java} wrote no class archive for Kafka {version}; use another Java (JAVA_HOME)"
+        )
 
 
 def _exercise(bootstrap: str) -> None:

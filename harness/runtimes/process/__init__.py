@@ -1,4 +1,5 @@
-"""The process runtime: brokers, proxies and services as plain child processes on loopback. No engine, no root, no images."""
+"""The process runtime: brokers, proxies and services as plain child processes on loopback. No
+engine, no root, no images."""
 
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes.distribution import kafka

@@ -34,9 +34,24 @@ class ProcessCluster(KraftCluster):
         secrets: ClusterSecrets | None = None,
     ) -> None:
         def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
-            return partial(children.spawn, command, name=f"broker {name}/{node}", folder=data, output=data / "output.log")
+            return partial(
+                children.spawn,
+                command,
+                name=f"broker {name}/{node}",
+                folder=data,
+                output=data / "output.log",
+            )
 
-        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options, secrets=secrets)
+        super().__init__(
+            name,
+            installation,
+            ports,
+            folder,
+            spawner,
+            settings=settings,
+            jvm_options=jvm_options,
+            secrets=secrets,
+        )
 
 
 def process_service(
@@ -51,6 +66,8 @@ def process_service(
 ) -> KafkaService:
     """A service that is a child of this process; not started."""
     folder = folder.absolute()
-    command = jvm.service_command(installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options)
+    command = jvm.service_command(
+        installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options
+    )
     spawn = partial(children.spawn, command, name=name, folder=folder, output=folder / "output.log")
     return KafkaService(name, folder=folder, files=files, spawn=spawn)

@@ -1,7 +1,7 @@
 """A topology as child processes on loopback.
 
-Every port is leased before anything is written or started, because a broker must advertise ports that its links' proxies
-will listen on.
+Every port is leased before anything is written or started, because a broker must advertise ports
+that its links' proxies will listen on.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ class ChildSidecar:
 
     def spawn(self) -> children.Child:
         command, environment = children.module(self._module, str(self._folder))
-        return children.spawn(command, name=self._name, folder=self._folder, output=self._log, environment=environment)
+        return children.spawn(
+            command, name=self._name, folder=self._folder, output=self._log, environment=environment
+        )
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
-    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every link is proven.
+    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every
+    link is proven.
 
     Raises InputError or SetupError, after ending what was started by then.
     """
@@ -64,10 +67,14 @@ class ProcessDeployment(KraftDeployment):
         proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
         nodes: dict[int, BrokerPorts] = {}
         for node in range(1, spec.brokers + 1):
-            listens = {name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())}
+            listens = {
+                name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())
+            }
             for path, listener in paths.items():
                 proxies[path][node] = (next(ports), f"127.0.0.1:{listens[listener]}")
-            advertised = {listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()}
+            advertised = {
+                listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()
+            }
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
         secrets = self._secrets_of(spec, dict.fromkeys(nodes, ("127.0.0.1", "localhost")))
         cluster = ProcessCluster(
@@ -90,11 +97,21 @@ class ProcessDeployment(KraftDeployment):
                 cluster.bootstrap,
             )
 
-    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ChildSidecar:
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> ChildSidecar:
         return ChildSidecar(name, module, folder, log)
 
     def _make_service(
-        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
     ) -> KafkaService:
         folder = self._folder / "services" / name
-        return process_service(name, installation, main=main, folder=folder, files=files, arguments=arguments)
+        return process_service(
+            name, installation, main=main, folder=folder, files=files, arguments=arguments
+        )

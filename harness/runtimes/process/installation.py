@@ -1,4 +1,5 @@
-"""Makes what a cluster is made from, once per Kafka and Java: jars, Java, a formatted directory, class archives."""
+"""Makes what a cluster is made from, once per Kafka and Java: jars, Java, a formatted directory,
+class archives."""
 
 from __future__ import annotations
 
@@ -20,24 +21,39 @@ from linkflap.harness.runtimes.process.cluster import ProcessCluster, process_se
 
 
 def install(asked: str) -> Installation:
-    """What a `ClusterSpec.kafka` needs on this machine; quick when it was made before. Raises InputError or SetupError."""
+    """What a `ClusterSpec.kafka` needs on this machine; quick when it was made before. Raises
+    InputError or SetupError."""
     found = kafka(asked)
     java = java_for(found.version)
     plain = Installation(
-        kafka=found, java=java, template=storage.template(found, java), archives=None, mirroring=generation(found)
+        kafka=found,
+        java=java,
+        template=storage.template(found, java),
+        archives=None,
+        mirroring=generation(found),
     )
-    doing = f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers start in 2 s instead of 5"
-    archives = cache.once(jvm.archive_name(found, java), lambda target: _train(plain, target), doing=doing)
+    doing = (
+        f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers"
+        " start in 2 s instead of 5"
+    )
+    archives = cache.once(
+        jvm.archive_name(found, java), lambda target: _train(plain, target), doing=doing
+    )
     return replace(plain, archives=archives)
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none."""
+    """Fills `target` with archives named after main classes. SetupError when the broker cannot be
+    run or writes none."""
     lease = Lease()
     run = target / "run"  # the training broker's data
     try:
         internal, client, controller = lease.ports(3)
-        ports = {1: BrokerPorts(listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={})}
+        ports = {
+            1: BrokerPorts(
+                listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
+            )
+        }
         options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
         cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
         worker = process_service(
@@ -53,6 +69,7 @@ def _train(plain: Installation, target: Path) -> None:
     finally:
         lease.release()
     with contextlib.suppress(FileNotFoundError):
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # complete, since the worker ended by itself
+        # complete, since the worker ended by itself
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)
     training.found(target, plain)
     shutil.rmtree(run)

@@ -1,12 +1,14 @@
 """The control API of one toxiproxy-server, spoken by the toxiproxy-python package, made safe.
 
-Promises: every call ends within a deadline, goes to this server and no other, ignores the environment's HTTP proxies, and
-raises `Unreachable` when the server hung, died or answered an error of its own; the caller rebuilds it then.
+Promises: every call ends within a deadline, goes to this server and no other, ignores the
+environment's HTTP proxies, and raises `Unreachable` when the server hung, died or answered an error
+of its own; the caller rebuilds it then.
 
-Version 0.1.1 of the package keeps host and port in class globals (the last caller wins for the whole process), calls
-`requests` without a timeout, takes 5xx answers for good ones, and listens on a random port by default. So each
-server gets a private copy of the package under a name of its own, whose `requests` is replaced by a session that adds the
-deadline and refuses 5xx. Loading it under another name leaves the `toxiproxy` that users may import alone.
+Version 0.1.1 of the package keeps host and port in class globals (the last caller wins for the
+whole process), calls `requests` without a timeout, takes 5xx answers for good ones, and listens on
+a random port by default. So each server gets a private copy of the package under a name of its own,
+whose `requests` is replaced by a session that adds the deadline and refuses 5xx. Loading it under
+another name leaves the `toxiproxy` that users may import alone.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toxic:
-    """One toxic as it is wanted on every proxy of a link. Attributes are Toxiproxy's own (milliseconds, KB/s)."""
+    """One toxic as it is wanted on every proxy of a link. Attributes are Toxiproxy's own
+    (milliseconds, KB/s)."""
 
     name: str
     kind: str
@@ -106,11 +109,16 @@ class ToxiproxyApi:
         return True
 
     def create(self, name: str, *, listen: str, upstream: str, enabled: bool) -> None:
-        """Makes a proxy. SetupError when the server refuses it, for instance because the port is taken."""
+        """Makes a proxy. SetupError when the server refuses it, for instance because the port is
+        taken."""
         try:
-            self._proxies[name] = self._server.create(upstream=upstream, name=name, listen=listen, enabled=enabled)
+            self._proxies[name] = self._server.create(
+                upstream=upstream, name=name, listen=listen, enabled=enabled
+            )
         except (KeyError, *self._refusals) as error:
-            raise SetupError(f"toxiproxy refused a proxy at {listen} for {upstream}: {error}; is that port free?") from error
+            raise SetupError(
+                f"toxiproxy refused a proxy at {listen} for {upstream}: {error}; is that port free?"
+            ) from error
 
     def enable(self, name: str, *, enabled: bool) -> None:
         """Lets connections through, or ends all of them and listens no longer."""
@@ -121,7 +129,8 @@ class ToxiproxyApi:
             proxy.disable()
 
     def add(self, name: str, toxic: Toxic) -> None:
-        """Adds a toxic to live and to new connections. FaultError when the server does not take it."""
+        """Adds a toxic to live and to new connections. FaultError when the server does not take
+        it."""
         try:
             self._proxies[name].add_toxic(
                 type=toxic.kind,
@@ -131,7 +140,9 @@ class ToxiproxyApi:
                 attributes=dict(toxic.attributes),
             )
         except self._refusals as error:
-            raise FaultError(f"toxiproxy refused the toxic {toxic.kind} {dict(toxic.attributes)}: {error}") from error
+            raise FaultError(
+                f"toxiproxy refused the toxic {toxic.kind} {dict(toxic.attributes)}: {error}"
+            ) from error
 
     def destroy(self, name: str) -> None:
         """Ends a proxy with its connections and its toxics; one that is not there is gone."""
@@ -144,20 +155,26 @@ class ToxiproxyApi:
         return sorted(self._proxies[name].toxics())
 
     def enabled(self, name: str) -> bool:
-        """Whether the proxy lets connections through, as the server says (the answer of a POST may be wrong, GET is not)."""
+        """Whether the proxy lets connections through, as the server says (the answer of a POST may
+        be wrong, GET is not)."""
         return bool(self._server.proxies()[name].enabled)
 
 
 def _private_copy(alias: str) -> ModuleType:
-    """The toxiproxy package once more, under another name; its own imports are relative and follow."""
+    """The toxiproxy package once more, under another name; its own imports are relative and
+    follow."""
     found = importlib.util.find_spec("toxiproxy")
     if found is None or found.origin is None:
-        raise SetupError("the package toxiproxy-python is not installed: pip install toxiproxy-python")
+        raise SetupError(
+            "the package toxiproxy-python is not installed: pip install toxiproxy-python"
+        )
     spec = importlib.util.spec_from_file_location(
         alias, found.origin, submodule_search_locations=list(found.submodule_search_locations or ())
     )
     if spec is None or spec.loader is None:
-        raise SetupError(f"the package toxiproxy-python at {found.origin} cannot be loaded: install it again")
+        raise SetupError(
+            f"the package toxiproxy-python at {found.origin} cannot be loaded: install it again"
+        )
     package = importlib.util.module_from_spec(spec)
     sys.modules[alias] = package
     spec.loader.exec_module(package)

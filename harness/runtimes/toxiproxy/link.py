@@ -1,14 +1,18 @@
-"""A link: the proxied path into one cluster, one toxiproxy-server of its own, one proxy per broker of the source.
+"""A link: the proxied path into one cluster, one toxiproxy-server of its own, one proxy per broker
+of the source.
 
-Promises: what is asked of a link is in force when the call returns, or the call raises. Cuts and toxics have owners (the
-faults), so that faults which overlap on one link compose: one fault's heal leaves the others' toxics and cuts alone.
+Promises: what is asked of a link is in force when the call returns, or the call raises. Cuts and
+toxics have owners (the faults), so that faults which overlap on one link compose: one fault's heal
+leaves the others' toxics and cuts alone.
 
-Toxiproxy's control API can hang for good when the toxics of a connection change whose data do not flow (Toxiproxy issues 412,
-427, 428, 558), and that includes connections of a disabled proxy, because those end in the background: taking a toxic off a
-disabled proxy hung in every second try under a consumer's load. So every call has a deadline; toxics are added to live
-connections (half-open faults need that), and never changed or removed: the proxy is deleted and made anew without them, which
-resets its connections and is part of a heal; and a server that hung all the same is killed and populated again with the same
-proxies, cuts and toxics, as an event `proxy-rebuilt`. One server per link keeps that from touching any other link.
+Toxiproxy's control API can hang for good when the toxics of a connection change whose data do not
+flow (Toxiproxy issues 412, 427, 428, 558), and that includes connections of a disabled proxy,
+because those end in the background: taking a toxic off a disabled proxy hung in every second try
+under a consumer's load. So every call has a deadline; toxics are added to live connections
+(half-open faults need that), and never changed or removed: the proxy is deleted and made anew
+without them, which resets its connections and is part of a heal; and a server that hung all the
+same is killed and populated again with the same proxies, cuts and toxics, as an event
+`proxy-rebuilt`. One server per link keeps that from touching any other link.
 """
 
 from __future__ import annotations
@@ -51,11 +55,13 @@ class ToxiproxyLink:
         server: ToxiproxyServer | None = None,
         advertised: Mapping[int, probe.Address] | None = None,
     ) -> None:
-        """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the server's log.
+        """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the
+        server's log.
 
-        `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are looked for.
-        `server` is what runs it; without it, a child process of the user's cached executable, built if need be. The harness
-        reaches every proxy on loopback; `advertised`: the proxies' addresses as brokers advertise them, if they differ.
+        `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are
+        looked for. `server` is what runs it; without it, a child process of the user's cached
+        executable, built if need be. The harness reaches every proxy on loopback; `advertised`: the
+        proxies' addresses as brokers advertise them, if they differ.
         """
         self._name, self._source, self._proxies = name, source, dict(proxies)
         self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
@@ -63,7 +69,9 @@ class ToxiproxyLink:
         addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
         behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
         self._entry = harness_bootstrap
-        self._meter = LinkMeter(name, addresses, behind, advertised=advertised, access=access_to(harness_bootstrap))
+        self._meter = LinkMeter(
+            name, addresses, behind, advertised=advertised, access=access_to(harness_bootstrap)
+        )
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
@@ -82,7 +90,9 @@ class ToxiproxyLink:
     @property
     def bootstrap(self) -> str:
         proxies = ",".join(f"{host}:{port}" for host, port in self._meter.advertised.values())
-        return entered_by(beside(self._entry, proxies), "client" if self._name.startswith("*") else "mirror")
+        return entered_by(
+            beside(self._entry, proxies), "client" if self._name.startswith("*") else "mirror"
+        )
 
     # Start and end
 
@@ -95,11 +105,15 @@ class ToxiproxyLink:
                 self._populate()
             except (Unreachable, SetupError) as error:
                 self._forget()
-                raise SetupError(f"toxiproxy of link {self._name} did not start: {error}; see {self._process.log}") from error
+                raise SetupError(
+                    f"toxiproxy of link {self._name} did not start: {error}; see "
+                    f"{self._process.log}"
+                ) from error
             self._started = True
 
     def _populate(self) -> None:
-        """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or SetupError."""
+        """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or
+        SetupError."""
         self._forget()
         self._process.start()
         self._api = ToxiproxyApi(self._process.port)
@@ -107,9 +121,15 @@ class ToxiproxyLink:
             self._make(self._api, broker)
 
     def _make(self, api: ToxiproxyApi, broker: int) -> None:
-        """A new proxy with what is wanted of it; toxics first, so that no connection escapes them."""
+        """A new proxy with what is wanted of it; toxics first, so that no connection escapes
+        them."""
         port, upstream = self._proxies[broker]
-        api.create(_proxy(broker), listen=f"{self._process.listens_on}:{port}", upstream=upstream, enabled=False)
+        api.create(
+            _proxy(broker),
+            listen=f"{self._process.listens_on}:{port}",
+            upstream=upstream,
+            enabled=False,
+        )
         for toxic in self._toxics.values():
             api.add(_proxy(broker), toxic)
         if not self._cuts:
@@ -129,10 +149,13 @@ class ToxiproxyLink:
             self._forget()
 
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:
-        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs, died, or is missing."""
+        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs,
+        died, or is missing."""
         with self._lock:
             if not self._started:
-                raise FaultError(f"link {self._name} is not started: start it before it is broken or asked")
+                raise FaultError(
+                    f"link {self._name} is not started: start it before it is broken or asked"
+                )
             try:
                 if self._api is None:
                     raise Unreachable("its last rebuild failed")
@@ -145,7 +168,10 @@ class ToxiproxyLink:
             self._populate()
         except (Unreachable, SetupError) as error:
             self._forget()
-            raise FaultError(f"toxiproxy of link {self._name} failed ({reason}) and could not be rebuilt: {error}") from error
+            raise FaultError(
+                f"toxiproxy of link {self._name} failed ({reason}) and could not be rebuilt: "
+                f"{error}"
+            ) from error
         self._recorder.write(ProxyRebuilt(link=self._name, reason=reason))
 
     # Breaking and healing
@@ -157,7 +183,8 @@ class ToxiproxyLink:
             self._apply(lambda api: self._enable(api, enabled=False))
 
     def restore(self, *, owner: str | None = None) -> None:
-        """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when no other owner cuts it."""
+        """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when no other
+        owner cuts it."""
         with self._lock:
             cuts, self._cuts = self._cuts, set() if owner is None else self._cuts - {owner}
             if self._disown(owner):
@@ -166,15 +193,30 @@ class ToxiproxyLink:
                 self._apply(lambda api: self._enable(api, enabled=True))
 
     def add_toxic(
-        self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
+        self,
+        kind: str,
+        direction: Direction,
+        attributes: Mapping[str, int],
+        toxicity: float = 1.0,
+        *,
+        owner: str = "",
     ) -> None:
-        """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
+        """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the
+        API hangs."""
         with self._lock:
             name = f"{_plain(owner)}.{next(self._numbers)}.{kind}.{direction}"
-            toxic = Toxic(name=name, kind=kind, direction=direction, attributes=dict(attributes), toxicity=toxicity, owner=owner)
+            toxic = Toxic(
+                name=name,
+                kind=kind,
+                direction=direction,
+                attributes=dict(attributes),
+                toxicity=toxicity,
+                owner=owner,
+            )
             self._toxics[name] = toxic
             try:
-                # Connections of a cut link may still be ending: a toxic that is put on those can hang as well.
+                # Connections of a cut link may still be ending: a toxic that is put on those can
+                # hang as well.
                 self._apply(self._replace if self._cuts else lambda api: self._add(api, toxic))
             except FaultError:
                 del self._toxics[name]
@@ -187,14 +229,19 @@ class ToxiproxyLink:
             api.add(_proxy(broker), toxic)
 
     def clear(self, *, owner: str | None = None) -> None:
-        """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are reset)."""
+        """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are
+        reset)."""
         with self._lock:
             if self._disown(owner):
                 self._apply(self._replace)
 
     def _disown(self, owner: str | None) -> bool:
         """Whether any toxic was wanted that is not wanted any more."""
-        kept = {name: toxic for name, toxic in self._toxics.items() if owner is not None and toxic.owner != owner}
+        kept = {
+            name: toxic
+            for name, toxic in self._toxics.items()
+            if owner is not None and toxic.owner != owner
+        }
         gone, self._toxics = len(kept) < len(self._toxics), kept
         return gone
 
@@ -211,8 +258,12 @@ class ToxiproxyLink:
 
     def toxics(self, *, owner: str | None = None) -> Sequence[str]:
         """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
-        names = {name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names}
-        return sorted(name for name in names if owner is None or name.partition(".")[0] == _plain(owner))
+        names = {
+            name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names
+        }
+        return sorted(
+            name for name in names if owner is None or name.partition(".")[0] == _plain(owner)
+        )
 
     def holders(self) -> frozenset[str]:
         """The owners of all cuts and toxics that are wanted now."""
@@ -240,23 +291,28 @@ class ToxiproxyLink:
     # Measuring
 
     def round_trip(self, *, within: float) -> float | None:
-        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies, None if none answered."""
+        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies,
+        None if none answered."""
         return self._meter.round_trip(within=within)
 
     def first_answer(self, *, within: float) -> float | None:
-        """Seconds until the first bytes come back on a new connection: the fastest of the proxies, None if none came."""
+        """Seconds until the first bytes come back on a new connection: the fastest of the proxies,
+        None if none came."""
         return self._meter.first_answer(within=within)
 
     def transfer(self, *, size: int, within: float) -> float | None:
-        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
+        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None
+        if all stalled."""
         return self._meter.transfer(size=size, within=within)
 
     def delivers_requests(self, *, within: float) -> bool:
-        """Whether a request sent into the path takes effect on the cluster, seen from behind the proxy."""
+        """Whether a request sent into the path takes effect on the cluster, seen from behind the
+        proxy."""
         return self._meter.delivers_requests(within=within)
 
     def prove(self) -> None:
-        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when they are not."""
+        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when
+        they are not."""
         prove(self, self._meter, self._recorder)
 
 

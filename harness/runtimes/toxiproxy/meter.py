@@ -1,8 +1,9 @@
-"""Measures a link from where its users stand (the proxies) and from where they do not (the source's own listeners).
+"""Measures a link from where its users stand (the proxies) and from where they do not (the source's
+own listeners).
 
-Promises: every measurement is made on new connections within its deadline, touches no topic and no group, and takes all
-proxies of the link at once. A link is as good as its best proxy: a fault of the link harms all of them, whereas a dead broker
-behind one is not the link's.
+Promises: every measurement is made on new connections within its deadline, touches no topic and no
+group, and takes all proxies of the link at once. A link is as good as its best proxy: a fault of
+the link harms all of them, whereas a dead broker behind one is not the link's.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ _REMOVED_WITHIN = 5.0
 
 
 class LinkMeter:
-    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners.
+    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own
+    listeners.
 
-    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same. `access` is how the harness
-    enters both.
+    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same.
+    `access` is how the harness enters both.
     """
 
     def __init__(
@@ -46,20 +48,35 @@ class LinkMeter:
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
         """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""
-        return self._each(lambda address: probe.round_trip(address, within=within, access=self.access))
+        return self._each(
+            lambda address: probe.round_trip(address, within=within, access=self.access)
+        )
 
     def round_trip(self, *, within: float) -> float | None:
         """The fastest of `round_trips`, None if none answered."""
-        return min((seconds for seconds in self.round_trips(within=within).values() if seconds is not None), default=None)
+        return min(
+            (
+                seconds
+                for seconds in self.round_trips(within=within).values()
+                if seconds is not None
+            ),
+            default=None,
+        )
 
     def first_answer(self, *, within: float) -> float | None:
-        """Seconds until the first bytes come back on a new connection: the fastest of the proxies, None if none came."""
-        answers = self._each(lambda address: probe.first_answer(address, within=within, access=self.access)).values()
+        """Seconds until the first bytes come back on a new connection: the fastest of the proxies,
+        None if none came."""
+        answers = self._each(
+            lambda address: probe.first_answer(address, within=within, access=self.access)
+        ).values()
         return min((seconds for seconds in answers if seconds is not None), default=None)
 
     def transfer(self, *, size: int, within: float) -> float | None:
-        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
-        rates = self._each(lambda address: probe.transfer(address, size=size, within=within, access=self.access)).values()
+        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None
+        if all stalled."""
+        rates = self._each(
+            lambda address: probe.transfer(address, size=size, within=within, access=self.access)
+        ).values()
         return max((rate for rate in rates if rate is not None), default=None)
 
     def _each(self, measure: Callable[[probe.Address], Answer]) -> dict[int, Answer]:
@@ -69,26 +86,36 @@ class LinkMeter:
             return dict(zip(self.proxies, pool.map(measure, self.proxies.values()), strict=True))
 
     def delivers_requests(self, *, within: float) -> bool:
-        """Whether a request sent into the path takes effect on the cluster, whatever becomes of its response.
+        """Whether a request sent into the path takes effect on the cluster, whatever becomes of its
+        response.
 
-        The request sets a client quota for a client that does not exist; it is looked for behind the proxies, and removed.
+        The request sets a client quota for a client that does not exist; it is looked for behind
+        the proxies, and removed.
         """
         mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():
-                # The connection stays open until the effect is seen: closing it could take the request along.
+                # The connection stays open until the effect is seen: closing it could take the
+                # request along.
                 with contextlib.suppress(probe.Unanswered):
                     self._path(address, within, open_paths).send(quota_marks.set_mark(mark))
             try:
-                until(lambda: self._seen(mark, within), within=within, what=f"a request through link {self._name} to take effect")
+                until(
+                    lambda: self._seen(mark, within),
+                    within=within,
+                    what=f"a request through link {self._name} to take effect",
+                )
             except DeadlineExceeded:
                 return False
         self._forget(mark)
         return True
 
-    def _path(self, address: probe.Address, within: float, open_paths: contextlib.ExitStack) -> probe.Path:
-        """A connection to send a request on. One that begins with a dialogue (TLS, SASL) cannot be opened while responses are
-        silenced: therefore it is kept, and used again until it ends. Raises Unanswered."""
+    def _path(
+        self, address: probe.Address, within: float, open_paths: contextlib.ExitStack
+    ) -> probe.Path:
+        """A connection to send a request on. One that begins with a dialogue (TLS, SASL) cannot be
+        opened while responses are silenced: therefore it is kept, and used again until it ends.
+        Raises Unanswered."""
         if self._plain:
             return open_paths.enter_context(probe.Path(address, within=within))
         held = self._held.pop(address, None)
@@ -109,11 +136,14 @@ class LinkMeter:
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                return quota_marks.has_mark(address, mark, within=self._patience(within), access=self.access)
+                return quota_marks.has_mark(
+                    address, mark, within=self._patience(within), access=self.access
+                )
         return False
 
     def _patience(self, within: float) -> float:
-        """Seconds for one question behind the link: with all that it takes to be let in, where it takes that."""
+        """Seconds for one question behind the link: with all that it takes to be let in, where it
+        takes that."""
         return 1.0 if self._plain else max(1.0, within)
 
     @property
@@ -124,5 +154,7 @@ class LinkMeter:
     def _forget(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                quota_marks.remove_mark(address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access)
+                quota_marks.remove_mark(
+                    address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
+                )
                 return

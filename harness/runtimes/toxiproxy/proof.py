@@ -1,9 +1,10 @@
-"""Proves that a link's proxies are in the path of whoever comes in through them, before anything relies on it.
+"""Proves that a link's proxies are in the path of whoever comes in through them, before anything
+relies on it.
 
-Two things must hold (Kafka answers metadata with the addresses of the listener that the request came in on): every broker is
-advertised at its own proxy, else a client leaves the link with its second connection; and a latency toxic shows up in a
-measured round trip of every proxy, else the toxics of this link do nothing. Each has been silently wrong for years in other
-people's tests.
+Two things must hold (Kafka answers metadata with the addresses of the listener that the request
+came in on): every broker is advertised at its own proxy, else a client leaves the link with its
+second connection; and a latency toxic shows up in a measured round trip of every proxy, else the
+toxics of this link do nothing. Each has been silently wrong for years in other people's tests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ OWNER: Final = "proof"
 
 
 def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
-    """Records `link-proven`; raises SetupError that names the address which is not proxied. No toxic is left."""
+    """Records `link-proven`; raises SetupError that names the address which is not proxied. No
+    toxic is left."""
     for broker, address in meter.proxies.items():
         _advertised(link.name, meter, broker, address)
     plain = _round_trips(link.name, meter)
@@ -34,11 +36,13 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
     finally:
         link.clear(owner=OWNER)
     for broker, seconds in slowed.items():
-        # Toxiproxy counts from when it read the bytes, so that a little less than asked for can be seen.
+        # Toxiproxy counts from when it read the bytes, so that a little less than asked for can be
+        # seen.
         if seconds * 1000 < 0.9 * PROBE_MS:
             raise SetupError(
-                f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of {seconds * 1000:.1f} ms to "
-                f"{_written(meter.proxies[broker])}, so that address is not proxied by this link's toxiproxy-server"
+                f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of "
+                f"{seconds * 1000:.1f} ms to {_written(meter.proxies[broker])}, so that address is "
+                "not proxied by this link's toxiproxy-server"
             )
     recorder.write(
         LinkProven(
@@ -55,15 +59,22 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
     for other, found in named.items():
         wanted = meter.advertised.get(other)
         if found != wanted:
-            remedy = f"advertise {_written(wanted)}" if wanted else f"be given a proxy: the link has none for broker {other}"
+            remedy = (
+                f"advertise {_written(wanted)}"
+                if wanted
+                else f"be given a proxy: the link has none for broker {other}"
+            )
             raise SetupError(
-                f"link {name}: broker {other} is advertised at {_written(found)}, which is not proxied; its listener for this "
-                f"link must {remedy}"
+                f"link {name}: broker {other} is advertised at {_written(found)}, which is not "
+                f"proxied; its listener for this link must {remedy}"
             )
 
 
-def _asked(name: str, broker: int, address: probe.Address, access: Access) -> dict[int, probe.Address]:
-    """What a broker answers at its proxy. On a machine that is short of everything the first connections may be ended."""
+def _asked(
+    name: str, broker: int, address: probe.Address, access: Access
+) -> dict[int, probe.Address]:
+    """What a broker answers at its proxy. On a machine that is short of everything the first
+    connections may be ended."""
     refusals: list[probe.Unanswered] = []
 
     def answer() -> dict[int, probe.Address] | None:
@@ -76,7 +87,9 @@ def _asked(name: str, broker: int, address: probe.Address, access: Access) -> di
     try:
         return until(answer, within=ANSWERS_WITHIN, what="an answer")
     except DeadlineExceeded:
-        raise SetupError(f"link {name}: broker {broker} does not answer through its proxy: {refusals[-1]}") from refusals[-1]
+        raise SetupError(
+            f"link {name}: broker {broker} does not answer through its proxy: {refusals[-1]}"
+        ) from refusals[-1]
 
 
 def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:
@@ -84,7 +97,8 @@ def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:
     answered = {broker: seconds for broker, seconds in measured.items() if seconds is not None}
     if missing := measured.keys() - answered.keys():
         raise SetupError(
-            f"link {name}: broker {min(missing)} does not answer at its proxy {_written(meter.proxies[min(missing)])}"
+            f"link {name}: broker {min(missing)} does not answer at its proxy "
+            f"{_written(meter.proxies[min(missing)])}"
         )
     return answered
 

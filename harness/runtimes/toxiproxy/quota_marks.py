@@ -1,4 +1,5 @@
-"""Quota marks: client quotas that a request sets and another asks for, to see whether a request took effect behind a path."""
+"""Quota marks: client quotas that a request sets and another asks for, to see whether a request
+took effect behind a path."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from linkflap.harness.wire.access import Access
 
 
 def set_mark(name: str) -> bytes:
-    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark` for its effect."""
+    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark`
+    for its effect."""
     return encode(_mark(name, remove=False), 1)
 
 
@@ -31,7 +33,9 @@ def remove_mark(address: Address, name: str, *, within: float, access: Access = 
 def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
     entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
     operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
-    return AlterClientQuotasRequest(entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False)
+    return AlterClientQuotasRequest(
+        entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False
+    )
 
 
 def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:

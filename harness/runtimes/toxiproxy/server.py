@@ -1,7 +1,8 @@
-"""One toxiproxy-server: started, seen to answer, killed; a child process on loopback unless a runtime runs it elsewhere.
+"""One toxiproxy-server: started, seen to answer, killed; a child process on loopback unless a
+runtime runs it elsewhere.
 
-Promises: `start` returns when the control API answers on loopback, `kill` when the server is gone, and it does not outlive
-the harness (`harness.machine.children`).
+Promises: `start` returns when the control API answers on loopback, `kill` when the server is gone,
+and it does not outlive the harness (`harness.machine.children`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ START_WITHIN: Final = 30.0
 
 
 class ToxiproxyServer:
-    """A server that can be started again on the same port after it was killed. What it prints goes to `log`.
+    """A server that can be started again on the same port after it was killed. What it prints goes
+    to `log`.
 
-    `spawn` starts it with its control API on `port` of loopback; `listens_on` is the address that its proxies are to listen on.
+    `spawn` starts it with its control API on `port` of loopback; `listens_on` is the address that
+    its proxies are to listen on.
     """
 
-    def __init__(self, spawn: Spawn, *, port: int, log: Path, listens_on: str = "127.0.0.1") -> None:
+    def __init__(
+        self, spawn: Spawn, *, port: int, log: Path, listens_on: str = "127.0.0.1"
+    ) -> None:
         self.port, self.log, self.listens_on = port, log, listens_on
         self._spawn = spawn
         self._child: Running | None = None
@@ -47,12 +52,17 @@ class ToxiproxyServer:
             self.kill()
             raise SetupError(f"{error}; see {self.log}") from error
         if not child.alive:
-            raise SetupError(f"{name} ended with status {child.poll()}: is that port free? See {self.log}")
+            raise SetupError(
+                f"{name} ended with status {child.poll()}: is that port free? See {self.log}"
+            )
 
     def _answers(self) -> bool:
         """Asked over HTTP: a published port takes connections before anything listens behind it."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
-        with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        with (
+            contextlib.closing(connection),
+            contextlib.suppress(OSError, http.client.HTTPException),
+        ):
             connection.request("GET", "/version")
             return connection.getresponse().status == 200
         return False
@@ -77,5 +87,14 @@ class ToxiproxyProcess(ToxiproxyServer):
         command = [str(server.absolute()), "-host", "127.0.0.1", "-port", str(port)]
         name = f"toxiproxy-server on port {port}"
         super().__init__(
-            partial(spawn, command, name=name, folder=folder, output=log, environment={"LOG_LEVEL": "warn"}), port=port, log=log
+            partial(
+                spawn,
+                command,
+                name=name,
+                folder=folder,
+                output=log,
+                environment={"LOG_LEVEL": "warn"},
+            ),
+            port=port,
+            log=log,
         )

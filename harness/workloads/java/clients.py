@@ -1,4 +1,5 @@
-"""What the Java clients of one process share: their JVM, and the method handles by which records and outcomes cross to it.
+"""What the Java clients of one process share: their JVM, and the method handles by which records
+and outcomes cross to it.
 
 The JVM is started with the process of clients, and dies with it.
 """
@@ -16,7 +17,15 @@ from linkflap.harness.jvm.handles import Handles
 from linkflap.harness.model.payload import HEADER
 from linkflap.harness.workloads.java.consumer_handles import ConsumerHandles
 from linkflap.harness.workloads.java.errors import Errors
-from linkflap.harness.workloads.java.texts import BETWEEN, OBJECT, STRING, THROWABLE, WITHIN, Texts, descriptor
+from linkflap.harness.workloads.java.texts import (
+    BETWEEN,
+    OBJECT,
+    STRING,
+    THROWABLE,
+    WITHIN,
+    Texts,
+    descriptor,
+)
 
 _FUTURE: Final = "java.util.concurrent.Future"
 _RECORD: Final = "org.apache.kafka.clients.producer.ProducerRecord"
@@ -37,7 +46,10 @@ class JavaClients:
         self._make_consumer = kafka.clients.consumer.KafkaConsumer
         self._make_partition = kafka.common.TopicPartition
         self._make_offset = kafka.clients.consumer.OffsetAndMetadata
-        self._make_map, self._make_list = bridge.java.java.util.HashMap, bridge.java.java.util.ArrayList
+        self._make_map, self._make_list = (
+            bridge.java.java.util.HashMap,
+            bridge.java.java.util.ArrayList,
+        )
         self._make_queue = bridge.java.java.util.concurrent.ConcurrentLinkedQueue
         self._millis = bridge.java.java.time.Duration.ofMillis
         self._to_text = bridge.java.java.util.Objects.toString
@@ -98,7 +110,10 @@ class JavaClients:
         field = producer.getClass().getDeclaredField("transactionManager")
         field.setAccessible(True)
         manager = field.get(producer)
-        fields = [manager.getClass().getDeclaredField(name) for name in ("currentState", "producerIdAndEpoch")]
+        fields = [
+            manager.getClass().getDeclaredField(name)
+            for name in ("currentState", "producerIdAndEpoch")
+        ]
         for each in fields:
             each.setAccessible(True)
         state, identity = (partial(self._field, each, manager) for each in fields)
@@ -112,7 +127,8 @@ class JavaClients:
         self._decode_and_send.accept(data, sender)
 
     def _sending(self) -> Handle:
-        """(bytes, what takes one record): the records of a serialized array, one after the other."""
+        """(bytes, what takes one record): the records of a serialized array, one after the
+        other."""
         h = self._h
         decode = h.then(
             h.cast(h.new("java.io.ByteArrayInputStream", "([B)V"), "([B)Ljava/io/InputStream;"),
@@ -123,48 +139,76 @@ class JavaClients:
             ),
             h.static("java.util.Arrays", "stream", f"([{OBJECT})Ljava/util/stream/Stream;"),
         )
-        every = h.method("java.util.stream.Stream", "forEachOrdered", "(Ljava/util/function/Consumer;)V")
+        every = h.method(
+            "java.util.stream.Stream", "forEachOrdered", "(Ljava/util/function/Consumer;)V"
+        )
         return h.as_a("java.util.function.BiConsumer", h.fed(every, 0, decode))
 
-    def sender(self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]) -> Handle:
-        """What sends one record to a partition, from an array of its key, value and headers' values; its future is added."""
+    def sender(
+        self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]
+    ) -> Handle:
+        """What sends one record to a partition, from an array of its key, value and headers'
+        values; its future is added."""
         h = self._h
         header = descriptor("org.apache.kafka.common.header.internals.RecordHeader")
-        made_header = h.new("org.apache.kafka.common.header.internals.RecordHeader", f"({STRING}[B)V")
-        made = [h.then(h.item("[[B", number), h.given(made_header, 0, name)) for number, name in enumerate(headers, start=2)]
+        made_header = h.new(
+            "org.apache.kafka.common.header.internals.RecordHeader", f"({STRING}[B)V"
+        )
+        made = [
+            h.then(h.item("[[B", number), h.given(made_header, 0, name))
+            for number, name in enumerate(headers, start=2)
+        ]
         listed = h.static("java.util.List", "of", f"({OBJECT * len(made)})Ljava/util/List;")
         if made:
             listed = h.cast(listed, f"({header * len(made)})Ljava/util/List;")
             listed = h.of_one(h.fed(listed, 0, *made), "([[B)Ljava/util/List;", len(made))
         else:
             listed = h.ignoring(listed, 0, "[[B")
-        new = h.new(_RECORD, f"({STRING}Ljava/lang/Integer;Ljava/lang/Long;{OBJECT}{OBJECT}Ljava/lang/Iterable;)V")
-        record = h.cast(h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){descriptor(_RECORD)}")
+        new = h.new(
+            _RECORD,
+            f"({STRING}Ljava/lang/Integer;Ljava/lang/Long;{OBJECT}{OBJECT}Ljava/lang/Iterable;)V",
+        )
+        record = h.cast(
+            h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){descriptor(_RECORD)}"
+        )
         record = h.fed(record, 0, h.item("[[B", 0), h.item("[[B", 1), listed)
         record = h.of_one(record, f"([[B){descriptor(_RECORD)}", 3)
-        send = h.method("org.apache.kafka.clients.producer.Producer", "send", f"({descriptor(_RECORD)}){descriptor(_FUTURE)}")
+        send = h.method(
+            "org.apache.kafka.clients.producer.Producer",
+            "send",
+            f"({descriptor(_RECORD)}){descriptor(_FUTURE)}",
+        )
         add = h.method("java.util.List", "add", f"({OBJECT})Z")
         add = h.cast(h.given(add, 0, futures), f"({descriptor(_FUTURE)})Z")
-        return h.as_a("java.util.function.Consumer", h.then(record, h.given(send, 0, producer), add))
+        return h.as_a(
+            "java.util.function.Consumer", h.then(record, h.given(send, 0, producer), add)
+        )
 
     def futures(self) -> tuple[Handle, Callable[[], None]]:
-        """A list for futures, and what empties it: a list of Java's is one of Python's for py4j, whose `clear` is not Java's."""
+        """A list for futures, and what empties it: a list of Java's is one of Python's for py4j,
+        whose `clear` is not Java's."""
         futures = self._make_list()
         clear = self._h.given(self._h.method("java.util.List", "clear", "()V"), 0, futures)
         return futures, self._h.as_a("java.lang.Runnable", clear).run
 
     def outcomes(self, futures: Handle) -> list[str]:
-        """What became of each record: its offset, `!` and the exception, or nothing while it is not known."""
+        """What became of each record: its offset, `!` and the exception, or nothing while it is not
+        known."""
         return str(self._outcomes.apply(futures)).split(BETWEEN)
 
     def _reporting(self) -> Handle:
         h = self._h
         got = h.then(
-            h.cast(h.method(_FUTURE, "get", f"(){OBJECT}"), f"({descriptor(_FUTURE)}){descriptor(_METADATA)}"),
+            h.cast(
+                h.method(_FUTURE, "get", f"(){OBJECT}"),
+                f"({descriptor(_FUTURE)}){descriptor(_METADATA)}",
+            ),
             h.method(_METADATA, "offset", "()J"),
             self.texts.of_long,
         )
-        failed = h.then(h.cast(self.texts.of, f"({THROWABLE}){STRING}"), h.given(self.texts.concat, 0, "!"))
+        failed = h.then(
+            h.cast(self.texts.of, f"({THROWABLE}){STRING}"), h.given(self.texts.concat, 0, "!")
+        )
         done = h.caught(got, "java.lang.Exception", failed)
         unknown = h.ignoring(h.constant("java.lang.String", ""), 0, _FUTURE)
         outcome = h.when(h.method(_FUTURE, "isDone", "()Z"), done, unknown)
@@ -179,18 +223,25 @@ class JavaClients:
         get = h.method(_FUTURE, "get", f"(JLjava/util/concurrent/TimeUnit;){OBJECT}")
         get = h.given(get, 1, 20, self.bridge.java.java.util.concurrent.TimeUnit.MILLISECONDS)
         get = h.cast(get, f"({descriptor(_FUTURE)})V")
-        nothing = h.cast(h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"), f"({THROWABLE})V")
+        nothing = h.cast(
+            h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"),
+            f"({THROWABLE})V",
+        )
         return h.as_a("java.util.function.Consumer", h.caught(get, "java.lang.Exception", nothing))
 
     # --- consumers
 
     def consumer(self, config: Mapping[str, object]) -> Handle:
         """A KafkaConsumer of bytes."""
-        how = {"key.deserializer": f"{_BYTES}Deserializer", "value.deserializer": f"{_BYTES}Deserializer"}
+        how = {
+            "key.deserializer": f"{_BYTES}Deserializer",
+            "value.deserializer": f"{_BYTES}Deserializer",
+        }
         return self._make_consumer(self.bridge.properties({**how, **config}))
 
     def read(self, records: Handle) -> list[tuple[str, int, int, bytes]]:
-        """Of each record that a poll returned: topic, partition, offset, and linkflap's header (empty: none)."""
+        """Of each record that a poll returned: topic, partition, offset, and linkflap's header
+        (empty: none)."""
         text = str(self._records.apply(records))
         rows = []
         for row in text.split(BETWEEN) if text else ():
@@ -204,13 +255,20 @@ class JavaClients:
         one = descriptor(_CONSUMED)
         headers = "org.apache.kafka.common.header.Headers"
         header = "org.apache.kafka.common.header.Header"
-        last = h.given(h.method(headers, "lastHeader", f"({STRING}){descriptor(header)}"), 1, HEADER)
+        last = h.given(
+            h.method(headers, "lastHeader", f"({STRING}){descriptor(header)}"), 1, HEADER
+        )
         format_hex = h.method("java.util.HexFormat", "formatHex", f"([B){STRING}")
         format_hex = h.given(format_hex, 0, self.bridge.java.java.util.HexFormat.of())
         value = h.then(
-            h.method(_CONSUMED, "headers", f"(){descriptor(headers)}"), last, h.method(header, "value", "()[B"), format_hex
+            h.method(_CONSUMED, "headers", f"(){descriptor(headers)}"),
+            last,
+            h.method(header, "value", "()[B"),
+            format_hex,
         )
-        nothing = h.ignoring(h.constant("java.lang.String", ""), 0, "java.lang.NullPointerException")
+        nothing = h.ignoring(
+            h.constant("java.lang.String", ""), 0, "java.lang.NullPointerException"
+        )
         value = h.caught(value, "java.lang.NullPointerException", nothing)
         partition = h.cast(h.method(_CONSUMED, "partition", "()I"), f"({one})J")
         row = h.joined(
@@ -228,7 +286,10 @@ class JavaClients:
 
     def share_consumer(self, config: Mapping[str, object]) -> Handle:
         """A KafkaShareConsumer of bytes."""
-        how = {"key.deserializer": f"{_BYTES}Deserializer", "value.deserializer": f"{_BYTES}Deserializer"}
+        how = {
+            "key.deserializer": f"{_BYTES}Deserializer",
+            "value.deserializer": f"{_BYTES}Deserializer",
+        }
         made = self.bridge.java.org.apache.kafka.clients.consumer.KafkaShareConsumer
         return made(self.bridge.properties({**how, **config}))
 
@@ -236,7 +297,9 @@ class JavaClients:
         """As `read`, with how often each record was delivered."""
         if self._acquired is None:
             count = self._h.method(_CONSUMED, "deliveryCount", "()Ljava/util/Optional;")
-            unknown = self._h.given(self._h.method("java.util.Optional", "orElse", f"({OBJECT}){OBJECT}"), 1, "0")
+            unknown = self._h.given(
+                self._h.method("java.util.Optional", "orElse", f"({OBJECT}){OBJECT}"), 1, "0"
+            )
             count = self._h.then(count, unknown)
             self._acquired = self._reading(self._h.then(count, self.texts.of))
         rows = []
@@ -250,7 +313,9 @@ class JavaClients:
         made = self._make_list()
         if records is not None:
             add = self._h.given(self._h.method("java.util.List", "add", f"({OBJECT})Z"), 0, made)
-            records.forEach(self._h.as_a("java.util.function.Consumer", self._h.cast(add, f"({OBJECT})V")))
+            records.forEach(
+                self._h.as_a("java.util.function.Consumer", self._h.cast(add, f"({OBJECT})V"))
+            )
         return made
 
     def accepting(self, consumer: Handle) -> Handle:
@@ -261,4 +326,6 @@ class JavaClients:
 
     def admin(self, config: Mapping[str, object]) -> Handle:
         """An Admin."""
-        return self.bridge.java.org.apache.kafka.clients.admin.Admin.create(self.bridge.properties(config))
+        return self.bridge.java.org.apache.kafka.clients.admin.Admin.create(
+            self.bridge.properties(config)
+        )

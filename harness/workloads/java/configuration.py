@@ -38,13 +38,18 @@ _OTHER: Final = {
     "socket.timeout.ms": "request.timeout.ms",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-_LIBRDKAFKAS: Final = frozenset({"enable.partition.eof", "log_level", "on_commit", "statistics.interval.ms"})
-_OF_THE_BROKER: Final = frozenset({"group.instance.id", "heartbeat.interval.ms", "session.timeout.ms"})
-"""With the group protocol of KIP-848, timeouts are the group's; and a static member that was killed keeps its place until its
-session ends, which readers that are killed and started again must not."""
+_LIBRDKAFKAS: Final = frozenset(
+    {"enable.partition.eof", "log_level", "on_commit", "statistics.interval.ms"}
+)
+_OF_THE_BROKER: Final = frozenset(
+    {"group.instance.id", "heartbeat.interval.ms", "session.timeout.ms"}
+)
+"""With the group protocol of KIP-848, timeouts are the group's; and a static member that was killed
+keeps its place until its session ends, which readers that are killed and started again must not."""
 
 _OF_THE_GROUP: Final = frozenset({"enable.auto.commit", "isolation.level"})
-"""Of a share group (KIP-932): all of its members have one isolation, and there is nothing to commit but acknowledgements."""
+"""Of a share group (KIP-932): all of its members have one isolation, and there is nothing to commit
+but acknowledgements."""
 
 
 def _translated(config: Mapping[str, object]) -> dict[str, object]:
@@ -55,7 +60,11 @@ def _translated(config: Mapping[str, object]) -> dict[str, object]:
     unknown = config.keys() - _SAME - _OTHER.keys() - settled
     if unknown:
         raise LookupError(f"no name of a Java client is known for {', '.join(sorted(unknown))}")
-    java = {_OTHER.get(name, name): value for name, value in config.items() if name in _SAME or name in _OTHER}
+    java = {
+        _OTHER.get(name, name): value
+        for name, value in config.items()
+        if name in _SAME or name in _OTHER
+    }
     return {**java, **entered.java()}
 
 
@@ -64,7 +73,11 @@ def of_producer(config: Mapping[str, object]) -> dict[str, object]:
     java = _translated(config)
     linger, whole = int(str(java["linger.ms"])), int(str(java["delivery.timeout.ms"]))
     java["request.timeout.ms"] = min(int(str(java["request.timeout.ms"])), whole - linger)
-    return {**java, "max.block.ms": int(BLOCKS * 1000), "buffer.memory": max(32 << 20, 2 * int(str(java["max.request.size"])))}
+    return {
+        **java,
+        "max.block.ms": int(BLOCKS * 1000),
+        "buffer.memory": max(32 << 20, 2 * int(str(java["max.request.size"]))),
+    }
 
 
 def of_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
@@ -72,10 +85,18 @@ def of_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object
     java = {**_translated(config), "auto.offset.reset": "none", "max.poll.records": batch}
     if java.get("group.protocol") == "consumer":
         return {name: value for name, value in java.items() if name not in _OF_THE_BROKER}
-    return {**java, "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"}
+    return {
+        **java,
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+    }
 
 
 def of_share_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
-    """For a KafkaShareConsumer, which acknowledges record by record; what its group is, brokers keep."""
-    java = {name: value for name, value in _translated(config).items() if name not in _OF_THE_BROKER | _OF_THE_GROUP}
+    """For a KafkaShareConsumer, which acknowledges record by record; what its group is, brokers
+    keep."""
+    java = {
+        name: value
+        for name, value in _translated(config).items()
+        if name not in _OF_THE_BROKER | _OF_THE_GROUP
+    }
     return {**java, "max.poll.records": batch, "share.acknowledgement.mode": "explicit"}

@@ -1,8 +1,9 @@
 """org.apache.kafka.clients.consumer.KafkaConsumer, as readers use confluent-kafka's Consumer.
 
-A rebalance calls a listener that is all Java's: it notes what happened and pauses partitions that were assigned, and the reader
-is asked for their positions before the next poll, as librdkafka's callbacks ask it. Java's position moves over control records
-and aborted ones by itself: where it moved and no record came, an end-of-partition notice says how far the poll has looked.
+A rebalance calls a listener that is all Java's: it notes what happened and pauses partitions that
+were assigned, and the reader is asked for their positions before the next poll, as librdkafka's
+callbacks ask it. Java's position moves over control records and aborted ones by itself: where it
+moved and no record came, an end-of-partition notice says how far the poll has looked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Changed = Callable[["JavaConsumer", list[TopicPartition]], None]
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A record, or with an error what a poll noticed of a partition, as confluent-kafka's Message has it."""
+    """A record, or with an error what a poll noticed of a partition, as confluent-kafka's Message
+    has it."""
 
     where: Partition
     at: int
@@ -55,7 +57,9 @@ class Consumed:
 class JavaConsumer:
     """One consumer, used by one thread at a time."""
 
-    def __init__(self, clients: JavaClients, config: Mapping[str, object], on_commit: Callable[..., None]) -> None:
+    def __init__(
+        self, clients: JavaClients, config: Mapping[str, object], on_commit: Callable[..., None]
+    ) -> None:
         """`config` has Java's names."""
         self._clients, self._on_commit = clients, on_commit
         self._subscribed = False
@@ -69,19 +73,31 @@ class JavaConsumer:
             self._where = clients.consumers.positions(self._client)
             self._committed = clients.consumers.committed(self._events)
 
-    def subscribe(self, topics: Sequence[str], *, on_assign: Changed, on_revoke: Changed, on_lost: Changed) -> None:
-        self._changes = {"onPartitionsAssigned": on_assign, "onPartitionsRevoked": on_revoke, "onPartitionsLost": on_lost}
+    def subscribe(
+        self, topics: Sequence[str], *, on_assign: Changed, on_revoke: Changed, on_lost: Changed
+    ) -> None:
+        self._changes = {
+            "onPartitionsAssigned": on_assign,
+            "onPartitionsRevoked": on_revoke,
+            "onPartitionsLost": on_lost,
+        }
         self._subscribed = True
         with raised():
-            self._client.subscribe(list(topics), self._clients.consumers.listener(self._client, self._events))
+            self._client.subscribe(
+                list(topics), self._clients.consumers.listener(self._client, self._events)
+            )
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Goes on at these offsets: with partitions of its own choice, or with those that the group gave it.
+        """Goes on at these offsets: with partitions of its own choice, or with those that the group
+        gave it.
 
-        Of those of the group, what is there already is left alone: the poll that brought others may have gone on in it.
+        Of those of the group, what is there already is left alone: the poll that brought others may
+        have gone on in it.
         """
         if self._subscribed:
-            partitions = [p for p in partitions if self._positions.get((p.topic, p.partition)) != p.offset]
+            partitions = [
+                p for p in partitions if self._positions.get((p.topic, p.partition)) != p.offset
+            ]
         try:
             with raised():
                 if not self._subscribed:
@@ -91,7 +107,8 @@ class JavaConsumer:
                 if self._subscribed and partitions:
                     self._client.resume(self._clients.partitions(partitions))
         except JavaError as error:
-            if error.simple != "IllegalStateException":  # taken away again meanwhile: the event that says so comes next
+            # taken away again meanwhile: the event that says so comes next
+            if error.simple != "IllegalStateException":
                 raise self._clients.errors.raising(error) from error
         self._positions.update({(p.topic, p.partition): p.offset for p in partitions})
 
@@ -103,7 +120,8 @@ class JavaConsumer:
             self._client.seekToBeginning([tp])
 
     def consume(self, most: int, timeout: float) -> list[Consumed]:
-        """What one poll got, after everything that happened to the group in it. Raises KafkaException."""
+        """What one poll got, after everything that happened to the group in it. Raises
+        KafkaException."""
         del most  # max.poll.records
         if not self._subscribed and not self._positions:  # which Java takes for a mistake
             threading.Event().wait(timeout)
@@ -117,10 +135,17 @@ class JavaConsumer:
         except JavaError as error:
             failure, out_of_range = self._failed(error)
         if self._happened():
-            failure = failure if failure is not None and failure.simple != "NoOffsetForPartitionException" else None
+            failure = (
+                failure
+                if failure is not None and failure.simple != "NoOffsetForPartitionException"
+                else None
+            )
         if failure is not None:
             raise self._clients.errors.raising(failure)
-        got = [Consumed((topic, partition), offset, header) for topic, partition, offset, header in records]
+        got = [
+            Consumed((topic, partition), offset, header)
+            for topic, partition, offset, header in records
+        ]
         return [*got, *self._moved({each.where for each in got}), *out_of_range]
 
     def _failed(self, error: JavaError) -> tuple[JavaError | None, list[Consumed]]:
@@ -131,10 +156,13 @@ class JavaConsumer:
             offsets = error.thrown.offsetOutOfRangePartitions()
             found = {str(tp.toString()): int(offsets[tp]) for tp in offsets.keySet()}
         cause = KafkaError(KafkaError._AUTO_OFFSET_RESET, f"{error.simple}: {error.text}")
-        return None, [Consumed(_partition(name), offset, failure=cause) for name, offset in found.items()]
+        return None, [
+            Consumed(_partition(name), offset, failure=cause) for name, offset in found.items()
+        ]
 
     def _moved(self, read: set[Partition]) -> list[Consumed]:
-        """Asks for positions after a poll; notices of partitions that were looked at and gave no record."""
+        """Asks for positions after a poll; notices of partitions that were looked at and gave no
+        record."""
         if not self._positions:
             return []
         with raised():
@@ -146,7 +174,9 @@ class JavaConsumer:
             if position < 0 or tp not in self._positions:
                 continue
             if tp not in read and position != self._positions[tp]:
-                notices.append(Consumed(tp, position, failure=KafkaError(KafkaError._PARTITION_EOF)))
+                notices.append(
+                    Consumed(tp, position, failure=KafkaError(KafkaError._PARTITION_EOF))
+                )
             self._positions[tp] = position
         return notices
 
@@ -179,10 +209,15 @@ class JavaConsumer:
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Positions as of the last poll."""
         return [
-            TopicPartition(p.topic, p.partition, self._positions.get((p.topic, p.partition), OFFSET_INVALID)) for p in partitions
+            TopicPartition(
+                p.topic, p.partition, self._positions.get((p.topic, p.partition), OFFSET_INVALID)
+            )
+            for p in partitions
         ]
 
-    def committed(self, partitions: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
         """The group's offsets. Raises KafkaException."""
         theirs = [self._clients.partition(p.topic, p.partition) for p in partitions]
         try:
@@ -192,14 +227,19 @@ class JavaConsumer:
                 known = [OFFSET_INVALID if each is None else int(each.offset()) for each in offsets]
         except JavaError as error:
             raise self._clients.errors.raising(error) from error
-        return [TopicPartition(p.topic, p.partition, at) for p, at in zip(partitions, known, strict=True)]
+        return [
+            TopicPartition(p.topic, p.partition, at)
+            for p, at in zip(partitions, known, strict=True)
+        ]
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
         """The log start offset, and nothing else. Raises KafkaException."""
         tp = self._clients.partition(partition.topic, partition.partition)
         try:
             with raised():
-                return int(self._client.beginningOffsets([tp], self._clients.duration(timeout)).get(tp)), OFFSET_INVALID
+                return int(
+                    self._client.beginningOffsets([tp], self._clients.duration(timeout)).get(tp)
+                ), OFFSET_INVALID
         except JavaError as error:
             raise self._clients.errors.raising(error) from error
 
@@ -208,7 +248,12 @@ class JavaConsumer:
         try:
             with raised():
                 found = self._client.listTopics(self._clients.duration(timeout))
-                return Topics({str(name): Partitions(range(int(found[name].size()))) for name in found.keySet()})
+                return Topics(
+                    {
+                        str(name): Partitions(range(int(found[name].size())))
+                        for name in found.keySet()
+                    }
+                )
         except JavaError as error:
             raise self._clients.errors.raising(error) from error
 
@@ -228,7 +273,8 @@ class JavaConsumer:
             return self._client.groupMetadata()
 
     def discard(self) -> None:
-        """Closes the consumer in a thread that nobody waits for: it may wait for a coordinator that is dead.
+        """Closes the consumer in a thread that nobody waits for: it may wait for a coordinator that
+        is dead.
 
         A static member does not leave its group by that; a dynamic one does where it can.
         """

@@ -1,4 +1,5 @@
-"""Handles of a Java consumer: its positions asked at once, and what its rebalances and commits tell, put into a queue."""
+"""Handles of a Java consumer: its positions asked at once, and what its rebalances and commits
+tell, put into a queue."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from typing import Final
 
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.jvm.handles import Handles
-from linkflap.harness.workloads.java.texts import BETWEEN, OBJECT, STRING, THROWABLE, WITHIN, Texts, descriptor
+from linkflap.harness.workloads.java.texts import (
+    BETWEEN,
+    OBJECT,
+    STRING,
+    THROWABLE,
+    WITHIN,
+    Texts,
+    descriptor,
+)
 
 _CONSUMER: Final = "org.apache.kafka.clients.consumer.Consumer"
 _PARTITION: Final = "org.apache.kafka.common.TopicPartition"
@@ -22,10 +31,15 @@ class ConsumerHandles:
         self._patience = bridge.java.java.time.Duration.ofMillis(_PATIENCE_MILLIS)
 
     def positions(self, consumer: Handle) -> Callable[[Handle], str]:
-        """What asks a consumer for its positions of a collection of partitions; -1 where it has none."""
+        """What asks a consumer for its positions of a collection of partitions; -1 where it has
+        none."""
         h = self._h
-        position = h.method(_CONSUMER, "position", f"({descriptor(_PARTITION)}Ljava/time/Duration;)J")
-        position = h.then(h.given(h.given(position, 2, self._patience), 0, consumer), self._texts.of_long)
+        position = h.method(
+            _CONSUMER, "position", f"({descriptor(_PARTITION)}Ljava/time/Duration;)J"
+        )
+        position = h.then(
+            h.given(h.given(position, 2, self._patience), 0, consumer), self._texts.of_long
+        )
         none = h.ignoring(h.constant("java.lang.String", "-1"), 0, "java.lang.Exception")
         named = h.cast(self._texts.of, f"({descriptor(_PARTITION)}){STRING}")
         text = h.joined(
@@ -38,7 +52,8 @@ class ConsumerHandles:
         return asked.apply  # type: ignore[no-any-return]
 
     def listener(self, consumer: Handle, queue: Handle) -> Handle:
-        """A ConsumerRebalanceListener that adds to a queue what happened, and pauses partitions that were assigned.
+        """A ConsumerRebalanceListener that adds to a queue what happened, and pauses partitions
+        that were assigned.
 
         So no record of them is returned before it was settled, by whoever polls, where to begin.
         """
@@ -47,14 +62,18 @@ class ConsumerHandles:
         args = "[Ljava.lang.Object;"
         name = h.method(method, "getName", f"(){STRING}")
         of_args = h.static("java.util.Arrays", "toString", f"([{OBJECT}){STRING}")
-        note = h.fed(self._texts.concat, 0, h.then(name, h.given(self._texts.concat, 1, " ")), of_args)
+        note = h.fed(
+            self._texts.concat, 0, h.then(name, h.given(self._texts.concat, 1, " ")), of_args
+        )
         add = h.given(h.method("java.util.Queue", "add", f"({OBJECT})Z"), 0, queue)
         note = h.then(note, h.cast(add, f"({STRING})V"))
         note = h.ignoring(note, 0, "java.lang.Object")
         pause = h.given(h.method(_CONSUMER, "pause", "(Ljava/util/Collection;)V"), 0, consumer)
         pause = h.then(h.item(args, 0), h.cast(pause, f"({OBJECT})V"))
         pause = h.ignoring(pause, 0, "java.lang.Object", method)
-        equals = h.given(h.method("java.lang.String", "equals", f"({OBJECT})Z"), 0, "onPartitionsAssigned")
+        equals = h.given(
+            h.method("java.lang.String", "equals", f"({OBJECT})Z"), 0, "onPartitionsAssigned"
+        )
         assigned = h.ignoring(h.then(name, h.cast(equals, f"({STRING})Z")), 0, "java.lang.Object")
         null = h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Object", method, args)
         nothing = h.cast(null, f"({OBJECT}{descriptor(method)}[{OBJECT})V")
@@ -63,12 +82,17 @@ class ConsumerHandles:
         interface = h.named("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")
         interfaces = self._bridge.gateway.new_array(self._bridge.java.java.lang.Class, 1)
         interfaces[0] = interface
-        return self._bridge.java.java.lang.reflect.Proxy.newProxyInstance(interface.getClassLoader(), interfaces, handler)
+        return self._bridge.java.java.lang.reflect.Proxy.newProxyInstance(
+            interface.getClassLoader(), interfaces, handler
+        )
 
     def committed(self, queue: Handle) -> Handle:
         """An OffsetCommitCallback that adds to a queue how a commit ended."""
         h = self._h
-        text = h.then(h.cast(self._texts.of, f"({THROWABLE}){STRING}"), h.given(self._texts.concat, 0, "committed "))
+        text = h.then(
+            h.cast(self._texts.of, f"({THROWABLE}){STRING}"),
+            h.given(self._texts.concat, 0, "committed "),
+        )
         add = h.given(h.method("java.util.Queue", "add", f"({OBJECT})Z"), 0, queue)
         done = h.ignoring(h.then(text, h.cast(add, f"({STRING})V")), 0, "java.util.Map")
         return h.as_a("org.apache.kafka.clients.consumer.OffsetCommitCallback", done)

@@ -1,6 +1,8 @@
-"""Errors of Java clients as confluent-kafka has them: the protocol's code and name, and what became of the client by them.
+"""Errors of Java clients as confluent-kafka has them: the protocol's code and name, and what became
+of the client by them.
 
-Java's exceptions are named by class; `org.apache.kafka.common.protocol.Errors` says which code of the protocol each stands for.
+Java's exceptions are named by class; `org.apache.kafka.common.protocol.Errors` says which code of
+the protocol each stands for.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from linkflap.harness.jvm.handles import Handles
 
 JVM_ENDED: Final = 4
 """Exit status of a process of clients whose JVM has ended."""
-WRAPPERS: Final = ("java.util.concurrent.ExecutionException", "org.apache.kafka.common.KafkaException")
+WRAPPERS: Final = (
+    "java.util.concurrent.ExecutionException",
+    "org.apache.kafka.common.KafkaException",
+)
 _OWN: Final = {
     "java.lang.IllegalStateException": KafkaError._STATE,
     "java.util.concurrent.TimeoutException": KafkaError._TIMED_OUT,
@@ -30,7 +35,8 @@ _BETWEEN: Final = "\x01"
 
 
 class JavaError(Exception):
-    """An exception that a Java client threw. `kind` is its class, or that of the innermost cause if it only wraps one."""
+    """An exception that a Java client threw. `kind` is its class, or that of the innermost cause if
+    it only wraps one."""
 
     def __init__(self, kind: str, text: str, thrown: Handle) -> None:
         super().__init__(text)
@@ -44,7 +50,8 @@ class JavaError(Exception):
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Java's exceptions of a block as JavaError. Ends the process when its JVM is gone: nothing can be done without it."""
+    """Java's exceptions of a block as JavaError. Ends the process when its JVM is gone: nothing can
+    be done without it."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
@@ -81,21 +88,47 @@ class Errors:
             handles.cast(handles.method(name, "code", "()S"), f"(L{name.replace('.', '/')};)I"),
             handles.static("java.lang.String", "valueOf", "(I)Ljava/lang/String;"),
         )
-        null_safe = handles.static("java.lang.String", "valueOf", "(Ljava/lang/Object;)Ljava/lang/String;")
+        null_safe = handles.static(
+            "java.lang.String", "valueOf", "(Ljava/lang/Object;)Ljava/lang/String;"
+        )
         listed = [
-            str(handles.as_a("java.util.function.Function", handles.each(one, between=_BETWEEN)).apply(values)).split(_BETWEEN)
-            for one in (handles.then(handles.cast(exception, f"(L{name.replace('.', '/')};)Ljava/lang/Object;"), null_safe), code)
+            str(
+                handles.as_a(
+                    "java.util.function.Function", handles.each(one, between=_BETWEEN)
+                ).apply(values)
+            ).split(_BETWEEN)
+            for one in (
+                handles.then(
+                    handles.cast(exception, f"(L{name.replace('.', '/')};)Ljava/lang/Object;"),
+                    null_safe,
+                ),
+                code,
+            )
         ]
-        self._codes: Mapping[str, int] = dict(zip(listed[0], map(int, listed[1]), strict=True)) | _OWN
+        self._codes: Mapping[str, int] = (
+            dict(zip(listed[0], map(int, listed[1]), strict=True)) | _OWN
+        )
 
-    def of(self, kind: str, text: str, *, fatal: bool = False, retriable: bool = False, abortable: bool = False) -> KafkaError:
-        """The error of an exception of this class; unknown ones are `_FAIL`, and every text begins with the class."""
+    def of(
+        self,
+        kind: str,
+        text: str,
+        *,
+        fatal: bool = False,
+        retriable: bool = False,
+        abortable: bool = False,
+    ) -> KafkaError:
+        """The error of an exception of this class; unknown ones are `_FAIL`, and every text begins
+        with the class."""
         words = f"{kind.rpartition('.')[2]}: {text}" if text else kind.rpartition(".")[2]
         code = self._codes.get(kind, KafkaError._FAIL)
-        return KafkaError(code, words, fatal=fatal, retriable=retriable, txn_requires_abort=abortable)
+        return KafkaError(
+            code, words, fatal=fatal, retriable=retriable, txn_requires_abort=abortable
+        )
 
     def delivery(self, text: str) -> KafkaError:
-        """The error of a delivery, from what its exception says of itself (`Throwable.toString`)."""
+        """The error of a delivery, from what its exception says of itself
+        (`Throwable.toString`)."""
         kind, _, words = text.partition(": ")
         while kind in WRAPPERS and words:
             inner, _, rest = words.partition(": ")

@@ -1,10 +1,11 @@
 """org.apache.kafka.clients.producer.KafkaProducer, as workloads use confluent-kafka's Producer.
 
-Records are collected here and sent many at a time: they cross to the JVM as one serialized Java array, are made and sent there
-by one method handle, and what became of them is asked of their futures in one call. Java's own states say which errors can be
-aborted and which are fatal; its calls wait `BLOCKS` seconds at most, and one that timed out is resumed by calling it again, as
-librdkafka's. The producer id and epoch are read from its transaction manager, which changes them at the end of each
-transaction where the brokers have transactions V2 (KIP-890).
+Records are collected here and sent many at a time: they cross to the JVM as one serialized Java
+array, are made and sent there by one method handle, and what became of them is asked of their
+futures in one call. Java's own states say which errors can be aborted and which are fatal; its
+calls wait `BLOCKS` seconds at most, and one that timed out is resumed by calling it again, as
+librdkafka's. The producer id and epoch are read from its transaction manager, which changes them at
+the end of each transaction where the brokers have transactions V2 (KIP-890).
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class JavaProducer:
         config: Mapping[str, object],
         identified: Callable[[int, int], None],
     ) -> None:
-        """`config` has Java's names; `identified` is called with the producer id and epoch whenever they may have changed."""
+        """`config` has Java's names; `identified` is called with the producer id and epoch whenever
+        they may have changed."""
         self._clients, self._identified = clients, identified
         self._transactional = "transactional.id" in config
         self._waiting: list[_Sent] = []
@@ -80,7 +82,9 @@ class JavaProducer:
 
     def __len__(self) -> int:
         """Records whose delivery was not reported."""
-        return sum(len(sent.records) for sent in self._waiting) + len(self._reports) - self._reported
+        return (
+            sum(len(sent.records) for sent in self._waiting) + len(self._reports) - self._reported
+        )
 
     def produce(
         self,
@@ -92,7 +96,8 @@ class JavaProducer:
         *,
         headers: Sequence[tuple[str, str | bytes | None]] = (),
     ) -> None:
-        """Takes a record. BufferError while the producer does not know the partition, or has enough to send."""
+        """Takes a record. BufferError while the producer does not know the partition, or has enough
+        to send."""
         if self._known.get(topic, 0) <= partition and self._partitions(topic) <= partition:
             raise BufferError(f"{topic}-{partition} is not known yet")
         names = tuple(name for name, _ in headers)
@@ -100,7 +105,9 @@ class JavaProducer:
         if last is None or (last.topic, last.partition, last.headers) != (topic, partition, names):
             last = _Sent(topic=topic, partition=partition, headers=names)
             self._waiting.append(last)
-        last.records.append((key, value, *(text.encode() if isinstance(text, str) else text for _, text in headers)))
+        last.records.append(
+            (key, value, *(text.encode() if isinstance(text, str) else text for _, text in headers))
+        )
         last.reports.append(on_delivery)
         self._bytes += len(value or b"")
         if len(last.records) >= BATCH or self._bytes >= BATCH_BYTES:
@@ -115,7 +122,8 @@ class JavaProducer:
         return self._known[topic]
 
     def _send(self) -> None:
-        """Hands over what was collected. What Java refused to take may still have been taken: it has an error of its own."""
+        """Hands over what was collected. What Java refused to take may still have been taken: it
+        has an error of its own."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for number, sent in enumerate(waiting):
             try:
@@ -143,7 +151,8 @@ class JavaProducer:
         return self._senders[key]
 
     def poll(self, timeout: float) -> int:
-        """Sends what was collected, and reports deliveries; waits for one if there is none. How many."""
+        """Sends what was collected, and reports deliveries; waits for one if there is none. How
+        many."""
         deadline = now() + int(timeout * 1e9)
         self._send()
         done = self._collect()
@@ -218,7 +227,8 @@ class JavaProducer:
             self._collect()
 
     def _transaction(self, name: str) -> None:
-        """Raises KafkaException: one that can be resumed by the same call, one that has to be aborted, or a fatal one."""
+        """Raises KafkaException: one that can be resumed by the same call, one that has to be
+        aborted, or a fatal one."""
         try:
             with raised():
                 getattr(self._client, name)()
@@ -232,9 +242,13 @@ class JavaProducer:
             state = str(self._state())
         abortable, fatal = state == "ABORTABLE_ERROR", state == "FATAL_ERROR"
         timed_out = error.simple == "TimeoutException" and not abortable and not fatal
-        return self._clients.errors.of(error.kind, error.text, fatal=fatal, retriable=timed_out, abortable=abortable)
+        return self._clients.errors.of(
+            error.kind, error.text, fatal=fatal, retriable=timed_out, abortable=abortable
+        )
 
-    def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], metadata: Handle, timeout: float) -> None:
+    def send_offsets_to_transaction(
+        self, offsets: Sequence[TopicPartition], metadata: Handle, timeout: float
+    ) -> None:
         """Raises KafkaException when the offsets were not added in time."""
         self._send()
         deadline = now() + int(timeout * 1e9)
@@ -256,7 +270,8 @@ class JavaProducer:
             self._identified(int(found[1]), int(found[2]))
 
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """Closes the producer without a wait: what is queued is given up, nothing is aborted. Its records are reported."""
+        """Closes the producer without a wait: what is queued is given up, nothing is aborted. Its
+        records are reported."""
         del in_queue, in_flight, blocking  # all of it
         waiting, self._waiting = self._waiting, []
         try:

@@ -1,4 +1,5 @@
-"""Records as one Java object, so that many cross to the JVM in one call (Java Object Serialization Specification, chapter 6)."""
+"""Records as one Java object, so that many cross to the JVM in one call (Java Object Serialization
+Specification, chapter 6)."""
 
 from __future__ import annotations
 
@@ -16,12 +17,16 @@ _FIRST_HANDLE: Final = 0x7E0000
 def _class(name: str) -> bytes:
     """An array class: no fields, Serializable; of arrays the version is not compared."""
     text = name.encode()
-    return _CLASS + struct.pack(">H", len(text)) + text + struct.pack(">qBH", 0, 2, 0) + _END + _NULL
+    return (
+        _CLASS + struct.pack(">H", len(text)) + text + struct.pack(">qBH", 0, 2, 0) + _END + _NULL
+    )
 
 
 def serialized(records: Sequence[Record]) -> bytes:
-    """Records as a `byte[][][]`, in Java's serialization (Java Object Serialization Specification, chapter 6)."""
-    # Numbers of what can be referred to: a class, then the array of it, in the order of their first bytes.
+    """Records as a `byte[][][]`, in Java's serialization (Java Object Serialization Specification,
+    chapter 6)."""
+    # Numbers of what can be referred to: a class, then the array of it, in the order of their first
+    # bytes.
     parts = [_MAGIC, _ARRAY, _class("[[[B"), struct.pack(">i", len(records))]
     next_handle = _FIRST_HANDLE + 2
     of_record = of_bytes = b""

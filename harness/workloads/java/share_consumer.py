@@ -1,7 +1,8 @@
-"""org.apache.kafka.clients.consumer.KafkaShareConsumer (KIP-932): a member of a share group, which acknowledges each record.
+"""org.apache.kafka.clients.consumer.KafkaShareConsumer (KIP-932): a member of a share group, which
+acknowledges each record.
 
-What a group is (where it begins, its isolation, how long a record stays acquired) are settings of the group on the brokers: they
-are in place before a member joins.
+What a group is (where it begins, its isolation, how long a record stays acquired) are settings of
+the group on the brokers: they are in place before a member joins.
 """
 
 from __future__ import annotations
@@ -24,24 +25,34 @@ Acknowledgement = Literal["accept", "release", "reject", "renew"]
 
 @dataclass(frozen=True, slots=True)
 class Acquired(Consumed):
-    """A record that this member holds, which of its poll it is, and how often the group was given it, with this time."""
+    """A record that this member holds, which of its poll it is, and how often the group was given
+    it, with this time."""
 
     number: int = 0
     deliveries: int = 0
 
 
 class JavaShareConsumer:
-    """One member of a share group, used by one thread at a time. Raises confluent-kafka's KafkaException."""
+    """One member of a share group, used by one thread at a time. Raises confluent-kafka's
+    KafkaException."""
 
     def __init__(self, clients: JavaClients, config: Mapping[str, object]) -> None:
         """`config` has Java's names."""
         self._clients, self._group = clients, str(config["group.id"])
         kafka = clients.bridge.java.org.apache.kafka.clients
         self._types = kafka.consumer.AcknowledgeType
-        entered = {name: value for name, value in config.items() if name.startswith(("bootstrap.", "security.", "sasl.", "ssl."))}
+        entered = {
+            name: value
+            for name, value in config.items()
+            if name.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
+        }
         with raised():
             self._admin = clients.admin(
-                {**entered, "default.api.timeout.ms": ANSWERS_WITHIN, "request.timeout.ms": ANSWERS_WITHIN}
+                {
+                    **entered,
+                    "default.api.timeout.ms": ANSWERS_WITHIN,
+                    "request.timeout.ms": ANSWERS_WITHIN,
+                }
             )
             self._client = clients.share_consumer(config)
             self._accept = clients.accepting(self._client)
@@ -52,11 +63,17 @@ class JavaShareConsumer:
         bridge = self._clients.bridge
         java, kafka = bridge.java, bridge.java.org.apache.kafka
         with self._raising():
-            resource = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.GROUP, self._group)
+            resource = kafka.common.config.ConfigResource(
+                kafka.common.config.ConfigResource.Type.GROUP, self._group
+            )
             ops = java.java.util.ArrayList()
             for name, value in settings.items():
                 entry = kafka.clients.admin.ConfigEntry(name, value)
-                ops.add(kafka.clients.admin.AlterConfigOp(entry, kafka.clients.admin.AlterConfigOp.OpType.SET))
+                ops.add(
+                    kafka.clients.admin.AlterConfigOp(
+                        entry, kafka.clients.admin.AlterConfigOp.OpType.SET
+                    )
+                )
             changes = java.java.util.HashMap()
             changes.put(resource, ops)
             self._admin.incrementalAlterConfigs(changes).all().get()
@@ -79,15 +96,19 @@ class JavaShareConsumer:
         ]
 
     def acknowledge(self, otherwise: Mapping[Acknowledgement, Sequence[Acquired]]) -> None:
-        """Accepts what the last poll was given, except where `otherwise` says; `confirm` sends it."""
+        """Accepts what the last poll was given, except where `otherwise` says; `confirm` sends
+        it."""
         with self._raising():
             self._polled.forEach(self._accept)
             for how, records in otherwise.items():
                 for each in records:
-                    self._client.acknowledge(self._polled.get(each.number), getattr(self._types, how.upper()))
+                    self._client.acknowledge(
+                        self._polled.get(each.number), getattr(self._types, how.upper())
+                    )
 
     def confirm(self, timeout: float) -> dict[Partition, str]:
-        """Sends acknowledgements and waits for the answers: per partition what was wrong, empty where all was confirmed."""
+        """Sends acknowledgements and waits for the answers: per partition what was wrong, empty
+        where all was confirmed."""
         with self._raising():
             answered = self._client.commitSync(self._clients.duration(timeout))
             found: dict[Partition, str] = {}
@@ -98,14 +119,19 @@ class JavaShareConsumer:
         return found
 
     def starts(self) -> dict[Partition, int]:
-        """The group's start offset in each partition, as its coordinator keeps it: every record below is done with."""
+        """The group's start offset in each partition, as its coordinator keeps it: every record
+        below is done with."""
         java = self._clients.bridge.java
         with self._raising():
             asked = java.java.util.HashMap()
             asked.put(self._group, java.org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec())
-            found = self._admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(self._group).get()
+            found = (
+                self._admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(self._group).get()
+            )
             return {
-                (str(each.getKey().topic()), int(each.getKey().partition())): int(each.getValue().startOffset())
+                (str(each.getKey().topic()), int(each.getKey().partition())): int(
+                    each.getValue().startOffset()
+                )
                 for each in found.entrySet()
                 if each.getValue() is not None
             }
@@ -119,7 +145,8 @@ class JavaShareConsumer:
             raise self._clients.errors.raising(error) from error
 
     def discard(self) -> None:
-        """Closes both clients in a thread that is not joined. Brokers give unacknowledged records to other members."""
+        """Closes both clients in a thread that is not joined. Brokers give unacknowledged records
+        to other members."""
 
         def close() -> None:
             with contextlib.suppress(JavaError), raised():

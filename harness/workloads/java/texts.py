@@ -1,4 +1,5 @@
-"""Texts of Java's values: as texts a poll's records and outcomes cross from the JVM in one answer."""
+"""Texts of Java's values: as texts a poll's records and outcomes cross from the JVM in one
+answer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""What the kernels of several checks share: log generations, mirrored ranges, transactions, what clients got."""
+"""What the kernels of several checks share: log generations, mirrored ranges, transactions, what
+clients got."""

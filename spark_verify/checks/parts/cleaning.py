@@ -1,13 +1,16 @@
-"""What Kafka's log cleaner leaves of a log (cleanup.policy=compact; `LogCleaner`, `Cleaner`, `MemoryRecords.filterTo`).
+"""What Kafka's log cleaner leaves of a log (cleanup.policy=compact; `LogCleaner`, `Cleaner`,
+`MemoryRecords.filterTo`).
 
-A cleaner takes records away, and with them bytes, count and CRC. It also writes a delete horizon into batches that hold
-tombstones or markers (KIP-534, attributes bit 6), which takes the place of the base timestamp: every broker chooses its own, so
-that one marker has 78 bytes on one replica and 80 on another. Where a batch begins and ends, its leader epoch, its producer and
-its kind stay. So below the cleaner's checkpoint two batches at one offset are the same one as long as those agree.
+A cleaner takes records away, and with them bytes, count and CRC. It also writes a delete horizon
+into batches that hold tombstones or markers (KIP-534, attributes bit 6), which takes the place of
+the base timestamp: every broker chooses its own, so that one marker has 78 bytes on one replica and
+80 on another. Where a batch begins and ends, its leader epoch, its producer and its kind stay. So
+below the cleaner's checkpoint two batches at one offset are the same one as long as those agree.
 
-Every broker cleans its own log by itself, at a time of its own. But what it may take is the same everywhere: a record whose key
-a later one has that was not aborted, a tombstone once its horizon has passed, what was aborted, and what has no key. So the last
-record of each key is on every replica, and what two replicas have at one offset says the same.
+Every broker cleans its own log by itself, at a time of its own. But what it may take is the same
+everywhere: a record whose key a later one has that was not aborted, a tombstone once its horizon
+has passed, what was aborted, and what has no key. So the last record of each key is on every
+replica, and what two replicas have at one offset says the same.
 """
 
 from __future__ import annotations
@@ -21,14 +24,24 @@ import numpy as np
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, NULL, Bools, Ints, Replica
 
-KEPT: Final = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "control", "transactional")
-"""Columns of `spark_verify.facts.view.Batches` that no cleaner changes; the base offset is what batches are compared at."""
+KEPT: Final = (
+    "last_offset",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "control",
+    "transactional",
+)
+"""Columns of `spark_verify.facts.view.Batches` that no cleaner changes; the base offset is what
+batches are compared at."""
 Explained = Literal["compaction", "nothing", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacking:
-    """Why one replica lacks records of a batch that another has. `offset` and `uid` are of the first that nothing explains."""
+    """Why one replica lacks records of a batch that another has. `offset` and `uid` are of the
+    first that nothing explains."""
 
     explained: Explained
     offset: int = -1
@@ -36,7 +49,8 @@ class Lacking:
 
 
 class Cleaned:
-    """The replicas of a cluster whose cleaners were there, with the records of what they compacted (`differing_batches`)."""
+    """The replicas of a cluster whose cleaners were there, with the records of what they compacted
+    (`differing_batches`)."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._aborted = {r.broker: _aborted(r) for r in replicas}
@@ -56,15 +70,24 @@ class Cleaned:
         certain = self._may_go(holder, mine)
         left = mine[certain == 0]
         if len(left):
-            return Lacking(explained="nothing", offset=int(holder.parts.offset[left[0]]), uid=int(holder.parts.uid[left[0]]))
+            return Lacking(
+                explained="nothing",
+                offset=int(holder.parts.offset[left[0]]),
+                uid=int(holder.parts.uid[left[0]]),
+            )
         return Lacking(explained="unknown" if bool((certain < 0).any()) else "compaction")
 
     def _may_go(self, holder: Replica, rows: Ints) -> Ints:
-        """Per record 1 where a cleaner may take it, 0 where none may, -1 where that cannot be known."""
+        """Per record 1 where a cleaner may take it, 0 where none may, -1 where that cannot be
+        known."""
         parts, aborted = holder.parts, self._aborted[holder.broker][rows]
         keys, last = self._last
         at = locate(keys, parts.key[rows])
-        later = (at >= 0) & (last[np.maximum(at, 0)] > parts.offset[rows]) if len(keys) else np.zeros(len(rows), np.bool_)
+        later = (
+            (at >= 0) & (last[np.maximum(at, 0)] > parts.offset[rows])
+            if len(keys)
+            else np.zeros(len(rows), np.bool_)
+        )
         free = later | (parts.key[rows] == NULL) | (parts.value[rows] == NULL) | (aborted == 1)
         return np.where(free, 1, np.where(aborted < 0, -1, 0))
 
@@ -74,7 +97,11 @@ def readable(replica: Replica, base: int) -> bool:
     batches = replica.batches
     row = int(np.flatnonzero(batches.base_offset == base)[0])
     inside = (replica.parts.offset >= base) & (replica.parts.offset <= batches.last_offset[row])
-    return _rising(replica) and bool(batches.crc_ok[row]) and int(np.count_nonzero(inside)) == int(batches.count[row])
+    return (
+        _rising(replica)
+        and bool(batches.crc_ok[row])
+        and int(np.count_nonzero(inside)) == int(batches.count[row])
+    )
 
 
 def _rising(replica: Replica) -> bool:
@@ -82,7 +109,8 @@ def _rising(replica: Replica) -> bool:
 
 
 def _aborted(replica: Replica) -> Ints:
-    """Per record of `parts`: 1 where its transaction was aborted, 0 where it was not, -1 where it has no marker here."""
+    """Per record of `parts`: 1 where its transaction was aborted, 0 where it was not, -1 where it
+    has no marker here."""
     batches, offsets = replica.batches, replica.parts.offset
     if not _rising(replica):
         return np.zeros(len(offsets), np.int64)
@@ -100,9 +128,14 @@ def _aborted(replica: Replica) -> Ints:
 
 
 def _last_of_each_key(replicas: Sequence[Replica], aborted: dict[int, Ints]) -> tuple[Ints, Ints]:
-    """Keys, and the highest offset that any replica has of each; a cleaner does not look at what was aborted."""
-    key = np.concatenate([np.empty(0, np.int64), *(r.parts.key[aborted[r.broker] != 1] for r in replicas)])
-    offset = np.concatenate([np.empty(0, np.int64), *(r.parts.offset[aborted[r.broker] != 1] for r in replicas)])
+    """Keys, and the highest offset that any replica has of each; a cleaner does not look at what
+    was aborted."""
+    key = np.concatenate(
+        [np.empty(0, np.int64), *(r.parts.key[aborted[r.broker] != 1] for r in replicas)]
+    )
+    offset = np.concatenate(
+        [np.empty(0, np.int64), *(r.parts.offset[aborted[r.broker] != 1] for r in replicas)]
+    )
     order = np.lexsort((offset, key))
     key, offset = key[order], offset[order]
     last = np.append(key[1:] != key[:-1], True)[: len(key)]

@@ -1,10 +1,13 @@
-"""What coordinators decided, held against what partitions and clients have of it: of one cluster, over all of its partitions.
+"""What coordinators decided, held against what partitions and clients have of it: of one cluster,
+over all of its partitions.
 
-A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with the partitions that it touched; then every one of
-them gets a marker of the producer id and epoch that were written down with that; then it is complete. One producer id and epoch
-may decide many transactions (before KIP-890), so that outcomes are compared in order. Where the beginning of either log is gone
-the last ones are compared: of those at the very end the markers may not be there yet, unless they are complete. A coordinator
-that gets no answer writes a marker again, so one that repeats another may be of the same decision, or of the next.
+A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with the partitions that
+it touched; then every one of them gets a marker of the producer id and epoch that were written down
+with that; then it is complete. One producer id and epoch may decide many transactions (before
+KIP-890), so that outcomes are compared in order. Where the beginning of either log is gone the last
+ones are compared: of those at the very end the markers may not be there yet, unless they are
+complete. A coordinator that gets no answer writes a marker again, so one that repeats another may
+be of the same decision, or of the next.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from linkflap.harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
+from linkflap.harness.log.coordinators import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+)
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
 
@@ -29,7 +37,8 @@ Producer = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class _Decided:
-    """One transaction, prepared at an offset of its coordinator's log. `complete`: that says so, below the high watermark."""
+    """One transaction, prepared at an offset of its coordinator's log. `complete`: that says so,
+    below the high watermark."""
 
     transactional_id: str
     producer: Producer
@@ -41,7 +50,8 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Marker:
-    """A marker of one producer in one partition; `again`: it may be the one before it, written once more."""
+    """A marker of one producer in one partition; `again`: it may be the one before it, written once
+    more."""
 
     commit: bool
     offset: int
@@ -50,7 +60,8 @@ class _Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decisions:
-    """What the coordinators of a cluster decided, in their order, per partition and producer; `every`: since the beginning."""
+    """What the coordinators of a cluster decided, in their order, per partition and producer;
+    `every`: since the beginning."""
 
     decided: Mapping[TopicPartition, Mapping[Producer, Sequence[_Decided]]]
     every: bool
@@ -89,10 +100,20 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
         exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
             wanted, markers = expected.get(producer, ()), actual.get(producer, [])
-            one = _in_order(wanted, markers) if exact else _at_the_end(wanted, markers) if partial.data["known"] else None
+            one = (
+                _in_order(wanted, markers)
+                if exact
+                else _at_the_end(wanted, markers)
+                if partial.data["known"]
+                else None
+            )
             if one is not None:
                 kind, offset, decided = one
-                evidence = {"producer_id": producer[0], "producer_epoch": producer[1], **_shown(decided)}
+                evidence = {
+                    "producer_id": producer[0],
+                    "producer_epoch": producer[1],
+                    **_shown(decided),
+                }
                 found = Found(kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence)
                 yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
@@ -101,11 +122,17 @@ def _shown(decided: _Decided | None) -> dict[str, object]:
     if decided is None:
         return {}
     outcome = "COMMIT" if decided.commit else "ABORT"
-    return {"transactional_id": decided.transactional_id, "decided": outcome, "decided_at": decided.offset}
+    return {
+        "transactional_id": decided.transactional_id,
+        "decided": outcome,
+        "decided_at": decided.offset,
+    }
 
 
 def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
-    found: dict[TopicPartition, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[TopicPartition, dict[Producer, list[_Decided]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for partial in states:
         for decided in _transactions(partial.data):
             for tp in decided.partitions:
@@ -114,7 +141,8 @@ def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
 
 
 def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
-    """The transactions of one partition of `__transaction_state`, in the order in which they were prepared."""
+    """The transactions of one partition of `__transaction_state`, in the order in which they were
+    prepared."""
     ids, topics = data["ids"], data["topics"]
     partitions: dict[int, list[TopicPartition]] = defaultdict(list)
     for row, topic, partition in _rows(data["partitions_of_states"], 3):
@@ -127,7 +155,8 @@ def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
             known = prepared.get(name)
             if known is None or known.producer != (pid, epoch) or known.complete:
                 prepared[name] = _Decided(
-                    transactional_id=ids[name], producer=(pid, epoch), commit=state == PREPARE_COMMIT, offset=offset,
+                    transactional_id=ids[name], producer=(pid, epoch),
+                    commit=state == PREPARE_COMMIT, offset=offset,
                     partitions=partitions[row],
                 )  # fmt: skip
                 found.append(prepared[name])
@@ -142,7 +171,8 @@ One = tuple[str, int, _Decided | None]
 
 
 def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
-    """The first place at which markers are not what was decided; of what is not complete they may be missing."""
+    """The first place at which markers are not what was decided; of what is not complete they may
+    be missing."""
     if any(marker.again for marker in markers) and _explained(wanted, markers):
         return None
     complete = sum(decided.complete for decided in wanted)
@@ -159,7 +189,8 @@ def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | N
 
 
 def _explained(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
-    """Whether each marker is of the next decision, or of the same one again, and none that is complete lacks its own."""
+    """Whether each marker is of the next decision, or of the same one again, and none that is
+    complete lacks its own."""
     reached = _skipping(wanted, {0})
     for marker in markers:
         matched = {n + 1 for n in reached if n < len(wanted) and wanted[n].commit == marker.commit}
@@ -197,8 +228,11 @@ def _ends_alike(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
     return bool(left)
 
 
-def _written(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
-    """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator had loaded it anew."""
+def _written(
+    commits: Sequence[PartialFinding],
+) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
+    """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator
+    had loaded it anew."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
     for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
@@ -208,7 +242,8 @@ def _written(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
 
 
 def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], set[int]]:
-    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged, but no reader was given it."""
+    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged,
+    but no reader was given it."""
     pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
@@ -219,7 +254,9 @@ def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
 
 def _has_all(commits: Sequence[PartialFinding]) -> bool:
     """Whether all that coordinators ever wrote of groups is there."""
-    return bool(commits) and all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits)
+    return bool(commits) and all(
+        partial.data["sound"] and partial.data["begins"] == 0 for partial in commits
+    )
 
 
 def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
@@ -230,23 +267,42 @@ def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     written, pending = _written(commits), _pending(commits)
     for partial in _of(partials, "seen"):
         names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
-        sampled, acknowledged = _rows(partial.data["sampled"], 3), _rows(partial.data["acknowledged"], 2)
+        sampled, acknowledged = (
+            _rows(partial.data["sampled"], 3),
+            _rows(partial.data["acknowledged"], 2),
+        )
         for number, group in enumerate(names):
             log = written.get((group, partial.topic, partial.partition), [])
-            seen = [(offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number]
-            lost = _not_in(log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled")
-            there = {committed for committed, _ in log} | pending.get((group, partial.topic, partial.partition), set())
-            lost = lost or _absent(there, [offset for which, offset in acknowledged if which == number])
+            seen = [
+                (offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number
+            ]
+            lost = _not_in(
+                log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled"
+            )
+            there = {committed for committed, _ in log} | pending.get(
+                (group, partial.topic, partial.partition), set()
+            )
+            lost = lost or _absent(
+                there, [offset for which, offset in acknowledged if which == number]
+            )
             if lost is not None:
                 evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
-                found = Found(kind="commit-missing", cluster=partial.cluster, offset=lost[0], evidence=evidence)
+                found = Found(
+                    kind="commit-missing",
+                    cluster=partial.cluster,
+                    offset=lost[0],
+                    evidence=evidence,
+                )
                 yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
-def _not_in(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str) -> tuple[int, str] | None:
+def _not_in(
+    log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str
+) -> tuple[int, str] | None:
     """The first of what was seen that is not in the log behind what was seen before it.
 
-    It may be before that once the coordinator has loaded the log anew: as the log says of a commit, or a sample of itself.
+    It may be before that once the coordinator has loaded the log anew: as the log says of a commit,
+    or a sample of itself.
     """
     commits, index = [committed for committed, _ in log], 0
     for offset, disturbed in seen:

@@ -1,4 +1,5 @@
-"""What coordinators wrote and others saw, as partial findings that `parts.coordinator_decisions` holds against each other."""
+"""What coordinators wrote and others saw, as partial findings that `parts.coordinator_decisions`
+holds against each other."""
 
 from __future__ import annotations
 
@@ -9,28 +10,55 @@ import numpy as np
 from linkflap.harness.log.coordinators import TransactionState
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.parts.generations import generations, native
-from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from, pending_commits, visible_commits
+from linkflap.spark_verify.checks.parts.sampled_offsets import (
+    disturbed_from,
+    pending_commits,
+    visible_commits,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 
 def state_columns(states: Sequence[TransactionState], high_watermark: int) -> dict[str, object]:
     """States of transactions as columns, with the partitions that each touched."""
     names = {name: n for n, name in enumerate(dict.fromkeys(s.transactional_id for s in states))}
-    topics = {name: n for n, name in enumerate(dict.fromkeys(topic for s in states for topic, _ in s.partitions))}
+    topics = {
+        name: n
+        for n, name in enumerate(dict.fromkeys(topic for s in states for topic, _ in s.partitions))
+    }
     rows = [
-        (names[s.transactional_id], s.producer_id, s.producer_epoch, s.state, s.offset, int(s.offset < high_watermark))
+        (
+            names[s.transactional_id],
+            s.producer_id,
+            s.producer_epoch,
+            s.state,
+            s.offset,
+            int(s.offset < high_watermark),
+        )
         for s in states
     ]
-    numbered = [(n, topics[topic], number) for n, s in enumerate(states) for topic, number in s.partitions]
+    numbered = [
+        (n, topics[topic], number) for n, s in enumerate(states) for topic, number in s.partitions
+    ]
     return {
         "what": "states", "ids": list(names), "topics": list(topics),
-        "states": np.array(rows, np.int64).reshape(-1), "partitions_of_states": np.array(numbered, np.int64).reshape(-1),
+        "states": np.array(rows, np.int64).reshape(-1),
+        "partitions_of_states": np.array(numbered, np.int64).reshape(-1),
     }  # fmt: skip
 
 
 def commit_columns(replica: Replica) -> dict[str, object]:
-    """Commits of groups, and whether a coordinator has loaded the partition anew since; and those of open transactions."""
+    """Commits of groups, and whether a coordinator has loaded the partition anew since; and those
+    of open transactions."""
     # A leader that wrote in a later epoch had loaded all of the partition anew.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
     seen = [(commit, int(reloaded[row])) for commit, row in visible_commits(replica)]
@@ -41,7 +69,8 @@ def commit_columns(replica: Replica) -> dict[str, object]:
     pending = [(keys[c.group, c.topic, c.partition], c.committed) for c in open_]
     return {
         "what": "commits", "keys": [list(key) for key in keys],
-        "commits": np.array(written, np.int64).reshape(-1), "pending": np.array(pending, np.int64).reshape(-1),
+        "commits": np.array(written, np.int64).reshape(-1),
+        "pending": np.array(pending, np.int64).reshape(-1),
     }  # fmt: skip
 
 
@@ -50,45 +79,74 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
     known = generations(view)
     for cluster, replica in view.canonical().items():
         truncated = len(known[cluster]) > 1 or _was_truncated(view, cluster)
-        whole = not (truncated or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
-        # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing says whose.
+        whole = (
+            not (truncated or replica.damage or replica.log_start or view.compacted.get(cluster))
+            and view.recorded
+        )
+        # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing
+        # says whose.
         reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
         own = _of_its_coordinators(view, known[cluster][-1], replica)
-        yield marked_partial(replica, own, exact=whole, known=not (truncated or replica.damage or reset))
+        yield marked_partial(
+            replica, own, exact=whole, known=not (truncated or replica.damage or reset)
+        )
 
 
 def _was_truncated(view: PartitionView, cluster: str) -> bool:
     """Whether a mirror, beginning or ending, says that it truncated the log of this cluster."""
-    said = {t.cluster for t in view.truncations} | {stop.cluster for stop in view.stops if stop.truncated}
+    said = {t.cluster for t in view.truncations} | {
+        stop.cluster for stop in view.stops if stop.truncated
+    }
     return cluster in said
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:
     """Per batch, whether it is native here, and not what a mirror appended when it ended."""
     offsets = replica.batches.base_offset
-    own = native(generation, offsets) if view.mirror.guarantee.offsets_kept else np.ones(len(offsets), np.bool_)
-    appended = [offset for stop in view.stops if stop.cluster == replica.cluster for offset, _ in stop.appended]
-    # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at the end of a log.
+    own = (
+        native(generation, offsets)
+        if view.mirror.guarantee.offsets_kept
+        else np.ones(len(offsets), np.bool_)
+    )
+    appended = [
+        offset
+        for stop in view.stops
+        if stop.cluster == replica.cluster
+        for offset, _ in stop.appended
+    ]
+    # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at
+    # the end of a log.
     return own & (offsets >= view.compacted.get(replica.cluster, 0)) & ~np.isin(offsets, appended)
 
 
 def marked_partial(replica: Replica, own: Bools, *, exact: bool, known: bool) -> PartialFinding:
     """`exact`: all markers that were ever written there are there. `known`: the last ones are."""
     batches = replica.batches
-    rows = np.flatnonzero(own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT)))
-    columns = (batches.producer_id, batches.producer_epoch, batches.control, batches.base_offset, _written_again(batches))
+    rows = np.flatnonzero(
+        own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT))
+    )
+    columns = (
+        batches.producer_id,
+        batches.producer_epoch,
+        batches.control,
+        batches.base_offset,
+        _written_again(batches),
+    )
     data = {
         "what": "markers",
         "exact": exact,
         "known": known,
         "markers": np.stack([c[rows] for c in columns], axis=1).reshape(-1),
     }
-    return PartialFinding(cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster)
+    return PartialFinding(
+        cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster
+    )
 
 
 def _written_again(batches: Batches) -> Ints:
-    """Per batch 1 where it may be a marker that its coordinator wrote once more: the same as the one before it of its producer,
-    without data in between. So it is when a leader moves, or an answer is lost, while a marker is being written.
+    """Per batch 1 where it may be a marker that its coordinator wrote once more: the same as the
+    one before it of its producer, without data in between. So it is when a leader moves, or an
+    answer is lost, while a marker is being written.
     """
     of_producers = np.flatnonzero(batches.transactional & batches.crc_ok)
     order = of_producers[np.argsort(batches.producer_id[of_producers], kind="stable")]
@@ -96,28 +154,43 @@ def _written_again(batches: Batches) -> Ints:
     columns = (batches.producer_id, batches.producer_epoch, batches.control)
     again = np.zeros(len(batches), np.int64)
     if len(order):
-        same = marker[order[1:]] & np.logical_and.reduce([c[order[1:]] == c[order[:-1]] for c in columns])
+        same = marker[order[1:]] & np.logical_and.reduce(
+            [c[order[1:]] == c[order[:-1]] for c in columns]
+        )
         again[order[1:]] = same
     return again
 
 
 def seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
-    """Committed offsets that somebody saw on a cluster, in order of time; and those that clients were acknowledged."""
+    """Committed offsets that somebody saw on a cluster, in order of time; and those that clients
+    were acknowledged."""
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
         disturbed = disturbed_from(view.windows, cluster)
-        sampled = [(g.group, g.offset, int(g.time >= disturbed)) for g in view.groups if g.cluster == cluster]
+        sampled = [
+            (g.group, g.offset, int(g.time >= disturbed))
+            for g in view.groups
+            if g.cluster == cluster
+        ]
         acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
-        yield PartialFinding(cluster=cluster, offset=-1, data=_seen(sampled, acknowledged), together=cluster)
+        yield PartialFinding(
+            cluster=cluster, offset=-1, data=_seen(sampled, acknowledged), together=cluster
+        )
 
 
-def _seen(sampled: Sequence[tuple[str, int, int]], acknowledged: Sequence[tuple[str, int]]) -> Mapping[str, object]:
-    groups = dict.fromkeys([*(group for group, *_ in sampled), *(group for group, _ in acknowledged)])
+def _seen(
+    sampled: Sequence[tuple[str, int, int]], acknowledged: Sequence[tuple[str, int]]
+) -> Mapping[str, object]:
+    groups = dict.fromkeys(
+        [*(group for group, *_ in sampled), *(group for group, _ in acknowledged)]
+    )
     names = {group: number for number, group in enumerate(groups)}
     seen = {"sampled": _numbered(names, sampled), "acknowledged": _numbered(names, acknowledged)}
     return {"what": "seen", "groups": list(names), **seen}
 
 
-def _numbered(names: Mapping[str, int], rows: Sequence[tuple[str, int, int] | tuple[str, int]]) -> Ints:
+def _numbered(
+    names: Mapping[str, int], rows: Sequence[tuple[str, int, int] | tuple[str, int]]
+) -> Ints:
     """Rows that begin with a group's name, with its number instead, one behind the other."""
     return np.array([(names[name], *rest) for name, *rest in rows], np.int64).reshape(-1)

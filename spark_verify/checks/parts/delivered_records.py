@@ -1,4 +1,5 @@
-"""What readers got, record by record, and of which transaction each was: for aborted and uncommitted reads.
+"""What readers got, record by record, and of which transaction each was: for aborted and
+uncommitted reads.
 
 A payload id says which send it is of, on whatever cluster it was read.
 """
@@ -21,7 +22,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Every record that readers of one cluster got, one element each; `read` is an index into `reads`."""
+    """Every record that readers of one cluster got, one element each; `read` is an index into
+    `reads`."""
 
     uid: Ints
     offset: Ints
@@ -33,7 +35,9 @@ class Delivered:
         return len(self.uid)
 
 
-def delivered(view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed") -> Delivered:
+def delivered(
+    view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed"
+) -> Delivered:
     """What was read in one generation of a log, in one isolation or in any, in time order."""
     return columns_of(reads_of(view, generation, isolation))
 
@@ -60,8 +64,11 @@ def aborted_there(log: Log | None, got: Delivered) -> Bools:
     return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
 
 
-def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int) -> Ints:
-    """For each record, the value of the transaction that sent it; `otherwise` if no transaction did."""
+def of_transactions(
+    view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int
+) -> Ints:
+    """For each record, the value of the transaction that sent it; `otherwise` if no transaction
+    did."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
     sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))
@@ -73,11 +80,15 @@ def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends],
     for some in chunks(got.uid):
         uids = got.uid[some]
         index = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
-        said[some] = np.where((uids >= firsts[index]) & (uids < lasts[index]), chosen[index], otherwise)
+        said[some] = np.where(
+            (uids >= firsts[index]) & (uids < lasts[index]), chosen[index], otherwise
+        )
     return said
 
 
-def found(cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable[[int], str]) -> Sequence[Finding]:
+def found(
+    cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable[[int], str]
+) -> Sequence[Finding]:
     """Every bad record once, neighbours as one anomaly; `witness` says of a row who knows."""
     wrong = np.flatnonzero(bad)
     order = wrong[np.unique(got.offset[wrong], return_index=True)[1]]
@@ -91,7 +102,9 @@ def found(cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable
             "returned": int(got.returned[row]),
             "witness": witness(row),
         }
-        findings.append(Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence))
+        findings.append(
+            Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence)
+        )
     return findings
 
 

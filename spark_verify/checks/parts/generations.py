@@ -1,8 +1,10 @@
-"""The log generations of a partition (`spark_verify.facts.eras`), the bytes that show each, and what clients did in each.
+"""The log generations of a partition (`spark_verify.facts.eras`), the bytes that show each, and
+what clients did in each.
 
-The last generation is shown by what the cluster had in the end. An earlier one ended with a truncation: it is shown by the
-capture next to the forced failover that gave the cluster up, else by the one right before the truncation. Of an earlier
-generation only offsets above the truncation are judged: what is below is still there, and is judged in the next generation.
+The last generation is shown by what the cluster had in the end. An earlier one ended with a
+truncation: it is shown by the capture next to the forced failover that gave the cluster up, else by
+the one right before the truncation. Of an earlier generation only offsets above the truncation are
+judged: what is below is still there, and is judged in the next generation.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, R
 
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
-    """Per cluster its log generations in time order; also of clusters that no link leads to but that clients used."""
+    """Per cluster its log generations in time order; also of clusters that no link leads to but
+    that clients used."""
     known = history(view.story).generations
     seen = (
         {r.cluster for r in view.replicas}
@@ -37,9 +40,18 @@ def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
 
 def _stranger(view: PartitionView, cluster: str) -> LogGeneration:
     owner = view.home
-    era = Era(cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER)
+    era = Era(
+        cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER
+    )
     return LogGeneration(
-        cluster=cluster, number=0, began=0, ended=FOREVER, truncated_to=FOREVER, before="", lost=None, eras=(era,)
+        cluster=cluster,
+        number=0,
+        began=0,
+        ended=FOREVER,
+        truncated_to=FOREVER,
+        before="",
+        lost=None,
+        eras=(era,),
     )
 
 
@@ -54,7 +66,11 @@ def replica_of(view: PartitionView, generation: LogGeneration) -> Replica | None
     if generation.last:
         return view.canonical().get(generation.cluster)
     if generation.lost is not None:
-        taken = [r for r in view.earlier if r.cluster == generation.cluster and generation.lost <= r.captured <= generation.ended]
+        taken = [
+            r
+            for r in view.earlier
+            if r.cluster == generation.cluster and generation.lost <= r.captured <= generation.ended
+        ]
         if taken:
             return min(taken, key=lambda r: r.captured)
     return before_truncation(view, generation)
@@ -62,40 +78,55 @@ def replica_of(view: PartitionView, generation: LogGeneration) -> Replica | None
 
 def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica | None:
     """The last that was captured of a generation before it was truncated."""
-    named = [r for r in view.earlier if r.cluster == generation.cluster and r.moment == generation.before]
+    named = [
+        r for r in view.earlier if r.cluster == generation.cluster and r.moment == generation.before
+    ]
     taken = named or [
-        r for r in view.earlier if r.cluster == generation.cluster and generation.began <= r.captured <= generation.ended
+        r
+        for r in view.earlier
+        if r.cluster == generation.cluster and generation.began <= r.captured <= generation.ended
     ]
     return max(taken, key=lambda r: r.captured, default=None)
 
 
 def end_of(view: PartitionView, generation: LogGeneration) -> int:
-    """The offset that the log of a generation ended at, or at the furthest: of one that was truncated also as its mirror wrote
-    down.
+    """The offset that the log of a generation ended at, or at the furthest: of one that was
+    truncated also as its mirror wrote down.
 
-    A cluster that is started to be truncated may append to its log once more after its capture: markers of its coordinator.
+    A cluster that is started to be truncated may append to its log once more after its capture:
+    markers of its coordinator.
     """
-    shown = [replica_of(view, generation), None if generation.last else before_truncation(view, generation)]
+    shown = [
+        replica_of(view, generation),
+        None if generation.last else before_truncation(view, generation),
+    ]
     reported = [t.end for t in truncated(view, generation)]
     return max([*(replica.end for replica in shown if replica is not None), *reported], default=0)
 
 
 def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Truncation]:
     """What is written down of the truncation with which a generation ended."""
-    times = [following.began for following in generations(view)[generation.cluster] if following.number == generation.number + 1]
+    times = [
+        following.began
+        for following in generations(view)[generation.cluster]
+        if following.number == generation.number + 1
+    ]
     return [t for t in view.truncations if t.cluster == generation.cluster and t.time in times]
 
 
 def replicas_by_log(view: PartitionView, cluster: str) -> Sequence[Sequence[Replica]]:
-    """Every capture of a cluster, those of one log together. A cluster that was emptied to follow again with other offsets has
-    another log since, whose offsets and leader epochs begin anew."""
+    """Every capture of a cluster, those of one log together. A cluster that was emptied to follow
+    again with other offsets has another log since, whose offsets and leader epochs begin anew."""
     taken = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
     mine = generations(view).get(cluster, ())
     if view.mirror.guarantee.offsets_kept or len(mine) < 2:
         return [taken]
     early = {id(r): number_at(mine, r.captured) for r in view.earlier}
     numbers = [early.get(id(r), mine[-1].number) for r in taken]
-    return [[r for r, number in zip(taken, numbers, strict=True) if number == which] for which in sorted(set(numbers))]
+    return [
+        [r for r, number in zip(taken, numbers, strict=True) if number == which]
+        for which in sorted(set(numbers))
+    ]
 
 
 def log_of(view: PartitionView, generation: LogGeneration) -> Log | None:
@@ -105,12 +136,15 @@ def log_of(view: PartitionView, generation: LogGeneration) -> Log | None:
 
 
 def source_log(view: PartitionView, past: History, cluster: str, number: int) -> Log | None:
-    """The log of a numbered generation; of one that was not captured, what the cluster had in the end."""
+    """The log of a numbered generation; of one that was not captured, what the cluster had in the
+    end."""
     found = log_of(view, past.generations[cluster][number])
     return found or log_of(view, past.generations[cluster][-1])
 
 
-def judged(view: PartitionView, judge: Callable[[LogGeneration, Log], Sequence[Finding]]) -> Iterator[Finding]:
+def judged(
+    view: PartitionView, judge: Callable[[LogGeneration, Log], Sequence[Finding]]
+) -> Iterator[Finding]:
     """What `judge` finds in every generation of which a log was captured, each place once."""
     for generation in every(view):
         log = log_of(view, generation)
@@ -118,8 +152,11 @@ def judged(view: PartitionView, judge: Callable[[LogGeneration, Log], Sequence[F
             yield from own(generation, log.replica, judge(generation, log))
 
 
-def own(generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Findings without those below the truncation, which the next generation answers for; those of an earlier capture name it."""
+def own(
+    generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Findings without those below the truncation, which the next generation answers for; those of
+    an earlier capture name it."""
     for finding in findings:
         if generation.last or not isinstance(finding, Found):
             yield finding
@@ -128,10 +165,17 @@ def own(generation: LogGeneration, replica: Replica | None, findings: Sequence[F
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
 
 
-def of_readers(generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """As `own`, for what readers got: a read belongs to the generation it was made in, at any offset."""
+def of_readers(
+    generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """As `own`, for what readers got: a read belongs to the generation it was made in, at any
+    offset."""
     for finding in findings:
-        if generation.last or not isinstance(finding, Found) or 0 <= finding.offset < generation.truncated_to:
+        if (
+            generation.last
+            or not isinstance(finding, Found)
+            or 0 <= finding.offset < generation.truncated_to
+        ):
             yield finding
         else:
             moment = replica.moment if replica is not None else ""
@@ -139,13 +183,18 @@ def of_readers(generation: LogGeneration, replica: Replica | None, findings: Seq
 
 
 def apart(generation: LogGeneration, offsets: Ints) -> Ints:
-    """A column for `runs`: it splits runs at the truncation, because the next generation answers for what is below."""
-    return np.asarray(np.arange(len(offsets), dtype=np.int64) + (offsets >= generation.truncated_to))
+    """A column for `runs`: it splits runs at the truncation, because the next generation answers
+    for what is below."""
+    return np.asarray(
+        np.arange(len(offsets), dtype=np.int64) + (offsets >= generation.truncated_to)
+    )
 
 
-def examined(generation: LogGeneration, offsets: Ints, *, whole: bool = False) -> Sequence[Examined]:
-    """One count per era that holds any of these offsets; of a generation that was truncated, of what is behind the truncation, or
-    `whole`.
+def examined(
+    generation: LogGeneration, offsets: Ints, *, whole: bool = False
+) -> Sequence[Examined]:
+    """One count per era that holds any of these offsets; of a generation that was truncated, of
+    what is behind the truncation, or `whole`.
     """
     floor = 0 if generation.last or whole else generation.truncated_to
     found = []
@@ -154,7 +203,13 @@ def examined(generation: LogGeneration, offsets: Ints, *, whole: bool = False) -
         if count:
             start = max(era.start, floor)
             found.append(
-                Examined(cluster=generation.cluster, origin=era.origin, count=count, generation=generation.number, start=start)
+                Examined(
+                    cluster=generation.cluster,
+                    origin=era.origin,
+                    count=count,
+                    generation=generation.number,
+                    start=start,
+                )
             )
     return found
 
@@ -173,13 +228,17 @@ def eras_of(generation: LogGeneration, offsets: Ints) -> Ints:
 
 
 def owners_of(generation: LogGeneration, offsets: Ints) -> Ints:
-    """Per offset a number that stands for the cluster whose clients wrote it; equal for equal owners."""
+    """Per offset a number that stands for the cluster whose clients wrote it; equal for equal
+    owners."""
     names = sorted({e.owner for e in generation.eras})
-    return np.array([names.index(e.owner) for e in generation.eras], np.int64)[eras_of(generation, offsets) // 2]
+    return np.array([names.index(e.owner) for e in generation.eras], np.int64)[
+        eras_of(generation, offsets) // 2
+    ]
 
 
 def number_at(known: Sequence[LogGeneration], time: int) -> int:
-    """The number of the generation in which something was asked for; until its log is truncated, of the one that ends."""
+    """The number of the generation in which something was asked for; until its log is truncated, of
+    the one that ends."""
     return max((generation.number for generation in known if generation.began <= time), default=0)
 
 
@@ -187,7 +246,9 @@ def numbers_at(known: Sequence[LogGeneration], times: Ints) -> Ints:
     """`number_at` for many times at once."""
     found = np.zeros(len(times), np.int64)
     for generation in known:
-        found[times >= generation.began] = np.maximum(found[times >= generation.began], generation.number)
+        found[times >= generation.began] = np.maximum(
+            found[times >= generation.began], generation.number
+        )
     return found
 
 
@@ -200,16 +261,19 @@ def sends_to(view: PartitionView, cluster: str) -> Sends:
 def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
     """What clients sent to a cluster in one of its generations."""
     there = sends_to(view, generation.cluster)
-    return there.take(numbers_at(generations(view)[generation.cluster], there.column("invoked")) == generation.number)
+    return there.take(
+        numbers_at(generations(view)[generation.cluster], there.column("invoked"))
+        == generation.number
+    )
 
 
 def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
-    """What readers of a cluster did in one of its generations; a poll while it was truncated may have a part in two
-    (`reversals`).
+    """What readers of a cluster did in one of its generations; a poll while it was truncated may
+    have a part in two (`reversals`).
     """
-    return by_generation([r for r in view.reads if r.cluster == generation.cluster], _turns(view, generation.cluster))[
-        generation.number
-    ]
+    return by_generation(
+        [r for r in view.reads if r.cluster == generation.cluster], _turns(view, generation.cluster)
+    )[generation.number]
 
 
 def _turns(view: PartitionView, cluster: str) -> Sequence[Turn]:
@@ -218,59 +282,94 @@ def _turns(view: PartitionView, cluster: str) -> Sequence[Turn]:
     if len(mine) == 1:
         return ()
     shown = {
-        generation.number: replica_of(view, generation) if generation.last else before_truncation(view, generation)
+        generation.number: (
+            replica_of(view, generation) if generation.last else before_truncation(view, generation)
+        )
         for generation in mine
     }
-    return turns(mine, {number: read(replica) if replica is not None else None for number, replica in shown.items()})
+    return turns(
+        mine,
+        {
+            number: read(replica) if replica is not None else None
+            for number, replica in shown.items()
+        },
+    )
 
 
 def compacted(view: PartitionView, replica: Replica) -> int:
-    """The offset below which a log may lack what its cleaner took: as its broker noted, or, of copied logs, as the bytes tell.
+    """The offset below which a log may lack what its cleaner took: as its broker noted, or, of
+    copied logs, as the bytes tell.
 
     Nobody but a cleaner leaves a batch with fewer records than offsets.
     """
     batches, noted = replica.batches, view.compacted.get(replica.cluster, 0)
-    thinned = (batches.control == DATA) & (batches.count <= batches.last_offset - batches.base_offset) & batches.crc_ok
+    thinned = (
+        (batches.control == DATA)
+        & (batches.count <= batches.last_offset - batches.base_offset)
+        & batches.crc_ok
+    )
     if view.recorded or not thinned.any():
         return noted
     return max(noted, int(batches.last_offset[thinned].max()) + 1)
 
 
 def kept_since(view: PartitionView, read: Read) -> int:
-    """The offset below which what a poll saw is still there when a mirror, ending after that, truncated its destination and said
-    so.
+    """The offset below which what a poll saw is still there when a mirror, ending after that,
+    truncated its destination and said so.
 
     What lies above was of another era, which no generation of the log shows.
     """
-    offsets = [at for stop in view.stops if stop.cluster == read.cluster and read.time <= stop.time for _, at in stop.truncated]
+    offsets = [
+        at
+        for stop in view.stops
+        if stop.cluster == read.cluster and read.time <= stop.time
+        for _, at in stop.truncated
+    ]
     return min(offsets, default=FOREVER)
 
 
 def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
-    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they truncated its log back to.
+    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they
+    truncated its log back to.
 
-    What was asked for up to that time may be of what was truncated, which no capture of this generation shows.
+    What was asked for up to that time may be of what was truncated, which no capture of this
+    generation shows.
     """
     reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
-    reported += [(stop.time, at) for stop in view.stops if stop.cluster == generation.cluster for _, at in stop.truncated]
+    reported += [
+        (stop.time, at)
+        for stop in view.stops
+        if stop.cluster == generation.cluster
+        for _, at in stop.truncated
+    ]
     return sorted(each for each in reported if generation.settled <= each[0] <= generation.ended)
 
 
 def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | None:
     """The samples of one generation."""
     marks = view.watermarks.get(generation.cluster)
-    return None if marks is None else sampled(marks, _turns(view, generation.cluster))[generation.number]
+    return (
+        None
+        if marks is None
+        else sampled(marks, _turns(view, generation.cluster))[generation.number]
+    )
 
 
 def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
-    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had truncated the log.
+    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had
+    truncated the log.
 
-    When it truncated is not written down, only when it had ended. A high watermark above the truncation is of before it.
+    When it truncated is not written down, only when it had ended. A high watermark above the
+    truncation is of before it.
     """
     late = np.zeros(len(marks.time), np.bool_)
     for stop in view.stops:
         targets = [at for end, at in stop.truncated if at < end]
-        if targets and stop.cluster == generation.cluster and generation.began <= stop.time <= generation.ended:
+        if (
+            targets
+            and stop.cluster == generation.cluster
+            and generation.began <= stop.time <= generation.ended
+        ):
             before = marks.time <= stop.time
             whole = np.flatnonzero(before & (marks.high_watermark > max(targets)))
             late |= before & (np.arange(len(late)) > (whole[-1] if len(whole) else -1))
@@ -287,11 +386,17 @@ def incomplete(view: PartitionView, log: Log) -> str:
         return (
             ""
             if replica.leader
-            else f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown at {replica.moment}"
+            else (
+                f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown at "
+                f"{replica.moment}"
+            )
         )
-    brokers = min((c.brokers for c in view.topology.clusters if c.name == replica.cluster), default=1)
+    brokers = min(
+        (c.brokers for c in view.topology.clusters if c.name == replica.cluster), default=1
+    )
     if not replica.leader and copies < min(3, brokers):
         return (
-            f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown and not all its replicas were captured"
+            f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown and not "
+            "all its replicas were captured"
         )
     return ""

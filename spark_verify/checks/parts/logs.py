@@ -1,9 +1,11 @@
-"""What the bytes of one log say: which batches were committed, which transactions there were, where a payload is.
+"""What the bytes of one log say: which batches were committed, which transactions there were, where
+a payload is.
 
-Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id that follows it in the
-partition, and is committed or aborted with it; while there is none, it is open. A reset of the producer state (KIP-1279) ends no
-transaction, and no marker behind it can: the leader knows the id from then on as another one. So a control record belongs to what
-follows the last reset before it.
+Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id
+that follows it in the partition, and is committed or aborted with it; while there is none, it is
+open. A reset of the producer state (KIP-1279) ends no transaction, and no marker behind it can: the
+leader knows the id from then on as another one. So a control record belongs to what follows the
+last reset before it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
 States = NDArray[np.int8]
@@ -26,7 +38,8 @@ NOWHERE = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
-    """Transactions of one log, in order of their first offset. `marker` is an offset, NOWHERE while open; epochs are of data."""
+    """Transactions of one log, in order of their first offset. `marker` is an offset, NOWHERE while
+    open; epochs are of data."""
 
     producer_id: Ints
     first: Ints
@@ -43,7 +56,8 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One replica with the state of every batch (`state`, `marker` offset or NOWHERE) and record (`record_state`)."""
+    """One replica with the state of every batch (`state`, `marker` offset or NOWHERE) and record
+    (`record_state`)."""
 
     replica: Replica
     state: States
@@ -53,18 +67,21 @@ class Log:
 
     @property
     def visible(self) -> Bools:
-        """Per record: plain or committed, so that a read_committed reader gets it once the LSO has passed it."""
+        """Per record: plain or committed, so that a read_committed reader gets it once the LSO has
+        passed it."""
         return np.asarray((self.record_state == PLAIN) | (self.record_state == COMMITTED))
 
     @property
     def stable(self) -> int:
-        """The last stable offset: where the oldest open transaction begins, or the end of the log."""
+        """The last stable offset: where the oldest open transaction begins, or the end of the
+        log."""
         unended = self.transactions.first[self.transactions.marker == NOWHERE]
         return int(unended.min()) if len(unended) else self.replica.end
 
     @property
     def whole(self) -> bool:
-        """Whether all its bytes could be read: what is absent from a torn log may have been there."""
+        """Whether all its bytes could be read: what is absent from a torn log may have been
+        there."""
         return not self.replica.damage
 
     def state_of(self, record: int) -> str:
@@ -73,14 +90,17 @@ class Log:
 
 
 def read(replica: Replica, *, untracked: bool = False) -> Log:
-    """Works out every transaction of a log; `untracked`: also those of negative producer ids, which brokers do not track."""
+    """Works out every transaction of a log; `untracked`: also those of negative producer ids, which
+    brokers do not track."""
     batches = replica.batches
     data, marker_at, first_at = _pair(batches, untracked=untracked)
     state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int8)
     ended = marker_at >= 0
     committed = ended & (batches.control[marker_at] == COMMIT)
     state[data] = np.where(~ended[data], OPEN, np.where(committed[data], COMMITTED, ABORTED))
-    marker = np.where(ended, batches.base_offset[marker_at] if len(batches) else 0, NOWHERE).astype(np.int64)
+    marker = np.where(ended, batches.base_offset[marker_at] if len(batches) else 0, NOWHERE).astype(
+        np.int64
+    )
     return Log(
         replica=replica,
         state=state,
@@ -91,7 +111,8 @@ def read(replica: Replica, *, untracked: bool = False) -> Log:
 
 
 def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
-    """Indices of transactional data batches; per batch, indices of its marker and of its transaction's first batch, or -1.
+    """Indices of transactional data batches; per batch, indices of its marker and of its
+    transaction's first batch, or -1.
 
     A batch whose CRC is wrong may never have been of the producer that it names.
     """
@@ -119,7 +140,8 @@ def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
 
 
 def _numbered(*columns: Ints) -> Ints:
-    """Numbers that are equal where the values of all columns are, of columns in which equal ones are neighbours."""
+    """Numbers that are equal where the values of all columns are, of columns in which equal ones
+    are neighbours."""
     changes = np.zeros(len(columns[0]), np.bool_)
     for column in columns:
         changes[1:] |= column[1:] != column[:-1]
@@ -129,7 +151,11 @@ def _numbered(*columns: Ints) -> Ints:
 def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints) -> Transactions:
     by_first = data[np.argsort(first_at[data], kind="stable")]
     groups = first_at[by_first]
-    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1]))) if len(groups) else np.empty(0, np.int64)
+    starts = (
+        np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+        if len(groups)
+        else np.empty(0, np.int64)
+    )
     heads = groups[starts]
     ends = np.concatenate((starts[1:], [len(groups)]))[: len(starts)] - 1
     markers = marker_at[heads]
@@ -144,15 +170,19 @@ def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints)
         highest_epoch=np.maximum.reduceat(epochs, starts) if len(starts) else none,
         marker=np.where(closed, batches.base_offset[markers], NOWHERE) if len(starts) else none,
         marker_epoch=np.where(closed, batches.producer_epoch[markers], -1) if len(starts) else none,
-        committed=closed & (batches.control[markers] == COMMIT) if len(starts) else np.empty(0, np.bool_),
+        committed=closed & (batches.control[markers] == COMMIT)
+        if len(starts)
+        else np.empty(0, np.bool_),
     )
 
 
 def followed(log: Log) -> Ints:
-    """Per record of a transaction, the record of its producer id's next operation if no marker is between the two, else -1.
+    """Per record of a transaction, the record of its producer id's next operation if no marker is
+    between the two, else -1.
 
-    Markers do not tell: one that is missing gives its data to the next one of that producer id. But a record says which operation
-    wrote it, and an operation has a marker of its own. Indices into the log's records; records that are not ours have -1.
+    Markers do not tell: one that is missing gives its data to the next one of that producer id. But
+    a record says which operation wrote it, and an operation has a marker of its own. Indices into
+    the log's records; records that are not ours have -1.
     """
     records, next_of = log.replica.records, np.full(len(log.replica.records), -1, np.int64)
     part = np.flatnonzero((log.record_state != PLAIN) & (records.operation >= 0))
@@ -186,7 +216,9 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     ordered = keys if order is None else keys[order]
     for some in chunks(wanted):
         index = np.minimum(np.searchsorted(ordered, wanted[some], side="left"), len(keys) - 1)
-        found[some] = np.where(ordered[index] == wanted[some], index if order is None else order[index], -1)
+        found[some] = np.where(
+            ordered[index] == wanted[some], index if order is None else order[index], -1
+        )
     return found
 
 
@@ -196,9 +228,12 @@ def chunks(values: Ints) -> Iterator[slice]:
 
 
 def distinct(values: Ints) -> Ints:
-    """The values once each, sorted. `np.unique` hashes, and payload ids collide in its table: 20 times slower."""
+    """The values once each, sorted. `np.unique` hashes, and payload ids collide in its table: 20
+    times slower."""
     ordered = np.sort(values)
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+    return (
+        ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+    )
 
 
 def among(values: Ints, others: Ints) -> Bools:
@@ -214,7 +249,8 @@ def among(values: Ints, others: Ints) -> Bools:
 
 
 def copies(keys: Ints) -> tuple[Ints, Ints]:
-    """Per element, in the order given: the index of the first element with its key, and its copy index (0 for the first)."""
+    """Per element, in the order given: the index of the first element with its key, and its copy
+    index (0 for the first)."""
     n = len(keys)
     first, number = np.arange(n, dtype=np.int64), np.zeros(n, np.int64)
     order = np.argsort(keys, kind="stable")
@@ -230,7 +266,8 @@ def copies(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def runs(*columns: Ints) -> Iterator[tuple[int, int]]:
-    """(start, end) index ranges in which every column rises by exactly one: how anomalies of neighbours become one."""
+    """(start, end) index ranges in which every column rises by exactly one: how anomalies of
+    neighbours become one."""
     n = len(columns[0])
     if not n:
         return
@@ -242,7 +279,8 @@ def runs(*columns: Ints) -> Iterator[tuple[int, int]]:
 
 
 def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
-    """[earliest, latest] time at which this offset came to be on a cluster, as its sampled high watermarks bracket it."""
+    """[earliest, latest] time at which this offset came to be on a cluster, as its sampled high
+    watermarks bracket it."""
     marks = view.watermarks.get(cluster)
     if marks is None or not len(marks.time):
         return [0, view.ended]

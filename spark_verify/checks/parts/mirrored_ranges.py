@@ -1,9 +1,10 @@
-"""One mirrored range, compared without offsets: which records of the source arrived at the destination, and in what order.
+"""One mirrored range, compared without offsets: which records of the source arrived at the
+destination, and in what order.
 
-The source's sequence is its data records that a read_committed reader gets, in offset order, each payload once. The
-destination's is what a read_committed reader gets of what came in the mirrored range (`spark_verify.facts.eras`). MirrorMaker 2
-keeps order and moves offsets, so a record's identity is its payload id and its content the digest
-(`spark_verify.facts.view.Records`).
+The source's sequence is its data records that a read_committed reader gets, in offset order, each
+payload once. The destination's is what a read_committed reader gets of what came in the mirrored
+range (`spark_verify.facts.eras`). MirrorMaker 2 keeps order and moves offsets, so a record's
+identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,23 @@ from typing import Literal
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.deletion import cleaned_positions, deleted_behind, kept_since, unsettled_payloads
+from linkflap.spark_verify.checks.parts.deletion import (
+    cleaned_positions,
+    deleted_behind,
+    kept_since,
+    unsettled_payloads,
+)
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
+from linkflap.spark_verify.checks.parts.logs import (
+    NOWHERE,
+    PLAIN,
+    Log,
+    among,
+    copies,
+    distinct,
+    locate,
+    read,
+)
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -24,23 +39,27 @@ from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
-"""What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""
+"""What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says
+that of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """What crossed one link. `sequence` are record indices of the source in the order they should arrive.
+    """What crossed one link. `sequence` are record indices of the source in the order they should
+    arrive.
 
-    `generation` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over;
-    `first` and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1:
-    nowhere). Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the
-    positions that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing
-    ones whose COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the
-    first offset of the source that the destination may still have: before that it had deleted its own log's beginning
-    (retention). `cleaned` are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted
-    its log. Of the payload ids `unsettled` the first copy may have come of a copy that the source has deleted
-    (`unsettled_payloads`): where the source has them now says nothing of where it had them. `sure` is the last of `present` that
-    is none of those.
+    `generation` is the destination's. `mirrored` are its record indices, in file order, of what is
+    visible, ours and came over; `first` and `copy` say which earlier of them it repeats and how
+    often before, `position` where in `sequence` it belongs (-1: nowhere). Per position,
+    `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are
+    the positions that have one and that have none, `front` is the last of `present` (-1: nothing
+    arrived). `late` are the missing ones whose COMMIT the source has only behind what crossed: they
+    came, and the destination had to abort them. `since` is the first offset of the source that the
+    destination may still have: before that it had deleted its own log's beginning (retention).
+    `cleaned` are missing ones that it may have had, and compacted away or deleted; `gaps`: the
+    source has compacted its log. Of the payload ids `unsettled` the first copy may have come of a
+    copy that the source has deleted (`unsettled_payloads`): where the source has them now says
+    nothing of where it had them. `sure` is the last of `present` that is none of those.
     """
 
     mirrored_range: MirroredRange
@@ -71,25 +90,33 @@ class Hop:
 
     @property
     def doubtful(self) -> Ints:
-        """Missing positions that may be no loss: the record behind them may belong to an earlier copy, deleted since."""
+        """Missing positions that may be no loss: the record behind them may belong to an earlier
+        copy, deleted since."""
         return self._overtaken[self._overtaken > self.sure]
 
     @property
     def _overtaken(self) -> Ints:
-        return self.missing[(self.missing < self.front) & ~among(self.missing, np.concatenate((self.late, self.cleaned)))]
+        return self.missing[
+            (self.missing < self.front)
+            & ~among(self.missing, np.concatenate((self.late, self.cleaned)))
+        ]
 
     @property
     def behind(self) -> Ints:
-        """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or lost with the source."""
+        """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or
+        lost with the source."""
         behind = (self.missing > self.front) | among(self.missing, self.late)
         return self.missing[behind & ~among(self.missing, self.cleaned)]
 
     def neighbours(self, position: int) -> dict[str, object]:
-        """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
+        """Where on the destination the record of a position belongs: the offset it comes after,
+        that it comes before, or None."""
         index = int(np.searchsorted(self.present, position))
         return {
             "after_offset": int(self.arrived_at[self.present[index - 1]]) if index else None,
-            "before_offset": int(self.arrived_at[self.present[index]]) if index < len(self.present) else None,
+            "before_offset": (
+                int(self.arrived_at[self.present[index]]) if index < len(self.present) else None
+            ),
         }
 
 
@@ -110,8 +137,15 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
             continue
         final = read(finals[mirrored_range.destination])
         if view.mirror.guarantee.offsets_kept or mirrored_range.far:
-            # What arrived is below every later truncation of the destination: what it had in the end speaks.
-            yield hop(view, mirrored_range, past.generations[mirrored_range.destination][-1], source, final)
+            # What arrived is below every later truncation of the destination: what it had in the
+            # end speaks.
+            yield hop(
+                view,
+                mirrored_range,
+                past.generations[mirrored_range.destination][-1],
+                source,
+                final,
+            )
         else:
             # A destination that is to follow is emptied: what it had before that speaks.
             generation = past.generations[mirrored_range.destination][mirrored_range.generation]
@@ -119,7 +153,8 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
 
 
 def _far(view: PartitionView) -> Iterator[MirroredRange]:
-    """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
+    """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one
+    hop."""
     if not view.mirror.guarantee.offsets_kept:
         return
     past = history(view.story)
@@ -135,8 +170,10 @@ def _far(view: PartitionView) -> Iterator[MirroredRange]:
             )
             if era.source and era.owner != era.source and number >= 0:
                 yield MirroredRange(
-                    source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
-                    promotion=None, generation=mine[-1].number, source_generation=number, far=_links(past, era),
+                    source=era.owner, destination=cluster, start=era.start, end=era.end,
+                    began=era.began, ended=FOREVER,
+                    promotion=None, generation=mine[-1].number, source_generation=number,
+                    far=_links(past, era),
                 )  # fmt: skip
 
 
@@ -153,24 +190,38 @@ def _same(generation: LogGeneration, start: int, began: int) -> bool:
     return any((e.start, e.began, e.source) == (start, began, "") for e in generation.eras)
 
 
-def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGeneration, source: Log, destination: Log) -> Hop:
+def hop(
+    view: PartitionView,
+    mirrored_range: MirroredRange,
+    generation: LogGeneration,
+    source: Log,
+    destination: Log,
+) -> Hop:
     """Compares what the source has with what came over to the destination."""
     theirs, ours = source.replica.records, destination.replica.records
     # Offsets of a mirror that moves them begin at 0 on both sides.
-    sent = (theirs.offset >= mirrored_range.start) & (theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER))
+    sent = (theirs.offset >= mirrored_range.start) & (
+        theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER)
+    )
     sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
     unsettled = unsettled_payloads(view, mirrored_range, source, ours.uid[mirrored])
     since = kept_since(
-        view, mirrored_range, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored])
+        view,
+        mirrored_range,
+        destination,
+        theirs.offset[sequence],
+        locate(theirs.uid[sequence], ours.uid[mirrored]),
     )
     older = int(np.count_nonzero(theirs.offset[sequence] < since))
     sequence = sequence[older:]
     if since > mirrored_range.start:
         # What is older and there all the same is a repeat of a first copy that is gone.
-        repeats = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
+        repeats = (
+            locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
+        )
         mirrored = mirrored[~repeats]
     first, copy = copies(ours.uid[mirrored])
     position = locate(theirs.uid[sequence], ours.uid[mirrored])
@@ -179,7 +230,9 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     front = int(present[-1]) if len(present) else -1
-    cleaned = cleaned_positions(view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at)
+    cleaned = cleaned_positions(
+        view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at
+    )
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         mirrored_range=mirrored_range,
@@ -198,23 +251,38 @@ def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGener
         front=front,
         sure=int(settled.max()) if len(settled) else -1,
         tail=_tail(view, mirrored_range),
-        cleaned=np.concatenate((cleaned, deleted_behind(view, mirrored_range, destination, missing[missing > front], older))),
+        cleaned=np.concatenate(
+            (
+                cleaned,
+                deleted_behind(view, mirrored_range, destination, missing[missing > front], older),
+            )
+        ),
         gaps=view.compacted.get(mirrored_range.source, 0) > 0,
         unsettled=unsettled,
         since=since,
     )
 
 
-def _ended_behind(view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log, rows: Ints) -> Bools:
-    """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell.
+def _ended_behind(
+    view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log, rows: Ints
+) -> Bools:
+    """Per record of the source, whether its transaction crossed without its marker. Where offsets
+    move, nobody can tell.
 
-    What crossed ends with the promotion; without one, where the destination's log ends, or its mirror began to append to it.
+    What crossed ends with the promotion; without one, where the destination's log ends, or its
+    mirror began to append to it.
     """
     if not view.mirror.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
     marker = source.marker[source.replica.records.batch[rows]]
-    end = min(mirrored_range.end, destination.replica.end, appended_since(view, mirrored_range, destination.replica.batches))
-    return np.asarray((source.replica.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE))
+    end = min(
+        mirrored_range.end,
+        destination.replica.end,
+        appended_since(view, mirrored_range, destination.replica.batches),
+    )
+    return np.asarray(
+        (source.replica.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE)
+    )
 
 
 def _tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
@@ -224,36 +292,53 @@ def _tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
         return "lost-with-source" if mirrored_range.promotion.kind == "forced" else "drained"
     # Another destination was promoted in place of the one that died.
     lost = [
-        p for p in view.promotions if p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began
+        p
+        for p in view.promotions
+        if p.kind == "forced"
+        and p.source == mirrored_range.source
+        and p.time >= mirrored_range.began
     ]
     return "lost-with-source" if lost else "unknown"
 
 
 def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
-    """Whether what a mirror appended at its end is in the destination's log: by itself, or copied on from further away."""
+    """Whether what a mirror appended at its end is in the destination's log: by itself, or copied
+    on from further away."""
     if mirrored_range.far:
         return stop.cluster != mirrored_range.source
     return stop.cluster == mirrored_range.destination
 
 
 def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
-    """From where on the destination has only control batches that mirrors appended at the end of the run, and said so.
+    """From where on the destination has only control batches that mirrors appended at the end of
+    the run, and said so.
 
-    Of its own mirror, or, from further away, of one in between. What is appended at a failover is behind the promotion, where
-    the mirrored range ends.
+    Of its own mirror, or, from further away, of one in between. What is appended at a failover is
+    behind the promotion, where the mirrored range ends.
     """
     if mirrored_range.promotion is not None:
         return FOREVER
-    over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
-    whose = [s for s in over if s.time >= mirrored_range.began and s.appended and _appends_to(s, mirrored_range)]
+    over = [
+        s
+        for s in view.stops
+        if not any(p.link == s.link and p.time >= s.time for p in view.promotions)
+    ]
+    whose = [
+        s
+        for s in over
+        if s.time >= mirrored_range.began and s.appended and _appends_to(s, mirrored_range)
+    ]
     begins = [min(at for at, _ in s.appended) for s in whose]
     last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
     return min((at for at in begins if at > last), default=FOREVER)
 
 
 def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
-    """Whether clients wrote to a mirrored log without a promotion: their records look like the mirror's."""
-    return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(view.sends).said("cluster")
+    """Whether clients wrote to a mirrored log without a promotion: their records look like the
+    mirror's."""
+    return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(
+        view.sends
+    ).said("cluster")
 
 
 def repeated_at_source(compared: Hop) -> Ints:
@@ -263,14 +348,16 @@ def repeated_at_source(compared: Hop) -> Ints:
 
 
 def may_be_faithful(compared: Hop, count: int) -> str:
-    """The reason why records that came again, out of order or never are not judged (`unsettled_payloads`)."""
+    """The reason why records that came again, out of order or never are not judged
+    (`unsettled_payloads`)."""
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     how = f"{count} records on {destination} came again, out of order, or never"
     return f"{how}: so may {source} have had them, whose start was deleted"
 
 
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
-    """Per uid, the index of its record at the source when that is neither plain nor committed there, else -1."""
+    """Per uid, the index of its record at the source when that is neither plain nor committed
+    there, else -1."""
     at = locate(compared.source.replica.records.uid, uids)
     hidden = (
         (at >= 0) & (compared.source.record_state[at] > PLAIN) & ~compared.source.visible[at]

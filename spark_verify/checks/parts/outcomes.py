@@ -1,10 +1,12 @@
-"""What brokers answered the clients of a cluster in one log generation: which records must be there, and which must never be
-seen.
+"""What brokers answered the clients of a cluster in one log generation: which records must be
+there, and which must never be seen.
 
-A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
-reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be
-seen when its transaction was ended by abort, or its commit was refused for certain. What was read counts here where it was read;
-that the other partitions of the transaction must have it too is torn-transaction's to see, which looks across partitions.
+A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned
+nothing but a read_committed reader got one of its records all the same; or when it was sent without
+a transaction and acknowledged. A record must never be seen when its transaction was ended by abort,
+or its commit was refused for certain. What was read counts here where it was read; that the other
+partitions of the transaction must have it too is torn-transaction's to see, which looks across
+partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """Records that clients sent to one cluster, as columns. `acked` is an offset or -1, `send` an index into `sends`."""
+    """Records that clients sent to one cluster, as columns. `acked` is an offset or -1, `send` an
+    index into `sends`."""
 
     sends: Sends
     uid: Ints
@@ -45,9 +48,11 @@ class Outcomes:
 
 
 def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Outcomes:
-    """What clients were acknowledged in this log generation, and before it as far as no truncation since then removed it.
+    """What clients were acknowledged in this log generation, and before it as far as no truncation
+    since then removed it.
 
-    What was acknowledged below a truncation is still there, unless its transaction ended above it: then the next owner ended it.
+    What was acknowledged below a truncation is still there, unless its transaction ended above it:
+    then the next owner ended it.
     """
     mine = generations(view)[generation.cluster]
     there = sends_to(view, generation.cluster)
@@ -61,7 +66,12 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
     for before in mine[: generation.number]:
         log = log_of(view, before)
         truncated_to = min(generation.earlier[before.number :])
-        keep |= (since == before.number) & (what.acked >= 0) & (what.acked < truncated_to) & _settled(log, what.uid, truncated_to)
+        keep |= (
+            (since == before.number)
+            & (what.acked >= 0)
+            & (what.acked < truncated_to)
+            & _settled(log, what.uid, truncated_to)
+        )
     return Outcomes(
         sends=what.sends,
         uid=what.uid[keep],
@@ -74,12 +84,15 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
 
 
 def _settled(log: Log | None, uids: Ints, truncated_to: int) -> Bools:
-    """Per record, whether what became of it in an earlier generation was decided below the truncation."""
+    """Per record, whether what became of it in an earlier generation was decided below the
+    truncation."""
     if log is None or not len(log.replica.records):
         return np.ones(len(uids), np.bool_)
     at = locate(log.replica.records.uid, uids)
     batch = log.replica.records.batch[at]
-    return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < truncated_to)))
+    return np.asarray(
+        (at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < truncated_to))
+    )
 
 
 def _outcomes(view: PartitionView, generation: LogGeneration, sends: Sends) -> Outcomes:
@@ -116,22 +129,31 @@ def _must(sends: Sends, send: Ints, seen: Bools, acked: Ints) -> Bools:
 def refused(sends: Sends) -> Bools:
     """Per payload id (`uids_of`), whether its client knows for certain that it was not written.
 
-    The client says so of each record (`harness.workloads.acks`): it was never handed over, or refused for what the record is,
-    so that every attempt met the same. Failed, timed out or purged is none of that, for it may have been sent. An operation
-    without a transaction that failed for certain refused all of its records.
+    The client says so of each record (`harness.workloads.acks`): it was never handed over, or
+    refused for what the record is, so that every attempt met the same. Failed, timed out or purged
+    is none of that, for it may have been sent. An operation without a transaction that failed for
+    certain refused all of its records.
     """
     failed = sends.says("kind", "send") & sends.says("outcome", "fail")
-    return np.asarray((sends.each("refused") | np.repeat(failed, sends.sizes)) & (sends.each("offsets") < 0))
+    return np.asarray(
+        (sends.each("refused") | np.repeat(failed, sends.sizes)) & (sends.each("offsets") < 0)
+    )
 
 
 def never(sends: Sends) -> Bools:
-    """Per operation, whether none of its records may ever be visible: it was aborted, or its commit refused for certain."""
-    aborted = sends.says("ending", "abort") | (sends.says("ending", "commit") & sends.says("outcome", "fail"))
+    """Per operation, whether none of its records may ever be visible: it was aborted, or its commit
+    refused for certain."""
+    aborted = sends.says("ending", "abort") | (
+        sends.says("ending", "commit") & sends.says("outcome", "fail")
+    )
     return np.asarray(sends.says("kind", "transaction") & aborted)
 
 
-def reads_of(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> list[Read]:
-    """Polls on a cluster in one generation that returned something, of one isolation level or of any, in time order."""
+def reads_of(
+    view: PartitionView, generation: LogGeneration, isolation: str | None = None
+) -> list[Read]:
+    """Polls on a cluster in one generation that returned something, of one isolation level or of
+    any, in time order."""
     chosen = (r for r in reads_in(view, generation) if r.kind == "poll" and len(r.uids))
     return sorted((r for r in chosen if isolation in (None, r.isolation)), key=lambda r: r.returned)
 
@@ -148,7 +170,8 @@ def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
 
 
 def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
-    """Per payload id, which of these sends covers it, or -1; no two operations share one (`harness.model.payload`)."""
+    """Per payload id, which of these sends covers it, or -1; no two operations share one
+    (`harness.model.payload`)."""
     mine = Sends.of(sends)
     found = np.full(len(uids), -1, np.int64)
     if not len(mine):

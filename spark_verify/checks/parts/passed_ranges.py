@@ -1,4 +1,5 @@
-"""Ranges of offsets that a consumer passed, by the positions that it reported (`parts.positions` says what a position is)."""
+"""Ranges of offsets that a consumer passed, by the positions that it reported (`parts.positions`
+says what a position is)."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ Truncations = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """Offsets [start, end) that one consumer went over. `first` is the row that says where it began, `last` how far it was;
-    `got` are the offsets of all that it got meanwhile, in any order, and of what it may have got before."""
+    """Offsets [start, end) that one consumer went over. `first` is the row that says where it
+    began, `last` how far it was; `got` are the offsets of all that it got meanwhile, in any order,
+    and of what it may have got before."""
 
     start: int
     end: int
@@ -30,7 +32,8 @@ class Passed:
 
 @dataclass(slots=True, kw_only=True)
 class _Going:
-    """A consumer that nothing has moved so far. `reached` is the position as reported, `end` without what was truncated."""
+    """A consumer that nothing has moved so far. `reached` is the position as reported, `end`
+    without what was truncated."""
 
     first: Read
     start: int
@@ -50,10 +53,13 @@ class _Going:
             yield Passed(start=self.start, end=self.end, first=self.first, last=self.last, got=got)
 
 
-def passed(rows: Sequence[Read], truncations: Truncations, before: Sequence[Read] = ()) -> Iterator[Passed]:
+def passed(
+    rows: Sequence[Read], truncations: Truncations, before: Sequence[Read] = ()
+) -> Iterator[Passed]:
     """What one consumer passed; its rows are of one log generation, in the order of their return.
 
-    `before`: what it did since it was moved last, where that was before this generation, and below the truncation.
+    `before`: what it did since it was moved last, where that was before this generation, and below
+    the truncation.
     """
     going = _stood(before, kept_until(rows[0], truncations) if rows else FOREVER)
     moved = -1
@@ -71,7 +77,9 @@ def passed(rows: Sequence[Read], truncations: Truncations, before: Sequence[Read
                 if row.kind == "revoke":
                     going.reach(row, row.position)
                 yield from going.passed()
-            going = _Going(first=row, start=row.position, limit=limit) if row.kind == "assign" else None
+            going = (
+                _Going(first=row, start=row.position, limit=limit) if row.kind == "assign" else None
+            )
             moved = row.returned
         else:
             going = _went_on(going, row, limit, served=row.time <= moved)
@@ -88,17 +96,34 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
 
 
 def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
-    """What the consumer of a row did there before it, in order; of the same poll what comes first."""
-    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (first.reader, first.process, cluster)]
-    parts = [part for r in mine if r.kind == "poll" and r.returned == first.returned for part in _before(r, first)]
-    return [*sorted((r for r in mine if r.returned < first.returned), key=attrgetter("returned")), *parts]
+    """What the consumer of a row did there before it, in order; of the same poll what comes
+    first."""
+    mine = [
+        r
+        for r in view.reads
+        if (r.reader, r.process, r.cluster) == (first.reader, first.process, cluster)
+    ]
+    parts = [
+        part
+        for r in mine
+        if r.kind == "poll" and r.returned == first.returned
+        for part in _before(r, first)
+    ]
+    return [
+        *sorted((r for r in mine if r.returned < first.returned), key=attrgetter("returned")),
+        *parts,
+    ]
 
 
-def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[Read]) -> Sequence[Read]:
-    """What one consumer did on its cluster before its first row of this generation, since it was moved last.
+def stood_before(
+    view: PartitionView, generation: LogGeneration, rows: Sequence[Read]
+) -> Sequence[Read]:
+    """What one consumer did on its cluster before its first row of this generation, since it was
+    moved last.
 
-    That is of a poll which is split between two generations what it got in the one before. Empty where it had got beyond the
-    truncation: what it lacks then is known from its polls (`skipped-by-truncation`).
+    That is of a poll which is split between two generations what it got in the one before. Empty
+    where it had got beyond the truncation: what it lacks then is known from its polls
+    (`skipped-by-truncation`).
     """
     if not generation.earlier or not rows:
         return ()
@@ -106,11 +131,14 @@ def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[
     since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
     stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
     revoked = bool(mine) and mine[since].kind == "revoke"
-    return () if revoked or any(position_of(row) > min(generation.earlier) for row in stood) else stood
+    return (
+        () if revoked or any(position_of(row) > min(generation.earlier) for row in stood) else stood
+    )
 
 
 def _before(poll: Read, part: Read) -> Iterator[Read]:
-    """What a poll got in the generation before, where it was split between two and `part` is what it got in this one."""
+    """What a poll got in the generation before, where it was split between two and `part` is what
+    it got in this one."""
     count = len(poll.offsets) - len(part.offsets)
     if part.kind == "poll" and count > 0:
         offsets = poll.offsets[:count]
@@ -118,8 +146,14 @@ def _before(poll: Read, part: Read) -> Iterator[Read]:
 
 
 def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _Going | None:
-    """After a poll, or a consumer's word that it is drained; `served`: a rebalance came inside of this poll."""
-    if row.kind == "poll" and len(row.offsets) and not served and (going is None or going.start < 0):
+    """After a poll, or a consumer's word that it is drained; `served`: a rebalance came inside of
+    this poll."""
+    if (
+        row.kind == "poll"
+        and len(row.offsets)
+        and not served
+        and (going is None or going.start < 0)
+    ):
         going = _Going(first=row, start=int(row.offsets[0]), limit=limit)
     if going is None or row.kind not in ("poll", "drained"):
         return going
@@ -131,7 +165,8 @@ def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _G
 
 
 def kept_until(row: Read, truncations: Truncations) -> int:
-    """The offset below which what a row speaks of is still in the log that this generation ended with."""
+    """The offset below which what a row speaks of is still in the log that this generation ended
+    with."""
     return min((at for time, at in truncations if row.time <= time), default=FOREVER)
 
 

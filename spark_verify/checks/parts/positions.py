@@ -1,13 +1,14 @@
 """Positions that consumers report: when assigned, after polls, at revocations and when drained.
 
-From where a consumer was assigned to the last position that it reported before it was moved, it passed everything, and so must
-have got all of it that its isolation level can see; whoever else got it. A position counts markers and aborted records too
-(`harness.workloads.readers`), and an end-of-partition notice moves it without a record. What lies below the log start that was
-ever sampled, or where a cleaner was, it need not have got; and a log that is truncated below where it stood begins anew: what it
-got above that was of another log.
+From where a consumer was assigned to the last position that it reported before it was moved, it
+passed everything, and so must have got all of it that its isolation level can see; whoever else got
+it. A position counts markers and aborted records too (`harness.workloads.readers`), and an
+end-of-partition notice moves it without a record. What lies below the log start that was ever
+sampled, or where a cleaner was, it need not have got; and a log that is truncated below where it
+stood begins anew: what it got above that was of another log.
 
-A rebalance is written while the poll that serves it goes on. What that poll returns may be of before or of after it, so its
-records count as got, and its position says nothing.
+A rebalance is written while the poll that serves it goes on. What that poll returns may be of
+before or of after it, so its records count as got, and its position says nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,21 @@ from operator import attrgetter
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Found
-from linkflap.spark_verify.checks.parts.generations import end_of, marks_in, truncated, truncations_in
+from linkflap.spark_verify.checks.parts.generations import (
+    end_of,
+    marks_in,
+    truncated,
+    truncations_in,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
-from linkflap.spark_verify.checks.parts.passed_ranges import Passed, Truncations, kept_until, passed, position_of, stood_before
+from linkflap.spark_verify.checks.parts.passed_ranges import (
+    Passed,
+    Truncations,
+    kept_until,
+    passed,
+    position_of,
+    stood_before,
+)
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -38,7 +51,8 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
 
 
 def certain_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
-    """The offset from which on what the log has now was there for everybody: above every log start, and what a cleaner saw."""
+    """The offset from which on what the log has now was there for everybody: above every log start,
+    and what a cleaner saw."""
     marks = marks_in(view, generation)
     sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
     return max(sampled, log.replica.log_start, view.compacted.get(generation.cluster, 0))
@@ -51,9 +65,11 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
 
 
 def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
-    """The first row of a consumer whose position no log of this generation reached; of one that was seen to be in it.
+    """The first row of a consumer whose position no log of this generation reached; of one that was
+    seen to be in it.
 
-    A consumer that nothing moved keeps its position when the log is truncated below it, until a fetch is refused (KIP-320).
+    A consumer that nothing moved keeps its position when the log is truncated below it, until a
+    fetch is refused (KIP-320).
     """
     known, held = False, -1
     for row in rows:
@@ -70,14 +86,16 @@ def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """Where consumers that share their positions (a group) were at `before`, and one was assigned beyond that."""
+    """Where consumers that share their positions (a group) were at `before`, and one was assigned
+    beyond that."""
 
     row: Read
     before: int
 
 
 def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
-    """Assignments beyond what a group, or one consumer by itself, had passed by then; the first is where it begins."""
+    """Assignments beyond what a group, or one consumer by itself, had passed by then; the first is
+    where it begins."""
     reached = -1
     moved: dict[tuple[str, int], int] = {}
     for row in rows:
@@ -88,15 +106,17 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
             yield Ahead(row=row, before=reached)
         last = int(row.offsets[-1]) + 1 if row.kind == "poll" and len(row.offsets) else -1
         served = row.kind == "poll" and row.time <= moved.get(who, -1)
-        # Not what was committed: a group that committed more than it had passed loses that with its next member.
+        # Not what was committed: a group that committed more than it had passed loses that with its
+        # next member.
         reached = max(reached, last, -1 if served or row.kind == "commit" else row.position)
 
 
 def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
-    """The least offset that a consumer which reports itself drained must have reached; -1 where that is unknown.
+    """The least offset that a consumer which reports itself drained must have reached; -1 where
+    that is unknown.
 
-    The ends that readers read to are asked for once all producers have stopped. So they are at or above every last stable offset
-    that was sampled while one of them was still at it.
+    The ends that readers read to are asked for once all producers have stopped. So they are at or
+    above every last stable offset that was sampled while one of them was still at it.
     """
     sends, marks = Sends.of(view.sends), marks_in(view, generation)
     if not len(sends) or marks is None:
@@ -105,30 +125,53 @@ def promised_end(view: PartitionView, generation: LogGeneration, truncations: Tr
     early = np.flatnonzero(marks.returned <= busy)
     if not len(early):
         return -1
-    truncated_to = [min((at for when, at in truncations if when >= time), default=FOREVER) for time in marks.time[early].tolist()]
+    truncated_to = [
+        min((at for when, at in truncations if when >= time), default=FOREVER)
+        for time in marks.time[early].tolist()
+    ]
     return int(np.minimum(marks.last_stable[early], np.array(truncated_to, np.int64)).max())
 
 
 def unheard(
-    view: PartitionView, generation: LogGeneration, log: Log, reads: Sequence[Read], skips: Sequence[Found]
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log,
+    reads: Sequence[Read],
+    skips: Sequence[Found],
 ) -> Iterator[Found]:
-    """What the positions of consumers say that they, or their groups, should have got; `skips` are known from polls already."""
+    """What the positions of consumers say that they, or their groups, should have got; `skips` are
+    known from polls already."""
     truncations, floor = truncations_in(view, generation), certain_from(view, generation, log)
     promised = promised_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
-        # While a reversal lasts of which no truncation is written down, a position may be of either log.
+        # While a reversal lasts of which no truncation is written down, a position may be of either
+        # log.
         surely = (
-            rows if generation.last or truncated(view, generation) else [row for row in rows if row.returned <= generation.ended]
+            rows
+            if generation.last or truncated(view, generation)
+            else [row for row in rows if row.returned <= generation.ended]
         )
         beyond = beyond_end(surely, end, truncations)
         if beyond is not None:
-            said = {**_of(beyond), "position": position_of(beyond), "log_end": end, "row": beyond.kind}
-            yield Found(kind="position-beyond-end", cluster=generation.cluster, offset=end, evidence=said)
+            said = {
+                **_of(beyond),
+                "position": position_of(beyond),
+                "log_end": end,
+                "row": beyond.kind,
+            }
+            yield Found(
+                kind="position-beyond-end", cluster=generation.cluster, offset=end, evidence=said
+            )
         for over in passed(rows, truncations, stood_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
-            said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}
+            said = {
+                "began_at": over.start,
+                "began_by": over.first.kind,
+                "stood_at": over.end,
+                "says": over.last.kind,
+            }
             yield from _missed("passed-unread", log, over.last, gone, **said)
         yield from _drained_early(log, rows, there, floor, promised, skips)
     yield from _ahead(view, log, reads, floor, skips)
@@ -141,16 +184,24 @@ def _drained_early(
     if done is None or done.position < 0:
         return
     got = np.concatenate([np.empty(0, np.int64), *(r.offsets for r in rows if r.kind == "poll")])
-    due = there[np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)]
+    due = there[
+        np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)
+    ]
     gone = _not_skipped(due[~among(due, got)], done, skips)
-    yield from _missed("drained-early", log, done, gone, stood_at=done.position, last_stable=promised)
+    yield from _missed(
+        "drained-early", log, done, gone, stood_at=done.position, last_stable=promised
+    )
 
 
-def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]) -> Iterator[Found]:
+def _ahead(
+    view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]
+) -> Iterator[Found]:
     """Of a group, what no member got on any cluster: a mirror may have translated its offset."""
     together: dict[tuple[str, int], list[Read]] = {}
     for rows in consumers(reads):
-        together.setdefault((rows[0].group, -1) if rows[0].group else (rows[0].reader, rows[0].process), []).extend(rows)
+        together.setdefault(
+            (rows[0].group, -1) if rows[0].group else (rows[0].reader, rows[0].process), []
+        ).extend(rows)
     for rows in together.values():
         gaps = list(ahead(sorted(rows, key=attrgetter("returned"))))
         if not gaps:
@@ -158,11 +209,19 @@ def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int, ski
         there = visible_to(log, rows[0].isolation)
         group = rows[0].group
         everywhere = [r for r in view.reads if r.group == group] if group else rows
-        had = np.concatenate([np.empty(0, np.int64), *(r.uids for r in everywhere if r.kind == "poll")])
+        had = np.concatenate(
+            [np.empty(0, np.int64), *(r.uids for r in everywhere if r.kind == "poll")]
+        )
         for gap in gaps:
-            due = there[np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(there, gap.row.position)]
+            due = there[
+                np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(
+                    there, gap.row.position
+                )
+            ]
             gone = _not_skipped(due[~among(_uids(log, due), had)], gap.row, skips)
-            yield from _missed("began-ahead", log, gap.row, gone, began_at=gap.row.position, group_at=gap.before)
+            yield from _missed(
+                "began-ahead", log, gap.row, gone, began_at=gap.row.position, group_at=gap.before
+            )
 
 
 def consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
@@ -175,7 +234,11 @@ def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
     """Without what lies between two records of the same reader's polls, and was found there."""
     for skip in skips:
         before, then = skip.evidence.get("before"), skip.evidence.get("then")
-        if skip.evidence.get("reader") == row.reader and isinstance(before, dict) and isinstance(then, dict):
+        if (
+            skip.evidence.get("reader") == row.reader
+            and isinstance(before, dict)
+            and isinstance(then, dict)
+        ):
             offsets = offsets[(offsets <= before["offset"]) | (offsets >= then["offset"])]
     return offsets
 
@@ -184,7 +247,13 @@ def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> It
     """One anomaly for all that a consumer missed of one range."""
     if len(offsets):
         first, last = int(offsets[0]), int(offsets[-1])
-        said = {"records": len(offsets), "uid": int(_uids(log, offsets[:1])[0]), **_of(row), **more, "last_missed": last}
+        said = {
+            "records": len(offsets),
+            "uid": int(_uids(log, offsets[:1])[0]),
+            **_of(row),
+            **more,
+            "last_missed": last,
+        }
         yield Found(kind=kind, cluster=log.replica.cluster, offset=first, evidence=said)
 
 
@@ -194,4 +263,9 @@ def _uids(log: Log, offsets: Ints) -> Ints:
 
 
 def _of(row: Read) -> dict[str, object]:
-    return {"reader": row.reader, "isolation": row.isolation, "group": row.group, "returned": row.returned}
+    return {
+        "reader": row.reader,
+        "isolation": row.isolation,
+        "group": row.group,
+        "returned": row.returned,
+    }

@@ -1,8 +1,10 @@
-"""What a mirror that maps producer ids must have made of each, by its guarantee; the mappings as they were proposed.
+"""What a mirror that maps producer ids must have made of each, by its guarantee; the mappings as
+they were proposed.
 
     negate      -(pid + 2) (KIP-1279, February 2026)
     complement  Long.MAX - pid - 1 (its discussion thread)
-    region      the sign bit, 32 bits that name the source's cluster, and the lower 31 bits of pid (the same)
+    region      the sign bit, 32 bits that name the source's cluster, and the lower 31 bits of pid
+                (the same)
 
 No id (-1) stays none.
 """
@@ -20,7 +22,8 @@ _LOW: Final = 0x7FFFFFFF
 
 
 def as_declared(how: ProducerIds, source: Ints, destination: Ints) -> Bools:
-    """Per batch, whether its producer id on the destination is what the mapping makes of that on the source."""
+    """Per batch, whether its producer id on the destination is what the mapping makes of that on
+    the source."""
     none = source == -1
     if how == "negate":
         right = destination == -(source + 2)

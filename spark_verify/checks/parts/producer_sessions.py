@@ -1,12 +1,15 @@
-"""Which cluster's producers go on with an id behind a reset of the partition's producer state (KIP-1279, MIRROR_PID_RESET).
+"""Which cluster's producers go on with an id behind a reset of the partition's producer state
+(KIP-1279, MIRROR_PID_RESET).
 
-A mirror that ends appends a reset: what follows was written by another cluster's clients than what lies before it, and the leader
-knows none of their ids. So an id that goes on above sequence 0 behind a reset is either of a session of this cluster that was
-there before (a session of A outlives that A was given up and taken back), or the leader took the first records of a new producer
-for repeats of mirrored ones, acknowledged them, and appended nothing (Redpanda PR 31659).
+A mirror that ends appends a reset: what follows was written by another cluster's clients than what
+lies before it, and the leader knows none of their ids. So an id that goes on above sequence 0
+behind a reset is either of a session of this cluster that was there before (a session of A outlives
+that A was given up and taken back), or the leader took the first records of a new producer for
+repeats of mirrored ones, acknowledged them, and appended nothing (Redpanda PR 31659).
 
-A **section** is what lies between two resets. Where the eras of a log are known, so are the owners of its sections. Where they
-are not (the logs of one cluster, nothing else), neighbouring sections have different owners, and others may have the same.
+A **section** is what lies between two resets. Where the eras of a log are known, so are the owners
+of its sections. Where they are not (the logs of one cluster, nothing else), neighbouring sections
+have different owners, and others may have the same.
 """
 
 from __future__ import annotations
@@ -16,26 +19,41 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import eras_of, generations, owners_of, replica_of
+from linkflap.spark_verify.checks.parts.generations import (
+    eras_of,
+    generations,
+    owners_of,
+    replica_of,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    OTHER_CONTROL,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
+)
 
 WRAP = 2**31
 """Sequence numbers go from 0 to 2^31 - 1, and on with 0."""
 NEW, TRUNCATED, UNKNOWN = range(3)
-"""Where a session that is not seen to begin began: nowhere, in what was truncated of its cluster's log, or unknown."""
+"""Where a session that is not seen to begin began: nowhere, in what was truncated of its cluster's
+log, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """Data batches by producer id, owner and place in the log, one element each; `row` is an index into the log's batches.
+    """Data batches by producer id, owner and place in the log, one element each; `row` is an index
+    into the log's batches.
 
-    `follows`: the element before is the same owner's, in the same section. `goes_on`: the element before is the same owner's of
-    an earlier era, in the same epoch. `owned`: the owner had this id and epoch in an earlier section, or may have had them there
-    and ended below this. `adopted`: the row of the batch of another cluster, with the same id and epoch and in an earlier
-    section, behind whose last sequence this one begins; else -1. `deleted`: an earlier batch of the owner may have been deleted
-    with the log's beginning.
-    `maybe_truncated`: the owner had, or may have had, an earlier era, whose end may have been truncated.
+    `follows`: the element before is the same owner's, in the same section. `goes_on`: the element
+    before is the same owner's of an earlier era, in the same epoch. `owned`: the owner had this id
+    and epoch in an earlier section, or may have had them there and ended below this. `adopted`: the
+    row of the batch of another cluster, with the same id and epoch and in an earlier section,
+    behind whose last sequence this one begins; else -1. `deleted`: an earlier batch of the owner
+    may have been deleted with the log's beginning. `maybe_truncated`: the owner had, or may have
+    had, an earlier era, whose end may have been truncated.
     """
 
     row: Ints
@@ -57,9 +75,19 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
     """Sorts data batches (`rows`, in file order) into sessions."""
     batches = replica.batches
     section, offset = sections_of(replica)[rows], batches.base_offset[rows]
-    pid, owner, era = batches.producer_id[rows], owners_of(generation, offset), eras_of(generation, offset) // 2
+    pid, owner, era = (
+        batches.producer_id[rows],
+        owners_of(generation, offset),
+        eras_of(generation, offset) // 2,
+    )
     order = np.lexsort((rows, owner, pid))
-    rows, section, owner, era, offset = rows[order], section[order], owner[order], era[order], offset[order]
+    rows, section, owner, era, offset = (
+        rows[order],
+        section[order],
+        owner[order],
+        era[order],
+        offset[order],
+    )
     pid, epoch = batches.producer_id[rows], batches.producer_epoch[rows]
     alike = _as_before(pid, owner)
     owned, known = _owned(pid, owner, epoch, section, era)
@@ -72,7 +100,8 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
         owned=owned,
         adopted=_adopted(replica, rows, section, owner, era),
         deleted=_may_have_begun(generation, owner, replica.log_start),
-        maybe_truncated=_had_an_era(generation, owner, era) | (section - _sections_before(generation, replica)[era] > 1),
+        maybe_truncated=_had_an_era(generation, owner, era)
+        | (section - _sections_before(generation, replica)[era] > 1),
     )
 
 
@@ -86,7 +115,8 @@ def _as_before(*columns: Ints) -> Bools:
 
 
 def _owned(pid: Ints, owner: Ints, epoch: Ints, section: Ints, era: Ints) -> tuple[Bools, Bools]:
-    """Whether the owner had the id and epoch in an earlier section, or may have; and whether it is known: in an earlier era."""
+    """Whether the owner had the id and epoch in an earlier section, or may have; and whether it is
+    known: in an earlier era."""
     if not section.any():
         return np.zeros(len(pid), np.bool_), np.zeros(len(pid), np.bool_)
     order = np.lexsort((np.arange(len(pid)), epoch, owner, pid))
@@ -97,10 +127,14 @@ def _owned(pid: Ints, owner: Ints, epoch: Ints, section: Ints, era: Ints) -> tup
     return known | (section - section[first] > 1), known
 
 
-def _behind_an_owner(replica: Replica, rows: Ints, key: tuple[Ints, Ints, Ints], section: Ints, chosen: Bools) -> Bools:
-    """Per batch of `chosen` that begins a session, whether it is behind the end of one in a section that may have its owner.
+def _behind_an_owner(
+    replica: Replica, rows: Ints, key: tuple[Ints, Ints, Ints], section: Ints, chosen: Bools
+) -> Bools:
+    """Per batch of `chosen` that begins a session, whether it is behind the end of one in a section
+    that may have its owner.
 
-    Where no such session ended below it, it repeats that one's sequences or another producer's begin above 0: both are wrong.
+    Where no such session ended below it, it repeats that one's sequences or another producer's
+    begin above 0: both are wrong.
     """
     found = chosen.copy()
     first, last = replica.batches.base_sequence[rows], replica.batches.last_sequence[rows]
@@ -117,7 +151,8 @@ def _behind_an_owner(replica: Replica, rows: Ints, key: tuple[Ints, Ints, Ints],
 
 
 def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints) -> Ints:
-    """Per batch the row before it with its id and epoch, of another cluster and section, whose sequence it continues; else -1."""
+    """Per batch the row before it with its id and epoch, of another cluster and section, whose
+    sequence it continues; else -1."""
     found = np.full(len(rows), -1, np.int64)
     if not section.any():
         return found
@@ -125,9 +160,13 @@ def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints
     order = np.lexsort((rows, batches.producer_epoch[rows], batches.producer_id[rows]))
     at = rows[order]
     alike = _as_before(batches.producer_id[at], batches.producer_epoch[at])
-    stranger = ~_as_before(owner[order]) | (_as_before(era[order]) & (np.diff(section[order], prepend=0) == 1))
+    stranger = ~_as_before(owner[order]) | (
+        _as_before(era[order]) & (np.diff(section[order], prepend=0) == 1)
+    )
     expected = (np.concatenate(([0], batches.last_sequence[at][:-1])) + 1) % WRAP
-    chosen = alike & stranger & ~_as_before(section[order]) & (batches.base_sequence[at] == expected)
+    chosen = (
+        alike & stranger & ~_as_before(section[order]) & (batches.base_sequence[at] == expected)
+    )
     found[order[chosen]] = at[np.flatnonzero(chosen) - 1]
     return found
 
@@ -143,7 +182,9 @@ def _may_have_begun(generation: LogGeneration, owner: Ints, log_start: int) -> B
 def _had_an_era(generation: LogGeneration, owner: Ints, era: Ints) -> Bools:
     """Whether the owner of a batch had an earlier era."""
     names = sorted({e.owner for e in generation.eras})
-    first = {names.index(e.owner): number for number, e in reversed(list(enumerate(generation.eras)))}
+    first = {
+        names.index(e.owner): number for number, e in reversed(list(enumerate(generation.eras)))
+    }
     numbers = np.array([first[code] for code in range(len(names))], np.int64)
     return np.asarray(numbers[owner] < era)
 
@@ -155,7 +196,8 @@ def _sections_before(generation: LogGeneration, replica: Replica) -> Ints:
 
 
 def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | None:
-    """Ids and epochs of data in what was truncated of a cluster's log; None where that was not captured."""
+    """Ids and epochs of data in what was truncated of a cluster's log; None where that was not
+    captured."""
     mine = generations(view).get(owner, ())
     found: set[tuple[int, int]] = set()
     for before in mine[:-1]:
@@ -164,12 +206,21 @@ def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | 
             return None
         batches = replica.batches
         tail = (batches.control == DATA) & (batches.base_offset >= before.truncated_to)
-        found |= set(zip(batches.producer_id[tail].tolist(), batches.producer_epoch[tail].tolist(), strict=True))
+        found |= set(
+            zip(
+                batches.producer_id[tail].tolist(),
+                batches.producer_epoch[tail].tolist(),
+                strict=True,
+            )
+        )
     return found if len(mine) > 1 else None
 
 
-def beginnings(view: PartitionView, generation: LogGeneration, replica: Replica, among: Sessions, chosen: Bools) -> Ints:
-    """Per element of `chosen`, whose owner is not known to have had its id and epoch: NEW, TRUNCATED or UNKNOWN.
+def beginnings(
+    view: PartitionView, generation: LogGeneration, replica: Replica, among: Sessions, chosen: Bools
+) -> Ints:
+    """Per element of `chosen`, whose owner is not known to have had its id and epoch: NEW,
+    TRUNCATED or UNKNOWN.
 
     What goes on exactly where another cluster's producer ended was not truncated.
     """
@@ -179,6 +230,9 @@ def beginnings(view: PartitionView, generation: LogGeneration, replica: Replica,
         tail = truncated(view, generation.era(int(batches.base_offset[row])).owner)
         if tail is None and among.adopted[i] < 0:
             found[i] = UNKNOWN
-        elif tail is not None and (int(batches.producer_id[row]), int(batches.producer_epoch[row])) in tail:
+        elif (
+            tail is not None
+            and (int(batches.producer_id[row]), int(batches.producer_epoch[row])) in tail
+        ):
             found[i] = TRUNCATED
     return found

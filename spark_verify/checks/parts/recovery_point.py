@@ -1,6 +1,8 @@
-"""What a forced failover lost of a mirrored range (RPO), and what of its missing tail the destination had shown.
+"""What a forced failover lost of a mirrored range (RPO), and what of its missing tail the
+destination had shown.
 
-Asynchronous mirroring may leave the tail behind; what the destination has shown to somebody it must keep.
+Asynchronous mirroring may leave the tail behind; what the destination has shown to somebody it must
+keep.
 """
 
 from __future__ import annotations
@@ -24,40 +26,58 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def shown_tail(view: PartitionView, compared: Hop) -> Ints:
-    """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
+    """Positions of the missing tail that the destination once had: a reader got them, or a high
+    watermark covered them."""
     behind = compared.behind
     uids = compared.source.replica.records.uid[compared.sequence[behind]]
-    # What was open there, and was aborted or truncated, had been shown to those who read uncommitted, which promises nothing.
-    ended = among(uids, compared.destination.replica.records.uid) | _truncated_while_open(view, compared, behind)
-    got = among(uids, _read_there(view, compared, "read_committed")) | (among(uids, _read_there(view, compared)) & ~ended)
+    # What was open there, and was aborted or truncated, had been shown to those who read
+    # uncommitted, which promises nothing.
+    ended = among(uids, compared.destination.replica.records.uid) | _truncated_while_open(
+        view, compared, behind
+    )
+    got = among(uids, _read_there(view, compared, "read_committed")) | (
+        among(uids, _read_there(view, compared)) & ~ended
+    )
     got[np.flatnonzero(behind > compared.front)[: covered(view, compared)]] = True
     return behind[got]
 
 
 def _truncated_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bools:
-    """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and truncated the destination."""
+    """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and
+    truncated the destination."""
     mirrored_range, source = compared.mirrored_range, compared.source
     ended = FOREVER if mirrored_range.promotion is None else mirrored_range.promotion.time
     link = f"{mirrored_range.source}->{mirrored_range.destination}"
-    stops = [s for s in view.stops if s.link == link and s.truncated and mirrored_range.began <= s.time <= ended]
+    stops = [
+        s
+        for s in view.stops
+        if s.link == link and s.truncated and mirrored_range.began <= s.time <= ended
+    ]
     marker = source.marker[source.replica.records.batch[compared.sequence[positions]]]
-    return np.asarray((marker < NOWHERE) & (marker >= max((s.mirrored for s in stops), default=NOWHERE)))
+    return np.asarray(
+        (marker < NOWHERE) & (marker >= max((s.mirrored for s in stops), default=NOWHERE))
+    )
 
 
 def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:
-    """Every payload id that readers of the destination, of one isolation level or of any, got since it followed the source."""
-    since = generations(view)[compared.mirrored_range.destination][compared.mirrored_range.generation :]
+    """Every payload id that readers of the destination, of one isolation level or of any, got since
+    it followed the source."""
+    since = generations(view)[compared.mirrored_range.destination][
+        compared.mirrored_range.generation :
+    ]
     polls = (r for generation in since for r in reads_in(view, generation) if r.kind == "poll")
     parts = [r.uids for r in polls if isolation in (None, r.isolation)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def covered(view: PartitionView, compared: Hop) -> int:
-    """How many offsets between the end of the mirrored bytes and the promotion offset the destination was seen to have had.
+    """How many offsets between the end of the mirrored bytes and the promotion offset the
+    destination was seen to have had.
 
-    Seen by a sampled high watermark, or by the position of a reader, which gets no further than the high watermark. Only what
-    was seen before the first native write to this partition was asked for counts: from then on the log ends above the
-    promotion offset whether the mirrored tail is there or not. All these times are one harness' clock.
+    Seen by a sampled high watermark, or by the position of a reader, which gets no further than the
+    high watermark. Only what was seen before the first native write to this partition was asked for
+    counts: from then on the log ends above the promotion offset whether the mirrored tail is there
+    or not. All these times are one harness' clock.
     """
     log, mirrored_range = compared.destination, compared.mirrored_range
     cluster, promotion, bound = log.replica.cluster, mirrored_range.promotion, mirrored_range.end
@@ -68,7 +88,9 @@ def covered(view: PartitionView, compared: Hop) -> int:
     generation = generations(view)[cluster][mirrored_range.generation]
     marks = marks_in(view, generation)
     seen = (
-        marks.high_watermark[(marks.returned <= before) & (marks.time >= mirrored_range.began)].tolist()
+        marks.high_watermark[
+            (marks.returned <= before) & (marks.time >= mirrored_range.began)
+        ].tolist()
         if marks is not None
         else []
     )
@@ -81,26 +103,36 @@ def covered(view: PartitionView, compared: Hop) -> int:
 
 
 def left_behind(view: PartitionView, compared: Hop) -> int:
-    """Acknowledged records that a forced failover lost (RPO): not mirrored, and not a lost-write either.
+    """Acknowledged records that a forced failover lost (RPO): not mirrored, and not a lost-write
+    either.
 
-    Those without a marker when the source was given up are among them; and those that the source had from where it mirrored.
+    Those without a marker when the source was given up are among them; and those that the source
+    had from where it mirrored.
     """
     never_arrived = np.concatenate([np.empty(0, np.int64), *_acknowledged(view, compared)])
     uids = compared.destination.replica.records.uid[compared.mirrored]
     gone = ~among(never_arrived, uids)
     lost = np.concatenate((compared.holes, shown_tail(view, compared), compared.cleaned))
-    return int(np.count_nonzero(gone & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])))
+    return int(
+        np.count_nonzero(
+            gone
+            & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])
+        )
+    )
 
 
 def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
-    """Payload ids that clients of the source, or of those upstream of it, were promised and that this mirrored range was to
-    bring.
+    """Payload ids that clients of the source, or of those upstream of it, were promised and that
+    this mirrored range was to bring.
     """
     mirrored_range, there = compared.mirrored_range, compared.source.replica.records.uid
     for generation in every(view):
         what = outcomes(view, generation, earlier=False)
         due = what.uid[what.must & (what.acked >= mirrored_range.start)] if len(what) else what.uid
-        if (generation.cluster, generation.number) == (mirrored_range.source, mirrored_range.source_generation):
+        if (generation.cluster, generation.number) == (
+            mirrored_range.source,
+            mirrored_range.source_generation,
+        ):
             mine = what.must & (what.acked >= max(compared.since, mirrored_range.start))
             if compared.gaps:
                 mine &= (what.acked >= view.compacted[generation.cluster]) | among(what.uid, there)

@@ -1,4 +1,5 @@
-"""What each cluster has of what relays relayed: inputs of their groups, and the outputs made of them, as partial findings."""
+"""What each cluster has of what relays relayed: inputs of their groups, and the outputs made of
+them, as partial findings."""
 
 from __future__ import annotations
 
@@ -27,10 +28,14 @@ def groups_of_relays(view: PartitionView) -> Sequence[str]:
     return sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
 
 
-def relay_partial(generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]) -> PartialFinding:
+def relay_partial(
+    generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]
+) -> PartialFinding:
     """What one log has of an input partition of a group; combined with what the other logs have."""
     group, topic, partition = key
-    return PartialFinding(cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
+    return PartialFinding(
+        cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}"
+    )
 
 
 def by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
@@ -38,13 +43,17 @@ def by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
     (group, groups), (topic, topics) = made.codes("group"), made.codes("input_topic")
     keys = np.stack((group, topic, made.column("input_partition")), axis=1)
     found = {
-        (groups[g], topics[t], p): made.take((keys == (g, t, p)).all(axis=1)) for g, t, p in np.unique(keys, axis=0).tolist()
+        (groups[g], topics[t], p): made.take((keys == (g, t, p)).all(axis=1))
+        for g, t, p in np.unique(keys, axis=0).tolist()
     }
     return dict(sorted(found.items()))
 
 
-def inputs_of_group(view: PartitionView, generation: LogGeneration, log: Log, group: str) -> Iterator[Finding]:
-    """A partial finding with what this log had for a group that was here, and a count of what it says to have passed."""
+def inputs_of_group(
+    view: PartitionView, generation: LogGeneration, log: Log, group: str
+) -> Iterator[Finding]:
+    """A partial finding with what this log had for a group that was here, and a count of what it
+    says to have passed."""
     mine = [r for r in reads_in(view, generation) if r.group == group]
     began = [r for r in mine if r.kind == "assign" and r.position >= 0]
     if not began:
@@ -61,7 +70,8 @@ def inputs_of_group(view: PartitionView, generation: LogGeneration, log: Log, gr
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(times))
     key = (group, view.topic, view.partition)
     data = {
-        "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(generation.cluster, 0),
+        "start": start, "floor": log.replica.log_start,
+        "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
         "disturbed": disturbed_from(view.windows, generation.cluster),
         **_promoted(view, generation),
@@ -71,7 +81,11 @@ def inputs_of_group(view: PartitionView, generation: LogGeneration, log: Log, gr
 
 def _samples(view: PartitionView, cluster: str, group: str, since: int) -> tuple[Ints, Ints]:
     """Times and committed offsets of the samples of a group from a time on."""
-    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, cluster) and g.time >= since]
+    samples = [
+        (g.time, g.offset)
+        for g in view.groups
+        if (g.group, g.cluster) == (group, cluster) and g.time >= since
+    ]
     times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
     return times, sampled
 
@@ -84,18 +98,29 @@ def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, ob
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
-    """How the cluster came to be written to in this generation; None at home, before any failover."""
-    here = [p for p in view.promotions if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended]
+    """How the cluster came to be written to in this generation; None at home, before any
+    failover."""
+    here = [
+        p
+        for p in view.promotions
+        if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended
+    ]
     return max(here, key=lambda p: p.time, default=None)
 
 
 def outputs_of_inputs(
-    view: PartitionView, generation: LogGeneration, log: Log, key: GroupPartition, made: Sends, here: Ints
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log,
+    key: GroupPartition,
+    made: Sends,
+    here: Ints,
 ) -> PartialFinding:
-    """The outputs of one input partition that are committed in this log, and what was committed for the group.
+    """The outputs of one input partition that are committed in this log, and what was committed for
+    the group.
 
-    `here`: the operations of this generation. Of each output the partial finding has its own offset, and offset and payload id of
-    its input.
+    `here`: the operations of this generation. Of each output the partial finding has its own
+    offset, and offset and payload id of its input.
     """
     sizes = made.sizes_of("inputs")
     send = np.repeat(np.arange(len(made)), sizes)
@@ -106,7 +131,8 @@ def outputs_of_inputs(
     acked = _acked(made, send, nth)
     there = (at < 0) & committed[send] & _deleted(view, log, acked, own=own[send])
     if len(log.record_state):
-        # A cluster that was given up had decided what it acknowledged, and had no time for the marker.
+        # A cluster that was given up had decided what it acknowledged, and had no time for the
+        # marker.
         there |= (at >= 0) & (log.visible[at] | (committed[send] & (log.record_state[at] == OPEN)))
     found = np.flatnonzero(there & own[send])
     # Of outputs that are deleted, where they were acknowledged.
@@ -115,7 +141,8 @@ def outputs_of_inputs(
     claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
     uids = made.each("input_uids")
     data = {
-        "of": key, "input": made.each("inputs")[found], "uid": uids[found], "output": offset, "came": uids[there & ~own[send]],
+        "of": key, "input": made.each("inputs")[found], "uid": uids[found], "output": offset,
+        "came": uids[there & ~own[send]],
         **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
         "returned": np.where(committed, made.column("returned"), -1)[claiming],
     }  # fmt: skip
@@ -123,7 +150,8 @@ def outputs_of_inputs(
 
 
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
-    """Where each output was acknowledged, or -1. A client may say so of fewer outputs than it says inputs, or of more."""
+    """Where each output was acknowledged, or -1. A client may say so of fewer outputs than it says
+    inputs, or of more."""
     acked, sizes = made.each("offsets"), made.sizes
     known = np.flatnonzero(nth < sizes[send])
     found = np.full(len(send), -1, np.int64)
@@ -132,7 +160,8 @@ def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
 
 
 def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
-    """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves offsets, any that came."""
+    """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves
+    offsets, any that came."""
     start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
     moved = ~own & (not view.mirror.guarantee.offsets_kept)
     return np.where(moved, start > 0, (acked >= 0) & (acked < start))

@@ -1,4 +1,5 @@
-"""What one replica shows by itself, and how the replicas of a cluster differ below their common high watermark."""
+"""What one replica shows by itself, and how the replicas of a cluster differ below their common
+high watermark."""
 
 from __future__ import annotations
 
@@ -36,22 +37,30 @@ def falls(replica: Replica) -> Sequence[Finding]:
 
 
 def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
-    """How many offsets from `above` on a log lacks between its start and its end, and the first of them (-1: there is none).
+    """How many offsets from `above` on a log lacks between its start and its end, and the first of
+    them (-1: there is none).
 
     Where they are missing inside of a batch, that is where it begins.
     """
     batches = replica.batches
-    # Nobody can tell where the next begins but by the furthest that was there before: base offsets may be in disorder.
-    start = np.maximum.accumulate(np.concatenate(([replica.log_start], batches.last_offset + 1)))[:-1]
+    # Nobody can tell where the next begins but by the furthest that was there before: base offsets
+    # may be in disorder.
+    start = np.maximum.accumulate(np.concatenate(([replica.log_start], batches.last_offset + 1)))[
+        :-1
+    ]
     start = np.maximum(start, above)
     before = np.maximum(batches.base_offset - start, 0)
     whole = (batches.control == DATA) & batches.crc_ok & (batches.base_offset >= above)
-    inside = np.where(whole, np.maximum(batches.last_offset - batches.base_offset + 1 - batches.count, 0), 0)
+    inside = np.where(
+        whole, np.maximum(batches.last_offset - batches.base_offset + 1 - batches.count, 0), 0
+    )
     rows = np.flatnonzero(before + inside)
     if not len(rows):
         return 0, -1
     first = rows[0]
-    return sum(before[rows].tolist()) + sum(inside[rows].tolist()), int((start if before[first] else batches.base_offset)[first])
+    return sum(before[rows].tolist()) + sum(inside[rows].tolist()), int(
+        (start if before[first] else batches.base_offset)[first]
+    )
 
 
 def within(replica: Replica) -> Sequence[Finding]:
@@ -61,10 +70,16 @@ def within(replica: Replica) -> Sequence[Finding]:
         _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
         for row in np.flatnonzero(~batches.crc_ok).tolist()
     ]
-    disorder = np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1]) + 1
+    disorder = (
+        np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1])
+        + 1
+    )
     return [
         *corrupt,
-        *(_found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1])) for row in disorder.tolist()),
+        *(
+            _found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1]))
+            for row in disorder.tolist()
+        ),
     ]
 
 
@@ -72,12 +87,16 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     batches = replica.batches
     base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
     return Found(
-        kind=kind, cluster=replica.cluster, offset=base, evidence={"broker": replica.broker, "batch": [base, last], **evidence}
+        kind=kind,
+        cluster=replica.cluster,
+        offset=base,
+        evidence={"broker": replica.broker, "batch": [base, last], **evidence},
     )
 
 
 def between(replicas: Sequence[Replica]) -> Sequence[Found]:
-    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
+    """Compares every replica with the canonical one, between the highest log start and the lowest
+    high watermark."""
     start = max(r.log_start for r in replicas)
     end = min(r.high_watermark for r in replicas)
     model = next((r for r in replicas if r.canonical), replicas[0])
@@ -85,13 +104,19 @@ def between(replicas: Sequence[Replica]) -> Sequence[Found]:
     findings: list[Found] = []
     for other in replicas:
         if other is not model and not (other.damage or model.damage):
-            findings += _differences(replicas, model, other, tables[model.broker], tables[other.broker])
+            findings += _differences(
+                replicas, model, other, tables[model.broker], tables[other.broker]
+            )
         elif other is not model:
-            findings += _differences(replicas, model, other, *_common(tables[model.broker], tables[other.broker]))
+            findings += _differences(
+                replicas, model, other, *_common(tables[model.broker], tables[other.broker])
+            )
     return findings
 
 
-def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _common(
+    one: NDArray[np.int64], other: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Only the batches that both have: what a torn log lacks is damage, not disagreement."""
     return one[np.isin(one[:, 0], other[:, 0])], other[np.isin(other[:, 0], one[:, 0])]
 
@@ -109,9 +134,14 @@ PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control", "transa
 
 
 def _differences(
-    replicas: Sequence[Replica], model: Replica, other: Replica, ours: NDArray[np.int64], theirs: NDArray[np.int64]
+    replicas: Sequence[Replica],
+    model: Replica,
+    other: Replica,
+    ours: NDArray[np.int64],
+    theirs: NDArray[np.int64],
 ) -> Sequence[Found]:
-    """Batches (with how often they occur) that one has and the other has not, one finding per base offset."""
+    """Batches (with how often they occur) that one has and the other has not, one finding per base
+    offset."""
     if ours.shape == theirs.shape and bool((ours == theirs).all()):
         return []
     rows, which = np.unique(np.concatenate((ours, theirs)), axis=0, return_inverse=True)
@@ -120,19 +150,31 @@ def _differences(
     np.add.at(balance, which.ravel(), sides)
     findings = []
     for base in np.unique(rows[balance != 0, 0]).tolist():
-        mine, yours = rows[(rows[:, 0] == base) & (balance > 0)], rows[(rows[:, 0] == base) & (balance < 0)]
+        mine, yours = (
+            rows[(rows[:, 0] == base) & (balance > 0)],
+            rows[(rows[:, 0] == base) & (balance < 0)],
+        )
         findings.append(_disagreement(replicas, model, other, base, mine, yours))
     return findings
 
 
 def _disagreement(
-    replicas: Sequence[Replica], model: Replica, other: Replica, base: int, mine: NDArray[np.int64], yours: NDArray[np.int64]
+    replicas: Sequence[Replica],
+    model: Replica,
+    other: Replica,
+    base: int,
+    mine: NDArray[np.int64],
+    yours: NDArray[np.int64],
 ) -> Found:
     evidence: dict[str, object] = {"brokers": [model.broker, other.broker], "batch": base}
     if not len(mine) or not len(yours):
         evidence["missing_on"] = other.broker if not len(yours) else model.broker
         return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
-    evidence |= {name: [int(a), int(b)] for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True) if a != b}
+    evidence |= {
+        name: [int(a), int(b)]
+        for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True)
+        if a != b
+    }
     evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
     changed = changed_records(model.parts, other.parts, base, int(mine[0][1]))
     evidence |= _producers(model, other, base)
@@ -141,7 +183,12 @@ def _disagreement(
     evidence["records"] = offsets = [c["offset"] for c in changed]
     evidence["uids"] = [c["uid"] for c in changed] or _uids(model, *mine[0][:2].tolist())
     evidence["odd_one_out"] = _odd_one_out(replicas, base)
-    return Found(kind="replica-disagreement", cluster=model.cluster, offset=offsets[0] if offsets else base, evidence=evidence)
+    return Found(
+        kind="replica-disagreement",
+        cluster=model.cluster,
+        offset=offsets[0] if offsets else base,
+        evidence=evidence,
+    )
 
 
 def _uids(model: Replica, first: int, last: int) -> list[int]:
@@ -153,7 +200,10 @@ def _uids(model: Replica, first: int, last: int) -> list[int]:
 def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
     """What else of the batch's header differs."""
     one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
-    pairs = {name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))] for name in PRODUCER}
+    pairs = {
+        name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))]
+        for name in PRODUCER
+    }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -163,13 +213,18 @@ def _is_marker(model: Replica, base: int) -> bool:
 
 
 def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:
-    """The broker whose batch at this offset differs from what all others have, or None where it cannot be known."""
+    """The broker whose batch at this offset differs from what all others have, or None where it
+    cannot be known."""
     seen: dict[tuple[int, ...], list[int]] = {}
     for replica in replicas:
         rows = np.flatnonzero(replica.batches.base_offset == base)
         if len(rows):
             row = rows[0]
-            key = (int(replica.batches.crc[row]), int(replica.batches.length[row]), int(replica.batches.leader_epoch[row]))
+            key = (
+                int(replica.batches.crc[row]),
+                int(replica.batches.length[row]),
+                int(replica.batches.leader_epoch[row]),
+            )
             seen.setdefault(key, []).append(replica.broker)
     groups = sorted(seen.values(), key=len)
     return groups[0][0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) > 1 else None

@@ -1,18 +1,24 @@
-"""Which log generation it was that clients saw while a reversal (`mirror-reverse`) onto a cluster lasted.
+"""Which log generation it was that clients saw while a reversal (`mirror-reverse`) onto a cluster
+lasted.
 
-A cluster that is made to follow is truncated in the middle of that: its brokers are started and serve what they had, then the
-mirror truncates them, then it copies. So a poll or a sample of that time is of the log generation that ends or of the one that
-begins. When the truncation happened is written down (event `truncation`), but not to the instant: the mirror's journal says it,
-then the harness sees it there, and meanwhile followers truncate. And a consumer hands over what it had fetched before.
+A cluster that is made to follow is truncated in the middle of that: its brokers are started and
+serve what they had, then the mirror truncates them, then it copies. So a poll or a sample of that
+time is of the log generation that ends or of the one that begins. When the truncation happened is
+written down (event `truncation`), but not to the instant: the mirror's journal says it, then the
+harness sees it there, and meanwhile followers truncate. And a consumer hands over what it had
+fetched before.
 
-Of records it is their own word that counts. A consumer hands records over in the order in which it fetched them, so of what it
-got there is one point up to which all is of the old generation, and from which on all is of the new one: where the truncation was
-written down, but later if records follow that only the old one has (fetched before, handed over after), and earlier if one comes
-before that only the new one has. Once a consumer has got one of those, or has looked at the end of the log after the
-truncation, what it gets of the old generation is no leftover: it is judged by the new one.
+Of records it is their own word that counts. A consumer hands records over in the order in which it
+fetched them, so of what it got there is one point up to which all is of the old generation, and
+from which on all is of the new one: where the truncation was written down, but later if records
+follow that only the old one has (fetched before, handed over after), and earlier if one comes
+before that only the new one has. Once a consumer has got one of those, or has looked at the end of
+the log after the truncation, what it gets of the old generation is no leftover: it is judged by the
+new one.
 
-Of samples the first counts in which the high watermark has stepped back from above the truncation, among those of the leader
-epoch in which that was written down; else the first that was not over by then.
+Of samples the first counts in which the high watermark has stepped back from above the truncation,
+among those of the leader epoch in which that was written down; else the first that was not over by
+then.
 """
 
 from __future__ import annotations
@@ -32,7 +38,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, Watermarks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A reversal onto a cluster: [start, end] of it, when its truncation to `offset` was noted, the logs before and after."""
+    """A reversal onto a cluster: [start, end] of it, when its truncation to `offset` was noted, the
+    logs before and after."""
 
     start: int
     end: int
@@ -43,7 +50,8 @@ class Turn:
 
 
 def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) -> Sequence[Turn]:
-    """The reversals onto a cluster; `logs` show its log generations, those that were truncated as they last were."""
+    """The reversals onto a cluster; `logs` show its log generations, those that were truncated as
+    they last were."""
     return [
         Turn(
             start=generation.ended,
@@ -58,14 +66,21 @@ def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) 
 
 
 def by_generation(reads: Sequence[Read], reversals: Sequence[Turn]) -> Sequence[Sequence[Read]]:
-    """What readers of one cluster did in each of its log generations, in the order given; a poll may have parts in two."""
+    """What readers of one cluster did in each of its log generations, in the order given; a poll
+    may have parts in two."""
     found: list[list[Read]] = [[] for _ in range(len(reversals) + 1)]
     rest = list(reads)
     for number, turn in enumerate(reversals):
         rows, rest = rest, []
         unclear: list[Read] = []
         for read in rows:
-            (found[number] if read.returned <= turn.start else rest if read.time >= turn.end else unclear).append(read)
+            (
+                found[number]
+                if read.returned <= turn.start
+                else rest
+                if read.time >= turn.end
+                else unclear
+            ).append(read)
         for old, new in _parted(unclear, turn):
             found[number] += old
             rest += new
@@ -92,20 +107,32 @@ def _part(read: Read, some: slice) -> list[Read]:
     uids, offsets = read.uids[some], read.offsets[some]
     if not len(uids):
         return []
-    return [replace(read, uids=uids, offsets=offsets, position=read.position if some.stop is None else int(offsets[-1]) + 1)]
+    return [
+        replace(
+            read,
+            uids=uids,
+            offsets=offsets,
+            position=read.position if some.stop is None else int(offsets[-1]) + 1,
+        )
+    ]
 
 
 def _point(rows: Sequence[Read], turn: Turn) -> tuple[int, int]:
     """From which row on, and which record in it, a consumer saw the new log generation."""
-    offsets, uids = (np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids"))
-    committed = np.repeat([row.isolation == "read_committed" for row in rows], [len(row.uids) for row in rows])
+    offsets, uids = (
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
+    )
+    committed = np.repeat(
+        [row.isolation == "read_committed" for row in rows], [len(row.uids) for row in rows]
+    )
     old, new = (_holds(log, offsets, uids, committed) for log in (turn.before, turn.after))
     point = next((n for n, row in enumerate(rows) if row.returned > turn.time), len(rows)), 0
     end = 0
     for number, row in enumerate(rows):
         start, end = end, end + len(row.uids)
         if row.time >= turn.time and not len(row.uids):
-            return min((number, 0), point)  # it looked at the end of the log, or was set to an offset: nothing is left over
+            # it looked at the end of the log, or was set to an offset: nothing is left over
+            return min((number, 0), point)
         first = next(iter(np.flatnonzero(new[start:end] & ~old[start:end]).tolist()), end - start)
         left = np.flatnonzero(old[start : start + first] & ~new[start : start + first])
         point = max(point, (number, int(left[-1]) + 1)) if len(left) else point
@@ -115,9 +142,11 @@ def _point(rows: Sequence[Read], turn: Turn) -> tuple[int, int]:
 
 
 def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bools:
-    """Per record that was got, whether a log has it at that offset, and shows it, to those who read `committed` records alone.
+    """Per record that was got, whether a log has it at that offset, and shows it, to those who read
+    `committed` records alone.
 
-    A transaction that was open where the logs part may have been committed in one and aborted in the other.
+    A transaction that was open where the logs part may have been committed in one and aborted in
+    the other.
     """
     if log is None or not len(log.replica.records):
         return np.zeros(len(offsets), np.bool_)
@@ -130,7 +159,9 @@ def sampled(marks: Watermarks, reversals: Sequence[Turn]) -> Sequence[Watermarks
     """The samples of one cluster, by log generation."""
     edges = [0, *(_first_of_the_new(marks, turn) for turn in reversals), len(marks.time)]
     return [
-        Watermarks(**{f.name: getattr(marks, f.name)[start : max(start, end)] for f in fields(Watermarks)})
+        Watermarks(
+            **{f.name: getattr(marks, f.name)[start : max(start, end)] for f in fields(Watermarks)}
+        )
         for start, end in pairwise(edges)
     ]
 

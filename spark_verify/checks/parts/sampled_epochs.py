@@ -1,10 +1,12 @@
-"""Leader epochs that leaders reported in samples, held against the last one that a cluster reported (KIP-101, KIP-595).
+"""Leader epochs that leaders reported in samples, held against the last one that a cluster reported
+(KIP-101, KIP-595).
 
-The controller only ever raises the leader epoch of a partition, and a mirror that is promoted or reversed raises it too. But a
-deposed leader answers in its old epoch until it learns of the election, and metadata may name it meanwhile. So that one sample
-is below the one before it proves nothing. The last sample of a cluster is from after the drain: it is of the leader that there
-is. An epoch above that one was never assigned. A last sample from within the window of a fault on the cluster's brokers may be
-of a deposed leader, and proves nothing.
+The controller only ever raises the leader epoch of a partition, and a mirror that is promoted or
+reversed raises it too. But a deposed leader answers in its old epoch until it learns of the
+election, and metadata may name it meanwhile. So that one sample is below the one before it proves
+nothing. The last sample of a cluster is from after the drain: it is of the leader that there is. An
+epoch above that one was never assigned. A last sample from within the window of a fault on the
+cluster's brokers may be of a deposed leader, and proves nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +24,19 @@ REGRESSION = "sampled-epoch-regression"
 
 
 def _of_last_logs(view: PartitionView) -> Mapping[str, Watermarks]:
-    """The samples of each cluster. Of one that was emptied to follow again with other offsets, those since then."""
+    """The samples of each cluster. Of one that was emptied to follow again with other offsets,
+    those since then."""
     if view.mirror.guarantee.offsets_kept:
         return view.watermarks
-    last = {cluster: marks_in(view, mine[-1]) for cluster, mine in generations(view).items() if len(mine) > 1}
-    return {**view.watermarks, **{cluster: marks for cluster, marks in last.items() if marks is not None}}
+    last = {
+        cluster: marks_in(view, mine[-1])
+        for cluster, mine in generations(view).items()
+        if len(mine) > 1
+    }
+    return {
+        **view.watermarks,
+        **{cluster: marks for cluster, marks in last.items() if marks is not None},
+    }
 
 
 def regressions(view: PartitionView) -> Iterator[Found]:
@@ -37,7 +47,10 @@ def regressions(view: PartitionView) -> Iterator[Found]:
             continue
         epochs, last = marks.leader_epoch[said], int(said[-1])
         asked, answered = int(marks.time[last]), int(marks.returned[last])
-        if any(window.start <= answered and asked <= window.end for window in on_cluster(view.windows, cluster)):
+        if any(
+            window.start <= answered and asked <= window.end
+            for window in on_cluster(view.windows, cluster)
+        ):
             continue
         above = said[epochs > epochs[-1]]
         if len(above):
@@ -49,4 +62,9 @@ def regressions(view: PartitionView) -> Iterator[Found]:
                 "last_time": asked,
                 "samples": len(above),
             }
-            yield Found(kind=REGRESSION, cluster=cluster, offset=max(0, int(marks.high_watermark[first])), evidence=evidence)
+            yield Found(
+                kind=REGRESSION,
+                cluster=cluster,
+                offset=max(0, int(marks.high_watermark[first])),
+                evidence=evidence,
+            )

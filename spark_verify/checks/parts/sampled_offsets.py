@@ -1,11 +1,14 @@
-"""Committed offsets of groups as somebody sampled them: whether anybody did, where a group had committed any.
+"""Committed offsets of groups as somebody sampled them: whether anybody did, where a group had
+committed any.
 
-The sampler (`harness.capture.watermarks`) asks for bounds all the time and for the offsets of groups now and then, in one thread.
-When bounds were sampled for a while after a group had committed, and none of its offsets ever was, the sampler did not ask for
-that group, or got no answer.
+The sampler (`harness.capture.watermarks`) asks for bounds all the time and for the offsets of
+groups now and then, in one thread. When bounds were sampled for a while after a group had
+committed, and none of its offsets ever was, the sampler did not ask for that group, or got no
+answer.
 
-A coordinator that loads a partition anew answers with what lies below the high watermark that it knows (KAFKA-15910). Until its
-followers have fetched, samples step back to a commit that the group had left.
+A coordinator that loads a partition anew answers with what lies below the high watermark that it
+knows (KAFKA-15910). Until its followers have fetched, samples step back to a commit that the group
+had left.
 """
 
 from __future__ import annotations
@@ -22,32 +25,42 @@ from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 ASKED_WITHIN: Final = 3_000_000_000
-"""Nanoseconds of sampling within which groups are asked for: every half a second, and each time it may take 2 s to fail."""
+"""Nanoseconds of sampling within which groups are asked for: every half a second, and each time it
+may take 2 s to fail."""
 
 
 def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) -> str:
-    """Why a group's position on a cluster before some time is unknown; empty where it was sampled, or not due."""
+    """Why a group's position on a cluster before some time is unknown; empty where it was sampled,
+    or not due."""
     if any(g.group == group and g.cluster == cluster for g in view.groups):
         return ""
-    mine = [r for r in view.reads if r.group == group and r.cluster == cluster and r.kind == "commit" and r.returned < until]
+    mine = [
+        r
+        for r in view.reads
+        if r.group == group and r.cluster == cluster and r.kind == "commit" and r.returned < until
+    ]
     marks = view.watermarks.get(cluster)
     if not mine or marks is None:
         return ""
     first = min(r.returned for r in mine)
     if not ((marks.time >= first + ASKED_WITHIN) & (marks.returned < until)).any():
         return ""
-    return f"no committed offset of group {group} was ever sampled on {cluster}, so how far it was there is unknown"
+    return (
+        f"no committed offset of group {group} was ever sampled on {cluster}, so how far it was "
+        "there is unknown"
+    )
 
 
 def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
-    """When the first fault reached brokers of a cluster: from then on its coordinators may have loaded their partitions anew."""
+    """When the first fault reached brokers of a cluster: from then on its coordinators may have
+    loaded their partitions anew."""
     given_up = [w for w in windows if w.name.forced and w.on.source == cluster]
     return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
 
 
 def visible_commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
-    """Commits of groups in a coordinator's log, each with the row of its batch: those of a transaction that did not commit never
-    were."""
+    """Commits of groups in a coordinator's log, each with the row of its batch: those of a
+    transaction that did not commit never were."""
     state = read(replica).state
     return ((commit, row) for commit, row in _commits(replica) if state[row] not in (ABORTED, OPEN))
 
@@ -55,8 +68,8 @@ def visible_commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
 def pending_commits(replica: Replica) -> Iterator[GroupCommit]:
     """Commits of groups in transactions that are open in a coordinator's log.
 
-    A transaction's commit is acknowledged once it is prepared, and its markers are written after that (KIP-98): brokers that die
-    in between leave none, and write it when they are back.
+    A transaction's commit is acknowledged once it is prepared, and its markers are written after
+    that (KIP-98): brokers that die in between leave none, and write it when they are back.
     """
     state = read(replica).state
     return (commit for commit, row in _commits(replica) if state[row] == OPEN)
@@ -64,5 +77,7 @@ def pending_commits(replica: Replica) -> Iterator[GroupCommit]:
 
 def _commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
     commits = [entry for entry in replica.entries if isinstance(entry, GroupCommit)]
-    rows = np.searchsorted(replica.batches.base_offset, [c.offset for c in commits], side="right") - 1
+    rows = (
+        np.searchsorted(replica.batches.base_offset, [c.offset for c in commits], side="right") - 1
+    )
     return zip(commits, rows.tolist(), strict=True)

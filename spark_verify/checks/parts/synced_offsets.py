@@ -1,15 +1,19 @@
-"""What a mirror has committed for a group on its destination, against what the group had committed on the source; from bytes.
+"""What a mirror has committed for a group on its destination, against what the group had committed
+on the source; from bytes.
 
-Kafka takes the commit of one who is no member of the group only while the group has no members. So of the commits that the
-destination's `__consumer_offsets` has of a group, those between two times in which it had members are the mirror's. In that order
-they must not go back, and none may be beyond what the highest offset that the group ever committed on the source maps to. Where
-the mirror promises exact group offsets, each is an offset that the group committed there, or one at which the destination's log
-ended or began: KIP-1279 takes a commit back to where the destination's log ends.
+Kafka takes the commit of one who is no member of the group only while the group has no members. So
+of the commits that the destination's `__consumer_offsets` has of a group, those between two times
+in which it had members are the mirror's. In that order they must not go back, and none may be
+beyond what the highest offset that the group ever committed on the source maps to. Where the mirror
+promises exact group offsets, each is an offset that the group committed there, or one at which the
+destination's log ended or began: KIP-1279 takes a commit back to where the destination's log ends.
 
-A step back is right where the group's own offset went back on the source, and where the destination's log was truncated. After a
-fault on its brokers a coordinator that loads the group anew may answer with an earlier commit (KAFKA-15910). One of the source
-explains a step back to what the group had committed, where that is what the mirror copies. MirrorMaker 2 never commits below what
-it finds on the destination: once a coordinator there may have answered so, a step back is unknown.
+A step back is right where the group's own offset went back on the source, and where the
+destination's log was truncated. After a fault on its brokers a coordinator that loads the group
+anew may answer with an earlier commit (KAFKA-15910). One of the source explains a step back to what
+the group had committed, where that is what the mirror copies. MirrorMaker 2 never commits below
+what it finds on the destination: once a coordinator there may have answered so, a step back is
+unknown.
 
 A group is judged that had members on the source: one that has none commits like a mirror.
 """
@@ -39,14 +43,17 @@ _MEMBERS: Final = -1
 
 
 def commits(view: PartitionView) -> Iterator[PartialFinding]:
-    """What groups committed on each cluster, in order: [group, topic, partition, offset, time without members]; whether that is
-    all, which groups ever had members, and whether the cluster's coordinators may have loaded groups anew."""
+    """What groups committed on each cluster, in order: [group, topic, partition, offset, time
+    without members]; whether that is all, which groups ever had members, and whether the cluster's
+    coordinators may have loaded groups anew."""
     for cluster, replica in view.canonical().items():
         data = {
             "what": COMMITS,
             "every": not (replica.damage or replica.log_start or view.compacted.get(cluster)),
             "rows": _rows(replica),
-            "members": sorted({e.group for e in replica.entries if isinstance(e, GroupMembers) and e.present}),
+            "members": sorted(
+                {e.group for e in replica.entries if isinstance(e, GroupMembers) and e.present}
+            ),
             "disturbed": disturbed_from(view.windows, cluster) < FOREVER,
         }
         yield PartialFinding(cluster=cluster, offset=-1, data=data)
@@ -62,7 +69,9 @@ def _rows(replica: Replica) -> list[list[object]]:
     for entry in replica.entries:
         if isinstance(entry, GroupMembers):
             had = bool(present[entry.group])
-            (present[entry.group].add if entry.present else present[entry.group].discard)(entry.member)
+            (present[entry.group].add if entry.present else present[entry.group].discard)(
+                entry.member
+            )
             times[entry.group] += had and not present[entry.group]
         elif isinstance(entry, GroupCommit) and entry.offset in visible:
             own = visible[entry.offset] or bool(present[entry.group])
@@ -72,7 +81,8 @@ def _rows(replica: Replica) -> list[list[object]]:
 
 
 def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
-    """What offsets of the source map to on the destination of a mirrored range, where groups were seen to read."""
+    """What offsets of the source map to on the destination of a mirrored range, where groups were
+    seen to read."""
     if not (view.groups or any(r.group for r in view.reads)):
         return
     there, replica = compared.mirrored_range.destination, compared.destination.replica
@@ -81,7 +91,11 @@ def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
     promoted = [p.offset for p in view.promotions if p.cluster == there]
     known = not (replica.damage or view.compacted.get(there) or view.unclear.get(there))
     origins, lasts = (np.empty(0, np.int64),) * 2 if exact else _last_copies(compared)
-    ends = np.append(replica.batches.last_offset + 1, replica.batches.base_offset) if exact and known else np.empty(0, np.int64)
+    ends = (
+        np.append(replica.batches.last_offset + 1, replica.batches.base_offset)
+        if exact and known
+        else np.empty(0, np.int64)
+    )
     data = {
         "what": MAPPED,
         "source": compared.mirrored_range.source,
@@ -99,17 +113,28 @@ def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
 
 
 def _seen(view: PartitionView, cluster: str) -> list[tuple[str, int]]:
-    """(group, offset) that clients were acknowledged or samplers were answered on a cluster, also where its log has lost them."""
-    acknowledged = [(r.group, r.position) for r in view.reads if r.kind == "commit" and r.cluster == cluster and r.position >= 0]
-    return sorted({*acknowledged, *((g.group, g.offset) for g in view.groups if g.cluster == cluster)})
+    """(group, offset) that clients were acknowledged or samplers were answered on a cluster, also
+    where its log has lost them."""
+    acknowledged = [
+        (r.group, r.position)
+        for r in view.reads
+        if r.kind == "commit" and r.cluster == cluster and r.position >= 0
+    ]
+    return sorted(
+        {*acknowledged, *((g.group, g.offset) for g in view.groups if g.cluster == cluster)}
+    )
 
 
 def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
-    """Offsets of the source that are on the destination, rising; and for each the first offset there at which neither its last
-    copy nor one of a later record is passed yet."""
+    """Offsets of the source that are on the destination, rising; and for each the first offset
+    there at which neither its last copy nor one of a later record is passed yet."""
     last = np.full(len(compared.sequence), -1, np.int64)
     known = compared.position >= 0
-    np.maximum.at(last, compared.position[known], compared.destination.replica.records.offset[compared.mirrored[known]])
+    np.maximum.at(
+        last,
+        compared.position[known],
+        compared.destination.replica.records.offset[compared.mirrored[known]],
+    )
     present = np.flatnonzero(last >= 0)
     origins = compared.source.replica.records.offset[compared.sequence[present]]
     return origins, np.minimum.accumulate(last[present][::-1])[::-1]
@@ -117,10 +142,12 @@ def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """One group and partition on one destination: its mirrored ranges, and what the group committed on the source of each.
+    """One group and partition on one destination: its mirrored ranges, and what the group committed
+    on the source of each.
 
     `theirs` by the coordinator's log, in its order; `seen` besides, by clients and samplers.
-    `disturbed`: a coordinator of that source may have answered with an earlier commit; `late`: one of the destination may.
+    `disturbed`: a coordinator of that source may have answered with an earlier commit; `late`: one
+    of the destination may.
     """
 
     ranges: Sequence[Mapping[str, Any]]
@@ -134,8 +161,11 @@ class _Judged:
         return all(bool(r["exact"]) for r in self.ranges)
 
     def bound(self) -> tuple[int, int]:
-        """The highest offset that may be committed, and what the group had committed on the source at most."""
-        highest = [max((*own, *seen), default=0) for own, seen in zip(self.theirs, self.seen, strict=True)]
+        """The highest offset that may be committed, and what the group had committed on the source
+        at most."""
+        highest = [
+            max((*own, *seen), default=0) for own, seen in zip(self.theirs, self.seen, strict=True)
+        ]
         bounds = [self._of(r, top) for r, top in zip(self.ranges, highest, strict=True)]
         return max(bounds), max(highest)
 
@@ -146,14 +176,17 @@ class _Judged:
         return int(one["lasts"][index]) if index < len(one["lasts"]) else FOREVER
 
     def strange(self, offset: int) -> bool:
-        """Whether the group never committed it on the source, and the destination's log can never have ended or begun there."""
+        """Whether the group never committed it on the source, and the destination's log can never
+        have ended or begun there."""
         if not self.exact or any(offset in own for own in (*self.theirs, *self.seen)):
             return False
         return not any(_may_end(one, offset) for one in self.ranges)
 
     def steps_back(self, before: int, offset: int) -> bool:
         """Whether nothing allows the mirror to commit this after that."""
-        if any(one["truncated"] < before for one in self.ranges) or any(one["promoted"] == offset for one in self.ranges):
+        if any(one["truncated"] < before for one in self.ranges) or any(
+            one["promoted"] == offset for one in self.ranges
+        ):
             return False
         answered = zip(self.theirs, self.disturbed, strict=True)
         if self.exact and any(disturbed and offset in own for own, disturbed in answered):
@@ -162,7 +195,8 @@ class _Judged:
 
 
 def _may_end(one: Mapping[str, Any], offset: int) -> bool:
-    """What was truncated may have ended anywhere behind that, and right there, also where a batch was written over it since."""
+    """What was truncated may have ended anywhere behind that, and right there, also where a batch
+    was written over it since."""
     if not one["ends_known"] or offset <= one["start"] or offset >= one["truncated"]:
         return True
     index = int(np.searchsorted(one["ends"], offset))
@@ -170,7 +204,8 @@ def _may_end(one: Mapping[str, Any], offset: int) -> bool:
 
 
 def _went_back(own: Sequence[int], before: int, offset: int, *, exact: bool) -> bool:
-    """Whether the group's own offset did so on the source; where offsets are translated, whether it ever went back."""
+    """Whether the group's own offset did so on the source; where offsets are translated, whether it
+    ever went back."""
     if not exact:
         return any(later < earlier for earlier, later in pairwise(own))
     first = next((n for n, one in enumerate(own) if one >= before), len(own))
@@ -179,8 +214,11 @@ def _went_back(own: Sequence[int], before: int, offset: int, *, exact: bool) -> 
 
 def _by_subject(
     parts: Sequence[PartialFinding],
-) -> tuple[Mapping[str, list[Mapping[str, Any]]], Mapping[tuple[str, str, int], list[Mapping[str, Any]]]]:
-    """What coordinators wrote, by cluster; what mirrored ranges say, by cluster, topic and partition."""
+) -> tuple[
+    Mapping[str, list[Mapping[str, Any]]], Mapping[tuple[str, str, int], list[Mapping[str, Any]]]
+]:
+    """What coordinators wrote, by cluster; what mirrored ranges say, by cluster, topic and
+    partition."""
     logs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     ranges: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for part in parts:
@@ -202,14 +240,20 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
             key = group, topic, partition
             judged = _Judged(
                 ranges=mine,
-                theirs=[[commit for commit, _ in by_cluster.get(source, {}).get(key, [])] for source in sources],
+                theirs=[
+                    [commit for commit, _ in by_cluster.get(source, {}).get(key, [])]
+                    for source in sources
+                ],
                 seen=[_of(group, one["seen"]) for one in mine],
                 disturbed=[_disturbed(logs, source) for source in sources],
                 late=_disturbed(logs, there),
             )
             found = list(_judge(there, group, by_cluster.get(there, {}).get(key, []), judged))
             if found and not every:
-                why = f"what the mirror committed for group {group} in {topic}-{partition} on {there} looks wrong"
+                why = (
+                    f"what the mirror committed for group {group} in {topic}-{partition} on {there}"
+                    " looks wrong"
+                )
                 found = [Unjudged(reason=f"{why}, and not all of {GROUPS} is there to say so")]
             yield from (Combined(found=one, topic=topic, partition=partition) for one in found)
 
@@ -233,18 +277,25 @@ def _disturbed(logs: _Logs, cluster: str) -> bool:
 
 def _members(logs: _Logs, clusters: Iterable[str]) -> Sequence[str]:
     """Groups that had members on any of these clusters."""
-    return sorted({group for cluster in clusters for log in logs.get(cluster, ()) for group in log["members"]})
+    return sorted(
+        {group for cluster in clusters for log in logs.get(cluster, ()) for group in log["members"]}
+    )
 
 
-def _by_group(logs: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str, int], list[tuple[int, int]]]:
-    """(offset, time without members) by group and partition, in order; a group is in one of the logs."""
+def _by_group(
+    logs: Sequence[Mapping[str, Any]],
+) -> Mapping[tuple[str, str, int], list[tuple[int, int]]]:
+    """(offset, time without members) by group and partition, in order; a group is in one of the
+    logs."""
     found: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
     for group, topic, partition, offset, time in (row for log in logs for row in log["rows"]):
         found[group, topic, partition].append((offset, time))
     return found
 
 
-def _judge(there: str, group: str, rows: Sequence[tuple[int, int]], judged: _Judged) -> Iterator[Found | Unjudged]:
+def _judge(
+    there: str, group: str, rows: Sequence[tuple[int, int]], judged: _Judged
+) -> Iterator[Found | Unjudged]:
     bound, source_committed = judged.bound()
     highest, since = -1, _MEMBERS
     for offset, time in rows:
@@ -255,13 +306,31 @@ def _judge(there: str, group: str, rows: Sequence[tuple[int, int]], judged: _Jud
         evidence = {"group": group, "committed": offset}
         if offset < highest and judged.steps_back(highest, offset):
             if judged.late and not judged.exact:
-                what = f"the mirror took the offset of group {group} on {there} back from {highest} to {offset}"
-                yield Unjudged(reason=f"{what}; after a fault on its brokers, its coordinator may have answered late")
+                what = (
+                    f"the mirror took the offset of group {group} on {there} back from {highest} to"
+                    f" {offset}"
+                )
+                yield Unjudged(
+                    reason=(
+                        f"{what}; after a fault on its brokers, its coordinator may have answered "
+                        "late"
+                    )
+                )
             else:
-                yield Found(kind="checkpoint-regression", cluster=there, offset=offset, evidence=evidence | {"before": highest})
+                yield Found(
+                    kind="checkpoint-regression",
+                    cluster=there,
+                    offset=offset,
+                    evidence=evidence | {"before": highest},
+                )
         if offset > bound:
             more = {"source_committed": source_committed, "bound": bound}
-            yield Found(kind="checkpoint-beyond-commit", cluster=there, offset=offset, evidence=evidence | more)
+            yield Found(
+                kind="checkpoint-beyond-commit",
+                cluster=there,
+                offset=offset,
+                evidence=evidence | more,
+            )
         elif judged.strange(offset):
             yield Found(kind="checkpoint-stranger", cluster=there, offset=offset, evidence=evidence)
         highest = max(highest, offset)

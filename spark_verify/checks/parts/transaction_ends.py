@@ -1,15 +1,18 @@
-"""How transactions ended where a mirror ended: left open for ever, or otherwise than on the cluster that they were mirrored from.
+"""How transactions ended where a mirror ended: left open for ever, or otherwise than on the cluster
+that they were mirrored from.
 
-KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of the producer state. Behind
-that nothing can end what it left open: the last stable offset stands still there, and readers of committed records get no
-further. What is still mirrored may be open, and the marker comes over the link.
+KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of
+the producer state. Behind that nothing can end what it left open: the last stable offset stands
+still there, and readers of committed records get no further. What is still mirrored may be open,
+and the marker comes over the link.
 
-Of a cluster that is running the leader is asked for its last stable offset, which is held against its bytes: below what they give
-for an earlier high watermark it waits for a marker that is there.
+Of a cluster that is running the leader is asked for its last stable offset, which is held against
+its bytes: below what they give for an earlier high watermark it waits for a marker that is there.
 
-A transaction that a cluster committed, and that another one has from it, is committed there too. Where the mirror had brought its
-data and not its marker, the other one had to abort it: after a forced failover a mirror's guarantee may allow that
-(`spark_verify.verdict.allowances`), and it is reported all the same.
+A transaction that a cluster committed, and that another one has from it, is committed there too.
+Where the mirror had brought its data and not its marker, the other one had to abort it: after a
+forced failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is
+reported all the same.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ LEFT_OPEN = "transaction-left-open"
 STUCK = "stable-offset-stuck"
 SPLIT = "outcome-split"
 RUN_END = "run-end"
-"""How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a forced failover."""
+"""How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a
+forced failover."""
 
 
 def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
@@ -57,18 +61,24 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
         )
         for i in np.flatnonzero(given_up).tolist()
     ]
-    own = [e.start for e in generation.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
+    own = (
+        [e.start for e in generation.eras[1:] if e.origin == "native"]
+        if view.mirror.guarantee.offsets_kept
+        else []
+    )
     waiting = int(np.count_nonzero(unended & ~given_up & (every.first < max(own, default=0))))
     if waiting and not view.recorded:
         reason = (
-            f"{waiting} transactions were open where {generation.cluster} was promoted, and have no marker: it may be on its way"
+            f"{waiting} transactions were open where {generation.cluster} was promoted, and have no"
+            " marker: it may be on its way"
         )
         findings.append(Unjudged(reason=reason))
     return findings
 
 
 def stuck(log: Log) -> Sequence[Finding]:
-    """A last stable offset, as the leader answered, below what the log gave at an earlier high watermark: it never falls."""
+    """A last stable offset, as the leader answered, below what the log gave at an earlier high
+    watermark: it never falls."""
     replica = log.replica
     if replica.last_stable < 0 or not log.whole:
         return []
@@ -76,7 +86,9 @@ def stuck(log: Log) -> Sequence[Finding]:
     if replica.last_stable >= expected:
         return []
     evidence = {**_sampled(replica), "recomputed": expected}
-    return [Found(kind=STUCK, cluster=replica.cluster, offset=replica.last_stable, evidence=evidence)]
+    return [
+        Found(kind=STUCK, cluster=replica.cluster, offset=replica.last_stable, evidence=evidence)
+    ]
 
 
 def _sampled(replica: Replica) -> dict[str, object]:
@@ -93,17 +105,26 @@ def splits(view: PartitionView) -> Iterator[Finding]:
     known = history(view.story)
     for mirrored_range in known.mirrored_ranges:
         generation = (
-            known.generations[mirrored_range.destination][-1] if mirrored_range.destination in known.generations else None
+            known.generations[mirrored_range.destination][-1]
+            if mirrored_range.destination in known.generations
+            else None
         )
         source, ours = (
             source_log(view, known, mirrored_range.source, mirrored_range.source_generation),
             log_of(view, generation) if generation else None,
         )
         if source is not None and ours is not None:
-            yield from _split(view, mirrored_range, read(source.replica, untracked=True), read(ours.replica, untracked=True))
+            yield from _split(
+                view,
+                mirrored_range,
+                read(source.replica, untracked=True),
+                read(ours.replica, untracked=True),
+            )
 
 
-def _split(view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log) -> Iterator[Found]:
+def _split(
+    view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log
+) -> Iterator[Found]:
     theirs, ours = source.transactions, destination.transactions
     came = np.flatnonzero((ours.first >= mirrored_range.start) & (ours.first < mirrored_range.end))
     at = locate(theirs.first, ours.first[came])
@@ -111,7 +132,11 @@ def _split(view: PartitionView, mirrored_range: MirroredRange, source: Log, dest
     how = view.mirror.guarantee.producer_ids
     same = as_declared(how, theirs.producer_id[at], ours.producer_id[came])
     same &= theirs.lowest_epoch[at] == ours.lowest_epoch[came]
-    same &= (theirs.marker[at] != NOWHERE) & (ours.marker[came] != NOWHERE) & (theirs.committed[at] != ours.committed[came])
+    same &= (
+        (theirs.marker[at] != NOWHERE)
+        & (ours.marker[came] != NOWHERE)
+        & (theirs.committed[at] != ours.committed[came])
+    )
     for mine, other in zip(came[same].tolist(), at[same].tolist(), strict=True):
         evidence: dict[str, object] = {
             "producer_id": int(ours.producer_id[mine]),
@@ -119,21 +144,44 @@ def _split(view: PartitionView, mirrored_range: MirroredRange, source: Log, dest
             "first_offset": int(ours.first[mine]),
             "source": mirrored_range.source,
             "source_marker": int(theirs.marker[other]),
-            "outcomes": [_outcome(bool(theirs.committed[other])), _outcome(bool(ours.committed[mine]))],
+            "outcomes": [
+                _outcome(bool(theirs.committed[other])),
+                _outcome(bool(ours.committed[mine])),
+            ],
         }
         if theirs.committed[other] and view.recorded:
-            evidence |= _not_arrived(view, mirrored_range, int(theirs.marker[other]), int(ours.marker[mine]))
-        yield Found(kind=SPLIT, cluster=mirrored_range.destination, offset=int(ours.marker[mine]), evidence=evidence)
+            evidence |= _not_arrived(
+                view, mirrored_range, int(theirs.marker[other]), int(ours.marker[mine])
+            )
+        yield Found(
+            kind=SPLIT,
+            cluster=mirrored_range.destination,
+            offset=int(ours.marker[mine]),
+            evidence=evidence,
+        )
 
 
-def _not_arrived(view: PartitionView, mirrored_range: MirroredRange, commit: int, abort: int) -> dict[str, object]:
-    """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover, or behind at a run's end."""
+def _not_arrived(
+    view: PartitionView, mirrored_range: MirroredRange, commit: int, abort: int
+) -> dict[str, object]:
+    """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover,
+    or behind at a run's end."""
     awaited = {"not_arrived": f"COMMIT at offset {commit} of {mirrored_range.source}"}
     if mirrored_range.promotion is not None:
-        return {"failover": mirrored_range.promotion.kind, **awaited} if abort >= mirrored_range.end else {}
+        return (
+            {"failover": mirrored_range.promotion.kind, **awaited}
+            if abort >= mirrored_range.end
+            else {}
+        )
     link = f"{mirrored_range.source}->{mirrored_range.destination}"
-    stops = [stop for stop in view.stops if stop.link == link and abort in {at for at, _ in stop.appended}]
-    return {"failover": RUN_END, **awaited} if any(commit >= stop.mirrored for stop in stops) else {}
+    stops = [
+        stop
+        for stop in view.stops
+        if stop.link == link and abort in {at for at, _ in stop.appended}
+    ]
+    return (
+        {"failover": RUN_END, **awaited} if any(commit >= stop.mirrored for stop in stops) else {}
+    )
 
 
 def _outcome(committed: bool) -> str:

@@ -1,16 +1,21 @@
-"""What the headers of a transactional producer's batches must be: transactional, and ended by a coordinator that is not fenced.
+"""What the headers of a transactional producer's batches must be: transactional, and ended by a
+coordinator that is not fenced.
 
-A producer id is a transactional producer's or it is not (KIP-98), and a leader refuses what is not transactional of a producer
-whose transaction is open. A batch without the bit is committed to every reader, whatever becomes of its transaction.
+A producer id is a transactional producer's or it is not (KIP-98), and a leader refuses what is not
+transactional of a producer whose transaction is open. A batch without the bit is committed to every
+reader, whatever becomes of its transaction.
 
-A marker says in which epoch its transaction coordinator was elected (the leader epoch of a partition of `__transaction_state`).
-One producer id has one such partition, so that its coordinator's epoch never goes back; leaders refuse the markers of an older
-coordinator (KIP-98, TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other, and neither
-has a mirror that aborts what it leaves open: what its journal says that it appended is its own. Where there is no journal, and no
-promotion is known, the last marker of an id is not judged if it is an ABORT in a new leader epoch.
+A marker says in which epoch its transaction coordinator was elected (the leader epoch of a
+partition of `__transaction_state`). One producer id has one such partition, so that its
+coordinator's epoch never goes back; leaders refuse the markers of an older coordinator (KIP-98,
+TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other,
+and neither has a mirror that aborts what it leaves open: what its journal says that it appended is
+its own. Where there is no journal, and no promotion is known, the last marker of an id is not
+judged if it is an ABORT in a new leader epoch.
 
-What is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message format); who has an id has an epoch; and
-a marker is transactional. No producer, broker or coordinator writes anything else.
+What is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message format);
+who has an id has an epoch; and a marker is transactional. No producer, broker or coordinator writes
+anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +28,16 @@ from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.parts.generations import native, owners_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+)
 
 NOT_TRANSACTIONAL = "not-transactional"
 IMPOSSIBLE = "impossible-header"
@@ -33,7 +47,8 @@ _APART = 2**32
 
 
 def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
-    """Batches without the transactional bit of producers with markers; without any, those of the kind that it has fewer of."""
+    """Batches without the transactional bit of producers with markers; without any, those of the
+    kind that it has fewer of."""
     batches = log.replica.batches
     order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
@@ -41,7 +56,10 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     control = batches.control[order]
     plain = (control == DATA) & ~batches.transactional[order]
     inside = (control == DATA) & batches.transactional[order]
-    marks, plains, insides = (np.bincount(group, which) for which in ((control == COMMIT) | (control == ABORT), plain, inside))
+    marks, plains, insides = (
+        np.bincount(group, which)
+        for which in ((control == COMMIT) | (control == ABORT), plain, inside)
+    )
     fewer = (plains > 0) & (marks == 0) & (insides > 0) & (insides < plains)
     wrong = (plain & ((marks > 0) | (insides > 0))[group] & ~fewer[group]) | (inside & fewer[group])
     return [
@@ -62,7 +80,8 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 
 
 def impossible(log: Log) -> Sequence[Found]:
-    """Batches that name a producer in part: without an id, without an epoch, or as a marker of no transaction."""
+    """Batches that name a producer in part: without an id, without an epoch, or as a marker of no
+    transaction."""
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
@@ -123,7 +142,8 @@ def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Se
 
 
 def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> tuple[Ints, Ints]:
-    """Sound data and markers of producers by producer: their rows, and a number for each owner's id between two resets."""
+    """Sound data and markers of producers by producer: their rows, and a number for each owner's id
+    between two resets."""
     sections = np.cumsum(batches.control == OTHER_CONTROL)
     rows = np.flatnonzero(which & batches.crc_ok & (batches.control != OTHER_CONTROL))
     owner = owners_of(generation, batches.base_offset[rows])

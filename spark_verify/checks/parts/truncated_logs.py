@@ -1,4 +1,5 @@
-"""A truncated log, by captures from before and after: what of it changed below the truncation, and what is left behind it."""
+"""A truncated log, by captures from before and after: what of it changed below the truncation, and
+what is left behind it."""
 
 from __future__ import annotations
 
@@ -15,20 +16,41 @@ from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 
 
-def absent_before(view: PartitionView, generation: LogGeneration, after: Replica, end: int) -> Iterator[Found]:
-    """What is below a truncation, and was not there in a capture between the loss of the cluster and the truncation.
+def absent_before(
+    view: PartitionView, generation: LogGeneration, after: Replica, end: int
+) -> Iterator[Found]:
+    """What is below a truncation, and was not there in a capture between the loss of the cluster
+    and the truncation.
 
-    What is below where two histories part was there before they parted: nobody can have added it since.
+    What is below where two histories part was there before they parted: nobody can have added it
+    since.
     """
-    since = [p.fault_time for p in view.promotions if p.source == generation.cluster and p.time <= generation.ended]
-    early = [r for r in view.earlier if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured]
+    since = [
+        p.fault_time
+        for p in view.promotions
+        if p.source == generation.cluster and p.time <= generation.ended
+    ]
+    early = [
+        r
+        for r in view.earlier
+        if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured
+    ]
     for before in (r for r in early if r.captured <= _truncated_by(view, generation)):
         b = after.batches
-        rows = np.flatnonzero((b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok)
+        rows = np.flatnonzero(
+            (b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok
+        )
         rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
         for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
             base = int(b.base_offset[row])
-            yield found_in("history-changed", generation, base, capture=before.moment, how="not there before", batches=len(rows))
+            yield found_in(
+                "history-changed",
+                generation,
+                base,
+                capture=before.moment,
+                how="not there before",
+                batches=len(rows),
+            )
 
 
 def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
@@ -36,14 +58,19 @@ def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
     return generations(view)[generation.cluster][generation.number + 1].settled
 
 
-def changed_below(generation: LogGeneration, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
-    """Batches below the truncation that are not there any more as they were; one finding per range."""
+def changed_below(
+    generation: LogGeneration, before: Replica, after: Replica, rows: Ints
+) -> Iterator[Found]:
+    """Batches below the truncation that are not there any more as they were; one finding per
+    range."""
     wrong = rows[~_has(after.batches, before.batches, rows)]
     for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
         base = int(before.batches.base_offset[row])
         there = bool((after.batches.base_offset == base).any())
         how = "changed" if there else "absent"
-        yield found_in("history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong))
+        yield found_in(
+            "history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong)
+        )
 
 
 def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
@@ -58,15 +85,26 @@ def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
 
 
 def left_of_tail(
-    view: PartitionView, generation: LogGeneration, following: LogGeneration, before: Replica, after: Replica, tail: Ints
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    after: Replica,
+    tail: Ints,
 ) -> Iterator[Found]:
     """What of the tail is there still, and did not come back from the new owner."""
     rows = tail[_has(after.batches, before.batches, tail)]
-    source = next((e.source for e in following.eras if e.start == generation.truncated_to and e.source), "")
+    source = next(
+        (e.source for e in following.eras if e.start == generation.truncated_to and e.source), ""
+    )
     owner = view.canonical().get(source)
     for row in rows.tolist():
         base = int(before.batches.base_offset[row])
-        if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
+        if (
+            owner is None
+            or int(before.batches.crc[row])
+            not in owner.batches.crc[owner.batches.base_offset == base].tolist()
+        ):
             yield found_in(
                 "tail-not-truncated",
                 generation,

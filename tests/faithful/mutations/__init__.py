@@ -1,4 +1,5 @@
-"""Every mutation, by what it breaks; importing this imports each module here, which fills the catalogue."""
+"""Every mutation, by what it breaks; importing this imports each module here, which fills the
+catalogue."""
 
 import importlib
 import pkgutil

@@ -1,9 +1,11 @@
 """What a mutation is, and the stories that mutations are made in.
 
-`must` and `may` are kinds of anomalies as `check/kind`; in `may` a check alone stands for all of its kinds. A mutation is found
-when every one of `must` is, missed when one is not, and a false alarm is anything that is in neither and that the mirror's
-guarantee does not allow. `unknown` are the checks that then cannot say anything; with it a mutation that
-has no `must` makes a run worthless, and not invalid. `allowed`: the mirror's guarantee permits it, so that the run stays valid.
+`must` and `may` are kinds of anomalies as `check/kind`; in `may` a check alone stands for all of
+its kinds. A mutation is found when every one of `must` is, missed when one is not, and a false
+alarm is anything that is in neither and that the mirror's guarantee does not allow. `unknown` are
+the checks that then cannot say anything; with it a mutation that has no `must` makes a run
+worthless, and not invalid. `allowed`: the mirror's guarantee permits it, so that the run stays
+valid.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class NothingToChange(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One declaration. `how` changes a story, and may return what is to be done to its files once it is written."""
+    """One declaration. `how` changes a story, and may return what is to be done to its files once
+    it is written."""
 
     name: str
     what: str
@@ -49,7 +52,9 @@ class Mutation:
     @property
     def checks(self) -> Mapping[str, bool]:
         """Checks that fire -> whether they must."""
-        return {each.partition("/")[0]: False for each in self.may} | {each.partition("/")[0]: True for each in self.must}
+        return {each.partition("/")[0]: False for each in self.may} | {
+            each.partition("/")[0]: True for each in self.must
+        }
 
     def made(self, seed: int) -> tuple[Made, Afterwards | None]:
         """The mutated story of a seed; of the next one where this one has no place for it."""
@@ -67,9 +72,15 @@ CATALOGUE: dict[str, Mutation] = {}
 
 
 def mutation(
-    on: Mapping[str, object], *, must: str = "", may: str = "", unknown: str = "", verdict: Verdict = "invalid"
+    on: Mapping[str, object],
+    *,
+    must: str = "",
+    may: str = "",
+    unknown: str = "",
+    verdict: Verdict = "invalid",
 ) -> Callable[[How], How]:
-    """Registers a function as the mutation of its name; its docstring is what it does. Kinds are separated by blanks."""
+    """Registers a function as the mutation of its name; its docstring is what it does. Kinds are
+    separated by blanks."""
 
     def register(how: How) -> How:
         name = how.__name__.replace("_", "-")
@@ -116,7 +127,11 @@ PLANNED = {**_SHADOW, "shape": "failover", "forced": False}
 MM2_FORCED = {**_MM2, "shape": "failover", "forced": True}
 MM2_PLANNED = {**_MM2, "shape": "failover", "forced": False}
 ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
-TRUNCATING = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
+TRUNCATING = {
+    **FORCED,
+    "options": {**_KEPT, "open_transactions": "truncate-stable"},
+    "overlap": False,
+}
 OVERLAPPING_TRUNCATION = {**TRUNCATING, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
 RESETS = {**FORCED, "options": {**_KEPT, "producer_ids": "reset", "open_transactions": "abort"}}
@@ -138,14 +153,19 @@ def mapped(story: Mapping[str, object], **options: object) -> dict[str, object]:
 
 def promotion(made: Made, cluster: str = "B", partition: int = 0) -> int:
     """The first offset that is a cluster's own; beyond everything where it was never promoted."""
-    offsets = [e.data["offset"] for e in made.events if e.kind == "promotion" and e.data["cluster"] == cluster]
+    offsets = [
+        e.data["offset"]
+        for e in made.events
+        if e.kind == "promotion" and e.data["cluster"] == cluster
+    ]
     mine = offsets[partition :: made.scenario.topics.partitions]
     return int(str(mine[-1])) if mine else 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its marker."""
+    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its
+    marker."""
 
     state: Mapping[int, str]
     marker: Mapping[int, int] = field(default_factory=dict)
@@ -170,10 +190,16 @@ def states(entries: Iterable[Entry]) -> States:
     return States(state=state, marker=marker)
 
 
-def data(made: Made, cluster: str, partition: int = 0, *, native: bool, state: str = "", moment: str = "") -> list[Entry]:
-    """Data batches of a cluster, its own or those that came over a link, that ended in some state (or any)."""
+def data(
+    made: Made, cluster: str, partition: int = 0, *, native: bool, state: str = "", moment: str = ""
+) -> list[Entry]:
+    """Data batches of a cluster, its own or those that came over a link, that ended in some state
+    (or any)."""
     log = made.log(cluster, partition, moment=moment)
-    outcome, promoted = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
+    outcome, promoted = (
+        states(log).state,
+        promotion(made, cluster, partition) if cluster != "A" else 0,
+    )
     mine = [e for e in log if e.ends is None and (e.offset >= promoted) == native]
     return [e for e in mine if outcome[e.offset] in (state or outcome[e.offset])]
 
@@ -181,7 +207,9 @@ def data(made: Made, cluster: str, partition: int = 0, *, native: bool, state: s
 def returned(made: Made, uid: int) -> Operation:
     """What the client of a payload was answered about its operation."""
     return next(
-        o for o in made.operations if o.phase == "return" and any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
+        o
+        for o in made.operations
+        if o.phase == "return" and any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
     )
 
 
@@ -239,7 +267,11 @@ def change_mark(made: Made, mark: Watermark, **fields: object) -> None:
 
 def polls(made: Made, reader: str, partition: int = 0, *, least: int = 1) -> list[Poll]:
     """Polls of a reader that returned at least so many records of a partition."""
-    return [p for p in made.polls if p.reader == reader and p.kind == "poll" and _count(p, partition) >= least]
+    return [
+        p
+        for p in made.polls
+        if p.reader == reader and p.kind == "poll" and _count(p, partition) >= least
+    ]
 
 
 def _count(poll: Poll, partition: int) -> int:
@@ -249,10 +281,16 @@ def _count(poll: Poll, partition: int) -> int:
 def got(poll: Poll, partition: int = 0) -> list[tuple[int, int]]:
     """(uid, offset) of every record that a poll returned."""
     runs = [run for f in poll.fetched if f.partition == partition for run in f.runs]
-    return [(uid + i if uid >= 0 else uid, offset + i) for uid, offset, count in runs for i in range(count)]
+    return [
+        (uid + i if uid >= 0 else uid, offset + i)
+        for uid, offset, count in runs
+        for i in range(count)
+    ]
 
 
-def change_poll(made: Made, poll: Poll, pairs: Iterable[tuple[int, int]], partition: int = 0) -> None:
+def change_poll(
+    made: Made, poll: Poll, pairs: Iterable[tuple[int, int]], partition: int = 0
+) -> None:
     """Makes a poll return other records; the position stays."""
     runs = tuple((uid, offset, 1) for uid, offset in pairs)
     fetched = tuple(replace(f, runs=runs) if f.partition == partition else f for f in poll.fetched)

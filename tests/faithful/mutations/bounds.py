@@ -1,4 +1,5 @@
-"""Bounds that leaders reported and that cannot be: last stable offsets too early or too late, high watermarks that fell."""
+"""Bounds that leaders reported and that cannot be: last stable offsets too early or too late, high
+watermarks that fell."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ MISMATCH = "last-stable-offset/lso-mismatch"
 def _in_one_epoch(made: Made) -> list[tuple[Watermark, Watermark]]:
     """Neighbouring samples of A by one leader in one epoch."""
     sampled = marks(made, "A")
-    return [(a, b) for a, b in pairwise(sampled) if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)]
+    return [
+        (a, b)
+        for a, b in pairwise(sampled)
+        if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)
+    ]
 
 
 @mutation(PAIR, must=MISMATCH)
@@ -30,45 +35,68 @@ def stable_too_early(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must=MISMATCH)
 def stable_too_late(made: Made, rng: Random) -> None:
-    """A sample has a last stable offset behind data whose transaction has no marker below the high watermark."""
+    """A sample has a last stable offset behind data whose transaction has no marker below the high
+    watermark."""
     batch = data(made, "A", native=True, state="committed")[0]
     first = marks(made, "A")[0]
     made.marks.insert(
-        0, replace(first, time=made.started, returned=made.started + 10, last_stable=batch.end, high_watermark=batch.end)
+        0,
+        replace(
+            first,
+            time=made.started,
+            returned=made.started + 10,
+            last_stable=batch.end,
+            high_watermark=batch.end,
+        ),
     )
 
 
-@mutation(PAIR, must="last-stable-offset/lso-above-high-watermark", may=MISMATCH + " last-stable-offset/lso-regression")
+@mutation(
+    PAIR,
+    must="last-stable-offset/lso-above-high-watermark",
+    may=MISMATCH + " last-stable-offset/lso-regression",
+)
 def stable_above_the_high_watermark(made: Made, rng: Random) -> None:
-    """A sample has a last stable offset above the high watermark, and above that of the next sample."""
+    """A sample has a last stable offset above the high watermark, and above that of the next
+    sample."""
     before, after = _in_one_epoch(made)[0]
     change_mark(made, before, last_stable=max(before.high_watermark, after.high_watermark) + 1)
 
 
-@mutation(PAIR, must="last-stable-offset/lso-regression", may=MISMATCH + " uncommitted-read/uncommitted-read")
+@mutation(
+    PAIR,
+    must="last-stable-offset/lso-regression",
+    may=MISMATCH + " uncommitted-read/uncommitted-read",
+)
 def stable_went_back(made: Made, rng: Random) -> None:
-    """A sample has a lower last stable offset than the one before, of the same leader in the same epoch."""
+    """A sample has a lower last stable offset than the one before, of the same leader in the same
+    epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
     change_mark(made, after, last_stable=before.last_stable - 1)
 
 
 @mutation(PAIR, must="last-stable-offset/high-watermark-regression")
 def high_watermark_fell(made: Made, rng: Random) -> None:
-    """A sample has a lower high watermark than the one before, of the same leader in the same epoch."""
+    """A sample has a lower high watermark than the one before, of the same leader in the same
+    epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 0)
     change_mark(made, after, high_watermark=before.high_watermark - 1)
 
 
 @mutation(PAIR, must="last-stable-offset/log-start-regression")
 def log_start_went_back(made: Made, rng: Random) -> None:
-    """A's log start is raised in one sample and is back in the next, of the same leader in the same epoch."""
+    """A's log start is raised in one sample and is back in the next, of the same leader in the same
+    epoch."""
     before, _ = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
     change_mark(made, before, log_start=before.last_stable)
 
 
-@mutation(PAIR, must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression")
+@mutation(
+    PAIR, must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression"
+)
 def log_start_above_the_stable(made: Made, rng: Random) -> None:
-    """A sample has a log start above its last stable offset, between two others of the same leader in the same epoch."""
+    """A sample has a log start above its last stable offset, between two others of the same leader
+    in the same epoch."""
     pairs = _in_one_epoch(made)
     _, mark = next((a, b) for (a, b), (c, _) in pairwise(pairs) if b == c)
     change_mark(made, mark, log_start=mark.last_stable + 1)

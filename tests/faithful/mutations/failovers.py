@@ -1,4 +1,5 @@
-"""Promotions, truncations, leader epochs and budgets: what a failover and a failback may do, and what was done instead."""
+"""Promotions, truncations, leader epochs and budgets: what a failover and a failback may do, and
+what was done instead."""
 
 from __future__ import annotations
 
@@ -60,11 +61,18 @@ def epoch_that_nobody_assigned(made: Made, rng: Random) -> None:
     change_mark(made, sampled[len(sampled) // 2], leader_epoch=1000)
 
 
-@mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind", may="truncation-accounting/epoch-mismatch")
+@mutation(
+    mapped(FORCED, leader_epochs="keep"),
+    must="leader-epochs/epoch-behind",
+    may="truncation-accounting/epoch-mismatch",
+)
 def destination_behind_its_source(made: Made, rng: Random) -> None:
-    """B's leader reported an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""
+    """B's leader reported an epoch below the source's, which the mirror keeps (KIP-1279: DLE >=
+    SLE)."""
     for cluster in "AB":
-        made.change(cluster, 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) for e in log])
+        made.change(
+            cluster, 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) for e in log]
+        )
     for mark in marks(made, "A"):
         change_mark(made, mark, leader_epoch=mark.leader_epoch + 1)
 
@@ -75,16 +83,30 @@ def epoch_used_again(made: Made, rng: Random) -> None:
     parted = promotion(made, "B")
     epoch = made.log("A", moment="1-reverse")[-1].leader_epoch
     home = promotion(made, "A")
-    made.change("A", 0, lambda log: [replace(e, leader_epoch=epoch) if parted <= e.offset < home else e for e in log])
+    made.change(
+        "A",
+        0,
+        lambda log: [
+            replace(e, leader_epoch=epoch) if parted <= e.offset < home else e for e in log
+        ],
+    )
 
 
-@mutation(FORCED, must="standby-isolation/standby-write", may="ghost-ack inconsistent-offset lost-write unseen")
+@mutation(
+    FORCED,
+    must="standby-isolation/standby-write",
+    may="ghost-ack inconsistent-offset lost-write unseen",
+)
 def standby_acknowledged(made: Made, rng: Random) -> None:
     """B acknowledged a client's write while it was mirrored to."""
-    row = next(o for o in made.operations if (o.cluster, o.phase, o.kind) == ("B", "return", "send"))
+    row = next(
+        o for o in made.operations if (o.cluster, o.phase, o.kind) == ("B", "return", "send")
+    )
     invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
     number = row.number + 100
-    group = SendGroup(topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1)
+    group = SendGroup(
+        topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1
+    )
     early = made.started + SECOND // 50
     made.operations += [
         replace(invoke, number=number, time=early, sends=(group,)),
@@ -92,21 +114,32 @@ def standby_acknowledged(made: Made, rng: Random) -> None:
     ]
 
 
-@mutation(FORCED, must="standby-isolation/circular-mirror provenance/stranger", may="lost-write/lost-write")
+@mutation(
+    FORCED,
+    must="standby-isolation/circular-mirror provenance/stranger",
+    may="lost-write/lost-write",
+)
 def came_round(made: Made, rng: Random) -> None:
     """A's own era has a record that clients handed to B: mirrors in a circle."""
     theirs = next(e for e in data(made, "B", native=True, state="plain") if e.pid < 0)
-    made.change("A", 0, lambda log: [*log, replace(theirs, offset=log[-1].end, leader_epoch=log[-1].leader_epoch)])
+    made.change(
+        "A",
+        0,
+        lambda log: [*log, replace(theirs, offset=log[-1].end, leader_epoch=log[-1].leader_epoch)],
+    )
 
 
 @mutation(
     PLANNED,
     must="standby-isolation/standby-write",
-    may="byte-equality ghost-ack leader-epochs order-equality producer-id-uniqueness record-equality "
-    "sequence-continuity truncation-accounting",
+    may=(
+        "byte-equality ghost-ack leader-epochs order-equality producer-id-uniqueness "
+        "record-equality sequence-continuity truncation-accounting"
+    ),
 )
 def promotion_recorded_too_late(made: Made, rng: Random) -> None:
-    """The promotion of B is recorded behind B's first own batches, so that these are in the era of the mirror."""
+    """The promotion of B is recorded behind B's first own batches, so that these are in the era of
+    the mirror."""
     first = data(made, "B", native=True)[0]
     index = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
     old = made.events[index]
@@ -129,7 +162,11 @@ def truncation_not_recorded(made: Made, rng: Random) -> None:
     drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
 
 
-@mutation(ROUND_TRIP, must="truncation-accounting/history-changed", may="truncation-accounting/epoch-mismatch")
+@mutation(
+    ROUND_TRIP,
+    must="truncation-accounting/history-changed",
+    may="truncation-accounting/epoch-mismatch",
+)
 def history_rewritten(made: Made, rng: Random) -> None:
     """A batch of A from below the truncation has another leader epoch than before."""
     batch = next(e for e in made.log("A")[::-1] if e.end <= promotion(made, "B"))
@@ -139,35 +176,64 @@ def history_rewritten(made: Made, rng: Random) -> None:
 @mutation(
     ROUND_TRIP,
     must="truncation-accounting/tail-not-truncated",
-    may="byte-equality group-offsets inconsistent-offset last-stable-offset lost-write marker-pairing "
-    "order-equality poll-continuity producer-id-uniqueness record-equality sequence-continuity "
-    "standby-isolation torn-transaction truncation-accounting",
+    may=(
+        "byte-equality group-offsets inconsistent-offset last-stable-offset lost-write "
+        "marker-pairing order-equality poll-continuity producer-id-uniqueness record-equality "
+        "sequence-continuity standby-isolation torn-transaction truncation-accounting"
+    ),
 )
 def tail_not_truncated(made: Made, rng: Random) -> None:
     """What A had, and B never, is on A still, in place of what B wrote there."""
     parted = promotion(made, "B")
     tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= parted]
-    made.change("A", 0, lambda log: [*[e for e in log if e.end <= parted], *tail, *[e for e in log if e.offset >= tail[-1].end]])
+    made.change(
+        "A",
+        0,
+        lambda log: [
+            *[e for e in log if e.end <= parted],
+            *tail,
+            *[e for e in log if e.offset >= tail[-1].end],
+        ],
+    )
 
 
-@mutation(PLANNED_ROUND_TRIP, must="truncation-accounting/truncated-write", may="lost-write/lost-write")
+@mutation(
+    PLANNED_ROUND_TRIP, must="truncation-accounting/truncated-write", may="lost-write/lost-write"
+)
 def acknowledged_and_truncated(made: Made, rng: Random) -> None:
     """A acknowledged a write after the planned failover from it, and lost it when it followed B."""
-    row = next(o for o in made.operations if (o.cluster, o.phase, o.kind) == ("A", "return", "send"))
+    row = next(
+        o for o in made.operations if (o.cluster, o.phase, o.kind) == ("A", "return", "send")
+    )
     invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
     number, time = row.number + 100, next(e.time for e in made.events if e.kind == "clients-moved")
-    group = SendGroup(topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1)
+    group = SendGroup(
+        topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1
+    )
     log = made.log("A", moment="1-reverse")
-    record = log[0].records[0]._replace(delta=0, uid=group.first_uid, operation=number, counter=7000)
+    record = (
+        log[0].records[0]._replace(delta=0, uid=group.first_uid, operation=number, counter=7000)
+    )
     entry = Entry(offset=log[-1].end, records=(record,), leader_epoch=log[-1].leader_epoch)
     made.change("A", 0, lambda all_: [*all_, entry], moment="1-reverse")
     made.operations += [
         replace(invoke, number=number, time=time, sends=(group,)),
-        replace(row, number=number, time=time + MS, sends=(replace(group, acks=((0, 1, entry.offset),)),)),
+        replace(
+            row,
+            number=number,
+            time=time + MS,
+            sends=(replace(group, acks=((0, 1, entry.offset),)),),
+        ),
     ]
     indexes = [i for i, e in enumerate(made.events) if e.kind == "truncation"]
-    at = next(i for i in indexes if (made.events[i].data["topic"], made.events[i].data["partition"]) == (group.topic, 0))
-    made.events[at] = replace(made.events[at], data={**made.events[at].data, "offset": entry.offset, "end": entry.end})
+    at = next(
+        i
+        for i in indexes
+        if (made.events[i].data["topic"], made.events[i].data["partition"]) == (group.topic, 0)
+    )
+    made.events[at] = replace(
+        made.events[at], data={**made.events[at].data, "offset": entry.offset, "end": entry.end}
+    )
 
 
 @mutation(
@@ -186,13 +252,18 @@ def another_marker_than_announced(made: Made, rng: Random) -> None:
     may="internal-topics/marker-unexplained",
 )
 def marker_not_announced(made: Made, rng: Random) -> None:
-    """A marker lies between the last mirrored offset and the promoted one, and the mirror does not say so."""
+    """A marker lies between the last mirrored offset and the promoted one, and the mirror does not
+    say so."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     reported = [{**row, "appended": row["appended"][1:]} for row in rows]  # type: ignore[attr-defined]
     event(made, "mirror-stopped", 0, partitions=reported)
 
 
-@mutation(PLANNED, must="truncation-accounting/promotion-mismatch", may="truncation-accounting/promotion-unaccounted")
+@mutation(
+    PLANNED,
+    must="truncation-accounting/promotion-mismatch",
+    may="truncation-accounting/promotion-unaccounted",
+)
 def journal_says_something_else(made: Made, rng: Random) -> None:
     """The mirror says that its own part ended one batch before where B was promoted."""
     last = data(made, "B", native=False)[-1]
@@ -201,13 +272,15 @@ def journal_says_something_else(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="truncation-accounting/promotion-unaccounted")
 def journal_does_not_add_up(made: Made, rng: Random) -> None:
-    """The mirror says that it was promoted two offsets behind what it had mirrored, and of no marker there."""
+    """The mirror says that it was promoted two offsets behind what it had mirrored, and of no
+    marker there."""
     journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
 
 
 @mutation(PLANNED, must="truncation-accounting/truncation-not-made")
 def truncation_only_announced(made: Made, rng: Random) -> None:
-    """The mirror says that it truncated B's log at its failover, and what was mirrored there is there still."""
+    """The mirror says that it truncated B's log at its failover, and what was mirrored there is
+    there still."""
     log = made.log("B")
     truncated_to = log[len(log) // 4].offset
     journal(made, truncated=[[promotion(made, "B"), truncated_to]])
@@ -233,7 +306,13 @@ def slower_than_allowed(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="failover/failover-refused")
 def failover_that_was_refused(made: Made, rng: Random) -> None:
-    """The mirror refused a failover for as long as it was asked, and clients stayed where they were."""
-    data = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
+    """The mirror refused a failover for as long as it was asked, and clients stayed where they
+    were."""
+    data = {
+        "kind": "forced",
+        "error": "INVALID_CLUSTER_MIRROR_STATES",
+        "code": 145,
+        "seconds": 60.0,
+    }
     at = max(e.time for e in made.events if e.kind != "phase")
     made.events.append(EventRow(time=at, kind="failover-refused", subject="A->B", data=data))

@@ -1,4 +1,5 @@
-"""Producer ids that collide, on a cluster, across a link and across two; sequence numbers; ids and acknowledgements that lie."""
+"""Producer ids that collide, on a cluster, across a link and across two; sequence numbers; ids and
+acknowledgements that lie."""
 
 from __future__ import annotations
 
@@ -40,8 +41,14 @@ def _taken(made: Made, clusters: str, old: int, new: int) -> None:
     """Every batch of one id has another."""
     for cluster in clusters:
         for partition in range(made.scenario.topics.partitions):
-            made.change(cluster, partition, lambda log: [replace(e, pid=new) if e.pid == old else e for e in log])
-    made.operations = [replace(o, producer_id=new) if o.producer_id == old else o for o in made.operations]
+            made.change(
+                cluster,
+                partition,
+                lambda log: [replace(e, pid=new) if e.pid == old else e for e in log],
+            )
+    made.operations = [
+        replace(o, producer_id=new) if o.producer_id == old else o for o in made.operations
+    ]
 
 
 @mutation(FORCED, must=COLLISION)
@@ -54,9 +61,11 @@ def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must=COLLISION,
-    may="marker-pairing/not-transactional marker-pairing/stale-data sequence-continuity/epoch-regression "
-    "sequence-continuity/sequence-gap "
-    "sequence-continuity/sequence-repeat sequence-continuity/sequence-start",
+    may=(
+        "marker-pairing/not-transactional marker-pairing/stale-data "
+        "sequence-continuity/epoch-regression sequence-continuity/sequence-gap "
+        "sequence-continuity/sequence-repeat sequence-continuity/sequence-start"
+    ),
 )
 def id_of_another_producer(made: Made, rng: Random) -> None:
     """Two of B's own producers, one of them transactional, have one id."""
@@ -74,18 +83,24 @@ def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must=f"ghost-ack/ghost-ack lost-write/lost-write {COLLISION}",
-    may="inconsistent-offset/inconsistent-offset last-stable-offset/high-watermark-above-log "
-    "poll-continuity/position-beyond-end read-committed-visibility/phantom-read",
+    may=(
+        "inconsistent-offset/inconsistent-offset last-stable-offset/high-watermark-above-log "
+        "poll-continuity/position-beyond-end read-committed-visibility/phantom-read"
+    ),
 )
 def taken_for_a_repeat(made: Made, rng: Random) -> None:
-    """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and appended nothing."""
+    """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and
+    appended nothing."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
     mine = _idempotent(made)
     row = returned(made, mine[0].uids[0])
     made.change("B", 0, lambda log: [e for e in log if e.offset not in {b.offset for b in mine}])
     _taken(made, "B", mine[0].pid, mirrored.pid)
     answer = next(o for o in made.operations if (o.number, o.phase) == (row.number, "return"))
-    acks = tuple(replace(g, acks=((0, g.count, mirrored.offset),)) if g.partition == 0 else g for g in answer.sends)
+    acks = tuple(
+        replace(g, acks=((0, g.count, mirrored.offset),)) if g.partition == 0 else g
+        for g in answer.sends
+    )
     change_return(made, answer, sends=acks)
 
 
@@ -95,7 +110,10 @@ def acknowledged_at_an_old_offset(made: Made, rng: Random) -> None:
     batch = [e for e in data(made, "B", native=True, state="plain") if promised(made, e)][-1]
     row = returned(made, batch.uids[0])
     first = data(made, "B", native=True)[0].offset
-    sends = tuple(replace(g, acks=((0, 1, first), *_rest(g.acks))) if batch.uids[0] in _uids(g) else g for g in row.sends)
+    sends = tuple(
+        replace(g, acks=((0, 1, first), *_rest(g.acks))) if batch.uids[0] in _uids(g) else g
+        for g in row.sends
+    )
     change_return(made, row, sends=sends)
 
 
@@ -111,7 +129,11 @@ def _uids(group: SendGroup) -> range:
 @mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write")
 def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
     """A client of B was acknowledged a record, without a transaction, that is nowhere."""
-    row = [o for o in made.operations if (o.phase, o.kind, o.cluster, o.outcome) == ("return", "send", "B", "ok")][-1]
+    row = [
+        o
+        for o in made.operations
+        if (o.phase, o.kind, o.cluster, o.outcome) == ("return", "send", "B", "ok")
+    ][-1]
     invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
     end = made.log("B")[-1].end
     first = (row.process << PROCESS_SHIFT) + 5000
@@ -124,19 +146,30 @@ def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
 def sequence_gap(made: Made, rng: Random) -> None:
     """From its second batch on, an idempotent producer of B's own is one sequence number ahead."""
     later = {e.offset for e in _idempotent(made)[1:]}
-    made.change("B", 0, lambda log: [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in log])
+    made.change(
+        "B",
+        0,
+        lambda log: [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in log],
+    )
 
 
 @mutation(FORCED, must="sequence-continuity/sequence-start")
 def sequence_starts_late(made: Made, rng: Random) -> None:
     """All batches of an idempotent producer of B's own are three sequence numbers ahead."""
     all_of = {e.offset for e in _idempotent(made)}
-    made.change("B", 0, lambda log: [replace(e, sequence=e.sequence + 3) if e.offset in all_of else e for e in log])
+    made.change(
+        "B",
+        0,
+        lambda log: [replace(e, sequence=e.sequence + 3) if e.offset in all_of else e for e in log],
+    )
 
 
-@mutation(FORCED, must="sequence-continuity/sequence-repeat", may="sequence-continuity/sequence-gap")
+@mutation(
+    FORCED, must="sequence-continuity/sequence-repeat", may="sequence-continuity/sequence-gap"
+)
 def sequence_repeated(made: Made, rng: Random) -> None:
-    """The second batch of an idempotent producer of B's own has the sequence number of the first."""
+    """The second batch of an idempotent producer of B's own has the sequence number of the
+    first."""
     first, second = _idempotent(made)[:2]
     made.change("B", 0, put(second, sequence=first.sequence))
 
@@ -149,15 +182,23 @@ def without_a_sequence(made: Made, rng: Random) -> None:
 
 @mutation({**PAIR, **V1, "begun": 17, "steps": 90}, must="sequence-continuity/sequence-gap")
 def gap_at_the_wrap(made: Made, rng: Random) -> None:
-    """A producer that came to sequence number 2^31 - 1 went on with 1, and not with 0, on both clusters."""
+    """A producer that came to sequence number 2^31 - 1 went on with 1, and not with 0, on both
+    clusters."""
     for partition in range(2):
         mine = [e for e in data(made, "A", partition, native=True) if e.pid >= 0]
         high = {(e.pid, e.epoch) for e in mine if e.sequence >= WRAP // 2}
         first = next((e for e in mine if (e.pid, e.epoch) in high and e.sequence < WRAP // 2), None)
         if first is not None:
-            later = {e.offset for e in mine if e.offset >= first.offset and (e.pid, e.epoch) == (first.pid, first.epoch)}
+            later = {
+                e.offset
+                for e in mine
+                if e.offset >= first.offset and (e.pid, e.epoch) == (first.pid, first.epoch)
+            }
             for cluster in "AB":
-                how = [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in made.log(cluster, partition)]
+                how = [
+                    replace(e, sequence=e.sequence + 1) if e.offset in later else e
+                    for e in made.log(cluster, partition)
+                ]
                 made.change(cluster, partition, lambda _, how=how: list(how))  # type: ignore[misc]
             return
     raise NothingToChange("nobody's sequence wrapped")

@@ -1,4 +1,5 @@
-"""Kafka's own topics: bytes that are lost or changed, and coordinators that say something else than data and clients."""
+"""Kafka's own topics: bytes that are lost or changed, and coordinators that say something else than
+data and clients."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ from tests.faithful.coordinators import (
 )
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, Afterwards, NothingToChange, kept_out, mutation, put
+from tests.faithful.mutations.base import (
+    FORCED,
+    PAIR,
+    Afterwards,
+    NothingToChange,
+    kept_out,
+    mutation,
+    put,
+)
 
 OTHER = {PREPARE_COMMIT: PREPARE_ABORT, COMPLETE_COMMIT: COMPLETE_ABORT}
 
@@ -31,7 +40,9 @@ def _own(made: Made, cluster: str, spot: tuple[str, int]) -> list[Entry]:
     return made.log(cluster, spot[1], topic=spot[0])
 
 
-def _rewrite(made: Made, cluster: str, spot: tuple[str, int], how: Callable[[list[Entry]], list[Entry]]) -> None:
+def _rewrite(
+    made: Made, cluster: str, spot: tuple[str, int], how: Callable[[list[Entry]], list[Entry]]
+) -> None:
     made.change(cluster, spot[1], how, topic=spot[0])
 
 
@@ -50,7 +61,8 @@ def own_crc_wrong(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/replica-disagreement")
 def own_replica_changed(made: Made, rng: Random) -> None:
-    """A byte of __consumer_offsets is another one on the broker that does not lead, and the CRC is right again."""
+    """A byte of __consumer_offsets is another one on the broker that does not lead, and the CRC is
+    right again."""
     entry = _middle(made, "A", COMMITS)
     (record,) = entry.records
     changed = record._replace(value=(record.value or b"")[:-1] + b"\x07")
@@ -60,7 +72,9 @@ def own_replica_changed(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="internal-topics/replica-missing internal-topics/offsets-missing")
 def own_replica_without(made: Made, rng: Random) -> None:
     """A batch of __cluster_metadata is gone from the broker that does not lead."""
-    made.rewrite(made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA)))
+    made.rewrite(
+        made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA))
+    )
 
 
 @mutation(PAIR, must="internal-topics/offsets-missing")
@@ -78,7 +92,8 @@ def own_tail_lost(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/log-disorder")
 def own_file_out_of_order(made: Made, rng: Random) -> None:
-    """Two batches of __transaction_state have changed places in the file of the broker that does not lead."""
+    """Two batches of __transaction_state have changed places in the file of the broker that does
+    not lead."""
     key = made.log_keys("A", 0, topic=STATES[0])[1]
     made.logs[key].edges_at = ()
     made.rewrite(key, lambda log: [log[0], log[2], log[1], *log[3:]])
@@ -86,18 +101,27 @@ def own_file_out_of_order(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/leader-epoch-regression")
 def own_epoch_raised(made: Made, rng: Random) -> None:
-    """A batch in the middle of __transaction_state has a later leader epoch than those behind it, on every broker."""
+    """A batch in the middle of __transaction_state has a later leader epoch than those behind it,
+    on every broker."""
     entry = _middle(made, "A", STATES)
     _rewrite(made, "A", STATES, put(entry, leader_epoch=entry.leader_epoch + 1))
 
 
 @mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
 def own_segment_torn(made: Made, rng: Random) -> Afterwards:
-    """The last bytes of __transaction_state, below the high watermark, are missing on its leader."""
+    """The last bytes of __transaction_state, below the high watermark, are missing on its
+    leader."""
     key = made.log_keys("A", 0, topic=STATES[0])[0]
 
     def tear(root: Path) -> None:
-        folder = root / "captures" / key.moment / key.cluster / str(key.broker) / f"{key.topic}-{key.partition}"
+        folder = (
+            root
+            / "captures"
+            / key.moment
+            / key.cluster
+            / str(key.broker)
+            / f"{key.topic}-{key.partition}"
+        )
         path = sorted(folder.glob("*.log"))[-1]
         path.write_bytes(path.read_bytes()[:-7])
 
@@ -109,7 +133,12 @@ def decided_otherwise(made: Made, rng: Random) -> None:
     """B's coordinator says that it aborted a transaction, and the partitions have COMMIT."""
     log = _own(made, "B", STATES)
     at = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
-    _rewrite(made, "B", STATES, lambda all_: [_changed(e) if n in (at, at + 1) else e for n, e in enumerate(all_)])
+    _rewrite(
+        made,
+        "B",
+        STATES,
+        lambda all_: [_changed(e) if n in (at, at + 1) else e for n, e in enumerate(all_)],
+    )
 
 
 def _changed(entry: Entry) -> Entry:
@@ -121,12 +150,18 @@ def nobody_decided_it(made: Made, rng: Random) -> None:
     """The partitions have a COMMIT of B's own that no coordinator prepared."""
     log = _own(made, "B", STATES)
     at = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
-    _rewrite(made, "B", STATES, lambda all_: [with_state(e, EMPTY) if n in (at, at + 1) else e for n, e in enumerate(all_)])
+    _rewrite(
+        made,
+        "B",
+        STATES,
+        lambda all_: [with_state(e, EMPTY) if n in (at, at + 1) else e for n, e in enumerate(all_)],
+    )
 
 
 @mutation(FORCED, must="internal-topics/marker-missing")
 def completed_without_markers(made: Made, rng: Random) -> None:
-    """B's coordinator says that a transaction is complete of which the partitions have no marker."""
+    """B's coordinator says that a transaction is complete of which the partitions have no
+    marker."""
     log = _own(made, "B", STATES)
     first = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
     again = [replace(e, offset=log[-1].end + n) for n, e in enumerate(log[first : first + 2])]
@@ -135,7 +170,8 @@ def completed_without_markers(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/commit-missing")
 def commit_not_written(made: Made, rng: Random) -> None:
-    """__consumer_offsets has another offset than the one that a group was seen to have committed."""
+    """__consumer_offsets has another offset than the one that a group was seen to have
+    committed."""
     sampled = [g for g in made.groups if g.cluster == "A" and g.partition == 0]
     if not sampled:
         raise NothingToChange("no group was sampled")
@@ -147,6 +183,8 @@ def commit_not_written(made: Made, rng: Random) -> None:
             return entry
         (record,) = entry.records
         value = record.value or b""
-        return replace(entry, records=(record._replace(value=value[:9] + bytes([value[9] ^ 1]) + value[10:]),))
+        return replace(
+            entry, records=(record._replace(value=value[:9] + bytes([value[9] ^ 1]) + value[10:]),)
+        )
 
     _rewrite(made, "A", COMMITS, lambda log: [changed(e) for e in log])

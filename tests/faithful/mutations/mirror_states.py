@@ -23,19 +23,22 @@ def _after_the_promotion(made: Made, seconds: int, lag: int) -> None:
 
 @mutation(PLANNED, must="mirror-states/state-lie")
 def said_to_mirror_what_was_promoted(made: Made, rng: Random) -> None:
-    """Six seconds after B was promoted the mirror says that it mirrors a partition to it, and that nothing is behind."""
+    """Six seconds after B was promoted the mirror says that it mirrors a partition to it, and that
+    nothing is behind."""
     _after_the_promotion(made, 6, 0)
 
 
 @mutation(PLANNED, verdict="valid")
 def said_to_mirror_a_moment_after(made: Made, rng: Random) -> None:
-    """Two seconds after B was promoted the mirror still says that it mirrors a partition to it: what it says may be that old."""
+    """Two seconds after B was promoted the mirror still says that it mirrors a partition to it:
+    what it says may be that old."""
     _after_the_promotion(made, 2, 0)
 
 
 @mutation(PLANNED, verdict="valid")
 def said_to_have_stopped(made: Made, rng: Random) -> None:
-    """What the mirror says is what samples show, and six seconds after B was promoted it says that it has stopped."""
+    """What the mirror says is what samples show, and six seconds after B was promoted it says that
+    it has stopped."""
     _after_the_promotion(made, 6, -1)
 
 
@@ -43,14 +46,22 @@ def _verbs(made: Made, **said: object) -> None:
     """Verbs were asked of the mirror of A->B."""
     described(made)
     time = max(event.time for event in made.events if event.kind == "mirror-described")
-    data = {"seed": "verbs-1 1000", "steps": [f"[{TOPIC} MIRRORING] pause {TOPIC}: accepted"], **said}
+    data = {
+        "seed": "verbs-1 1000",
+        "steps": [f"[{TOPIC} MIRRORING] pause {TOPIC}: accepted"],
+        **said,
+    }
     made.events.append(EventRow(time=time, kind="verbs-played", subject="A->B", data=data))
 
 
 @mutation(PLANNED, must="mirror-states/verb-disagreement")
 def verb_that_should_be_refused(made: Made, rng: Random) -> None:
     """A topic was paused, pausing it again was accepted, and what linkflap wrote down says so."""
-    _verbs(made, wrong=f"pause {TOPIC} was accepted, expected: INVALID_CLUSTER_MIRROR_STATES", topic=TOPIC)
+    _verbs(
+        made,
+        wrong=f"pause {TOPIC} was accepted, expected: INVALID_CLUSTER_MIRROR_STATES",
+        topic=TOPIC,
+    )
 
 
 @mutation(PLANNED, verdict="valid")

@@ -1,4 +1,5 @@
-"""What one reader says of how far it is, and never got: other readers' polls say nothing of that."""
+"""What one reader says of how far it is, and never got: other readers' polls say nothing of
+that."""
 
 from __future__ import annotations
 
@@ -7,11 +8,20 @@ from dataclasses import replace
 from random import Random
 
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, NothingToChange, change_poll, got, marks, mutation, polls
+from tests.faithful.mutations.base import (
+    PAIR,
+    NothingToChange,
+    change_poll,
+    got,
+    marks,
+    mutation,
+    polls,
+)
 
 
 def _alone(made: Made, reader: str, keep: Callable[[int], bool]) -> None:
-    """Of the first partition one reader got only what is kept; what it says of its positions stays."""
+    """Of the first partition one reader got only what is kept; what it says of its positions
+    stays."""
     for poll in polls(made, reader, least=0):
         change_poll(made, poll, [pair for pair in got(poll) if keep(pair[1])])
 
@@ -25,24 +35,29 @@ def _offsets(made: Made, reader: str) -> list[int]:
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def head_never_got(made: Made, rng: Random) -> None:
-    """A reader was assigned at the beginning of B, and its first polls returned nothing of what it passed there."""
+    """A reader was assigned at the beginning of B, and its first polls returned nothing of what it
+    passed there."""
     offsets = _offsets(made, "B-uncommitted")
     _alone(made, "B-uncommitted", lambda offset: offset >= offsets[len(offsets) // 2])
 
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def tail_never_got(made: Made, rng: Random) -> None:
-    """A reader says that it is drained at the end of B, and never got the second half; others did."""
+    """A reader says that it is drained at the end of B, and never got the second half; others
+    did."""
     offsets = _offsets(made, "B-uncommitted")
     _alone(made, "B-uncommitted", lambda offset: offset < offsets[len(offsets) // 2])
 
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def member_never_got_the_tail(made: Made, rng: Random) -> None:
-    """A member of a group says that it is drained, and never got the second half; another member got all of it."""
+    """A member of a group says that it is drained, and never got the second half; another member
+    got all of it."""
     offsets = _offsets(made, "follower")
     own = [p for p in made.polls if p.reader == "follower"]
-    made.polls += [replace(p, reader="second", process=p.process + 900) for p in own if p.kind != "commit"]
+    made.polls += [
+        replace(p, reader="second", process=p.process + 900) for p in own if p.kind != "commit"
+    ]
     _alone(made, "follower", lambda offset: offset < offsets[len(offsets) // 2])
 
 
@@ -62,7 +77,10 @@ def drained_before_the_end(made: Made, rng: Random) -> None:
     if not any(mark.returned <= busy and mark.last_stable > middle for mark in marks(made, "A")):
         raise NothingToChange("nobody sampled more of A while its clients wrote")
     for poll in [p for p in made.polls if (p.reader, p.kind) == ("A-uncommitted", "poll")]:
-        fetched = tuple(replace(f, position=min(f.position, middle)) if f.partition == 0 else f for f in poll.fetched)
+        fetched = tuple(
+            replace(f, position=min(f.position, middle)) if f.partition == 0 else f
+            for f in poll.fetched
+        )
         made.polls[made.polls.index(poll)] = stopped = replace(poll, fetched=fetched)
         change_poll(made, stopped, [pair for pair in got(poll) if pair[1] < middle])
     _stands(made, "A-uncommitted", "drained", middle)
@@ -76,7 +94,8 @@ def position_that_no_log_has(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="poll-continuity/began-ahead", may="unseen")
 def member_began_ahead(made: Made, rng: Random) -> None:
-    """A group's next member was assigned beyond where the one before it had been, and nobody got what lies between."""
+    """A group's next member was assigned beyond where the one before it had been, and nobody got
+    what lies between."""
     rows = [p for p in made.polls if p.reader == "follower" and p.cluster == "A"]
     full = [p for p in rows if p.kind == "poll" and got(p)]
     if len(full) < 3:
@@ -91,6 +110,12 @@ def member_began_ahead(made: Made, rng: Random) -> None:
         made.polls[made.polls.index(poll)] = replace(poll, process=poll.process + 900)
     first = made.polls[index]
     fetched = tuple(
-        replace(f, runs=(), position=upto if f.partition == 0 else f.runs[0][1] if f.runs else -1) for f in first.fetched
+        replace(f, runs=(), position=upto if f.partition == 0 else f.runs[0][1] if f.runs else -1)
+        for f in first.fetched
     )
-    made.polls.insert(index, replace(first, kind="assign", time=first.time - 2, returned=first.time - 1, fetched=fetched))
+    made.polls.insert(
+        index,
+        replace(
+            first, kind="assign", time=first.time - 2, returned=first.time - 1, fetched=fetched
+        ),
+    )

@@ -1,4 +1,5 @@
-"""What a program of the user's that says `exactly_once` lost, made twice, or made of nothing; and what failovers cost it."""
+"""What a program of the user's that says `exactly_once` lost, made twice, or made of nothing; and
+what failovers cost it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from random import Random
 
 from tests.faithful.entries import ABORT, Entry
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NothingToChange, mutation, put, states
+from tests.faithful.mutations.base import (
+    FORCED,
+    PAIR,
+    PLANNED,
+    NothingToChange,
+    mutation,
+    put,
+    states,
+)
 from tests.faithful.relays import GROUP
 from tests.faithful.spec import OUTPUTS
 
@@ -34,10 +43,14 @@ def _made_from(made: Made, entry: Entry, uid: int) -> None:
 @mutation(
     COPYING,
     must="program-copies/input-not-copied",
-    may="aborted-read internal-topics/outcome-disagreement read-committed-visibility torn-transaction",
+    may=(
+        "aborted-read internal-topics/outcome-disagreement read-committed-visibility "
+        "torn-transaction"
+    ),
 )
 def program_output_aborted(made: Made, rng: Random) -> None:
-    """A transaction of a program is aborted in one partition, on both clusters, though its offsets were committed."""
+    """A transaction of a program is aborted in one partition, on both clusters, though its offsets
+    were committed."""
     log = made.log("A", topic=OUTPUTS)
     batch = _outputs(made)[-1]
     marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
@@ -47,7 +60,8 @@ def program_output_aborted(made: Made, rng: Random) -> None:
 
 @mutation(COPYING, must="program-copies/input-copied-twice program-copies/input-not-copied")
 def program_output_twice(made: Made, rng: Random) -> None:
-    """A program made an output from an input that it had used, and none from the one that was due."""
+    """A program made an output from an input that it had used, and none from the one that was
+    due."""
     first, *_, last = _outputs(made, least=2)
     _made_from(made, last, first.records[0].uid)
 
@@ -64,13 +78,23 @@ def program_output_unlabelled(made: Made, rng: Random) -> None:
     _made_from(made, _outputs(made)[-1], -1)
 
 
-@mutation({**PLANNED, **COPIES, "relay_anew": True}, must="program-copies/copy-repeated-by-failover", verdict="valid")
+@mutation(
+    {**PLANNED, **COPIES, "relay_anew": True},
+    must="program-copies/copy-repeated-by-failover",
+    verdict="valid",
+)
 def program_began_anew(made: Made, rng: Random) -> None:
-    """The group's offset was not synced to B, so that a program began anew there, and made again what had arrived."""
+    """The group's offset was not synced to B, so that a program began anew there, and made again
+    what had arrived."""
     moved = min(e.time for e in made.events if e.kind == "promotion")
     made.groups = [g for g in made.groups if (g.cluster, g.group) != ("B", GROUP) or g.time > moved]
 
 
-@mutation({**FORCED, **COPIES, "relay_torn": True}, must="program-copies/copy-lost-by-failover", verdict="valid")
+@mutation(
+    {**FORCED, **COPIES, "relay_torn": True},
+    must="program-copies/copy-lost-by-failover",
+    verdict="valid",
+)
 def program_outputs_left_behind(made: Made, rng: Random) -> None:
-    """The group's offset was synced to B before A died, and what had been made of its inputs was not mirrored."""
+    """The group's offset was synced to B before A died, and what had been made of its inputs was
+    not mirrored."""

@@ -1,4 +1,5 @@
-"""What readers got and should not have, did not get and should have, or got twice; and the offsets of their group."""
+"""What readers got and should not have, did not get and should have, or got twice; and the offsets
+of their group."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ def read_before_the_commit(made: Made, rng: Random) -> None:
         (p, uid)
         for p in polls(made, "follower")
         for uid, offset in got(p)
-        if p.cluster == "A" and any(e.offset <= offset < e.end and decided.get(e.offset) == "committed" for e in made.log("A"))
+        if p.cluster == "A"
+        and any(
+            e.offset <= offset < e.end and decided.get(e.offset) == "committed"
+            for e in made.log("A")
+        )
     )
     row = returned(made, uid)
     change_return(made, row, ended_at=poll.returned + MS, time=poll.returned + 2 * MS, outcome="ok")
@@ -80,7 +85,8 @@ def committed_was_hidden(made: Made, rng: Random) -> None:
     may="poll-continuity read-committed-visibility/hidden-committed",
 )
 def never_seen(made: Made, rng: Random) -> None:
-    """Nobody got what was committed last on B, though readers say that they have read to the end."""
+    """Nobody got what was committed last on B, though readers say that they have read to the
+    end."""
     last = [e for e in data(made, "B", native=True) if promised(made, e)][-1]
     forget(made, set(range(last.offset, last.end)), "B")
 
@@ -146,7 +152,11 @@ def _first_on_b(made: Made) -> Poll:
     return next(p for p in polls(made, "follower") if p.cluster == "B")
 
 
-@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets internal-topics/commit-missing poll-continuity")
+@mutation(
+    FORCED,
+    must="group-offsets/group-skip",
+    may="group-offsets internal-topics/commit-missing poll-continuity",
+)
 def group_skipped(made: Made, rng: Random) -> None:
     """The group began on B behind records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]
@@ -154,22 +164,35 @@ def group_skipped(made: Made, rng: Random) -> None:
     visible = data(made, "B", native=False, state="committed plain")
     edge = visible[len(visible) // 2].offset
     for poll in own:
-        keep = [(u, o) for u, o in got(poll) if (o < edge if poll.cluster == "A" else o >= promotion(made, "B"))]
+        keep = [
+            (u, o)
+            for u, o in got(poll)
+            if (o < edge if poll.cluster == "A" else o >= promotion(made, "B"))
+        ]
         if got(poll) != keep:
             change_poll(made, poll, keep)
     made.polls = [
-        replace(p, fetched=tuple(replace(f, position=min(f.position, edge)) if f.partition == 0 else f for f in p.fetched))
+        replace(
+            p,
+            fetched=tuple(
+                replace(f, position=min(f.position, edge)) if f.partition == 0 else f
+                for f in p.fetched
+            ),
+        )
         if p.reader == "follower" and p.cluster == "A"
         else p
         for p in made.polls
     ]
-    made.groups = [replace(g, offset=min(g.offset, edge)) if g.partition == 0 else g for g in made.groups]
+    made.groups = [
+        replace(g, offset=min(g.offset, edge)) if g.partition == 0 else g for g in made.groups
+    ]
     assert before
 
 
 @mutation(PLANNED, must="group-offsets/group-replay", verdict="valid")
 def group_replayed_a_little(made: Made, rng: Random) -> None:
-    """The group got again on B what it had committed on A shortly before: offset translation may step back."""
+    """The group got again on B what it had committed on A shortly before: offset translation may
+    step back."""
     _replay(made)
 
 
@@ -177,14 +200,26 @@ def group_replayed_a_little(made: Made, rng: Random) -> None:
 def group_replayed_too_much(made: Made, rng: Random) -> None:
     """The group got again on B more than 100 records that it had committed on A long before."""
     early = min(p.returned for p in made.polls if p.reader == "follower" and p.kind == "commit")
-    own = [p for p in made.polls if p.reader == "follower" and p.kind == "commit" and p.cluster == "A"]
-    # All commits but the first lie in one instant, long before the failover: nothing explains a step back.
+    own = [
+        p for p in made.polls if p.reader == "follower" and p.kind == "commit" and p.cluster == "A"
+    ]
+    # All commits but the first lie in one instant, long before the failover: nothing explains a
+    # step back.
     shift = 20_000 * MS
     made.started -= shift
     for poll in own:
-        made.polls[made.polls.index(poll)] = replace(poll, time=poll.time - shift, returned=poll.returned - shift)
+        made.polls[made.polls.index(poll)] = replace(
+            poll, time=poll.time - shift, returned=poll.returned - shift
+        )
     made.groups = [g for g in made.groups if g.cluster != "B"] + [
-        GroupOffset(time=early, cluster="B", group="followers", topic=own[0].fetched[0].topic, partition=p, offset=_end(made, p))
+        GroupOffset(
+            time=early,
+            cluster="B",
+            group="followers",
+            topic=own[0].fetched[0].topic,
+            partition=p,
+            offset=_end(made, p),
+        )
         for p in range(2)
     ]
     made.polls.append(own[-1])
@@ -211,7 +246,11 @@ def _replay(made: Made) -> None:
 def _synced(made: Made) -> list[GroupOffset]:
     """What the mirror committed for the group on B before the failover."""
     fault = next(e.time for e in made.events if e.kind == "fault-start")
-    return [g for g in made.groups if (g.cluster, g.partition) == ("B", 0) and g.time < fault and g.offset > 0]
+    return [
+        g
+        for g in made.groups
+        if (g.cluster, g.partition) == ("B", 0) and g.time < fault and g.offset > 0
+    ]
 
 
 @mutation(PLANNED, must="group-offsets/checkpoint-regression", may="internal-topics/commit-missing")
@@ -227,11 +266,17 @@ def killed(made: Made, at: int, broker: str = "B/1") -> None:
     """A broker is killed, and comes back at once."""
     facts: tuple[tuple[str, dict[str, object]], ...] = (
         ("fault-start", {"id": "kill", "fault": "broker-kill", "options": {}, "restores": True}),
-        ("fault-bite", {"id": "kill", "bit": True, "observable": "it", "measured": 1, "expected": 1}),
+        (
+            "fault-bite",
+            {"id": "kill", "bit": True, "observable": "it", "measured": 1, "expected": 1},
+        ),
         ("fault-heal", {"id": "kill", "healed": True, "checked": []}),
         ("fault-end", {"id": "kill"}),
     )
-    made.events += [EventRow(time=at + n, kind=kind, subject=broker, data=data) for n, (kind, data) in enumerate(facts)]
+    made.events += [
+        EventRow(time=at + n, kind=kind, subject=broker, data=data)
+        for n, (kind, data) in enumerate(facts)
+    ]
     made.events.sort(key=lambda event: event.time)
     fault = FaultSpec(id="kill", fault="broker-kill", target=broker, at=1.0, duration=0.0)
     made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))
@@ -248,7 +293,8 @@ def _stepped_back(made: Made) -> tuple[GroupOffset, GroupOffset]:
 
 @mutation(PLANNED, verdict="valid")
 def coordinator_answers_late(made: Made, rng: Random) -> None:
-    """A broker of B is killed; the coordinator that loads the group anew answers once with an earlier commit (KAFKA-15910)."""
+    """A broker of B is killed; the coordinator that loads the group anew answers once with an
+    earlier commit (KAFKA-15910)."""
     earlier, last = _stepped_back(made)
     killed(made, last.time + 1)
     made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5))
@@ -256,14 +302,17 @@ def coordinator_answers_late(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-regression", may="internal-topics/commit-missing")
 def checkpoint_went_back_after_a_kill(made: Made, rng: Random) -> None:
-    """A broker of B is killed, and the group's offset on B is one that nobody had committed, below the last."""
+    """A broker of B is killed, and the group's offset on B is one that nobody had committed, below
+    the last."""
     earlier, last = _stepped_back(made)
     known = {g.offset for g in made.groups}
     never = next((n for n in range(last.offset - 1, 0, -1) if n not in known), None)
     if never is None:
         raise NothingToChange("every offset below was committed")
     killed(made, last.time + 1)
-    made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5, offset=never))
+    made.groups.insert(
+        made.groups.index(last) + 1, replace(earlier, time=last.time + 5, offset=never)
+    )
 
 
 @mutation(
@@ -279,7 +328,8 @@ def checkpoint_beyond_the_end(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-ahead")
 def checkpoint_ahead(made: Made, rng: Random) -> None:
-    """The offset that the mirror committed for the group on B is above records that it had not got."""
+    """The offset that the mirror committed for the group on B is above records that it had not
+    got."""
     first = _synced(made)[0]
     later = min(p.time for p in polls(made, "follower"))
     made.groups[made.groups.index(first)] = replace(first, time=later - MS, offset=first.offset)

@@ -1,4 +1,5 @@
-"""What a relay lost, made twice, or made of nothing; transactions that read each other; and what failovers cost it."""
+"""What a relay lost, made twice, or made of nothing; transactions that read each other; and what
+failovers cost it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from random import Random
 from linkflap.harness.model.history import Operation, SendGroup
 from tests.faithful.entries import ABORT
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NothingToChange, change_return, mutation, put, states
+from tests.faithful.mutations.base import (
+    FORCED,
+    PAIR,
+    PLANNED,
+    NothingToChange,
+    change_return,
+    mutation,
+    put,
+    states,
+)
 from tests.faithful.relays import GROUP
 from tests.faithful.spec import OUTPUTS
 
@@ -17,14 +27,20 @@ RELAYED = {**PAIR, "relay": True, "steps": 120}
 
 def _steps(made: Made, *, least: int) -> list[tuple[Operation, SendGroup]]:
     """What the relay wrote to partition 0 in transactions that were committed, one group each."""
-    rows = [o for o in made.operations if (o.phase, o.ending, o.outcome, o.group) == ("return", "commit", "ok", GROUP)]
+    rows = [
+        o
+        for o in made.operations
+        if (o.phase, o.ending, o.outcome, o.group) == ("return", "commit", "ok", GROUP)
+    ]
     found = [(o, g) for o in rows for g in o.sends if g.partition == 0 and o.cluster == "A"]
     if len(found) < least:
         raise NothingToChange(f"the relay committed {len(found)} transactions")
     return found
 
 
-def _made_from(made: Made, row: Operation, group: SendGroup, runs: tuple[tuple[int, int, int], ...]) -> None:
+def _made_from(
+    made: Made, row: Operation, group: SendGroup, runs: tuple[tuple[int, int, int], ...]
+) -> None:
     """The client says that it made a group from something else."""
     assert group.made_from is not None
     other = replace(group, made_from=replace(group.made_from, runs=runs))
@@ -41,10 +57,14 @@ def _inputs(group: SendGroup) -> tuple[int, int]:
 @mutation(
     RELAYED,
     must="exactly-once/input-lost commit-aborted/commit-aborted",
-    may="aborted-read internal-topics/outcome-disagreement lost-write read-committed-visibility torn-transaction",
+    may=(
+        "aborted-read internal-topics/outcome-disagreement lost-write read-committed-visibility "
+        "torn-transaction"
+    ),
 )
 def output_lost(made: Made, rng: Random) -> None:
-    """The outputs of a relay's transaction are aborted in one partition, on both clusters, though its offsets were committed."""
+    """The outputs of a relay's transaction are aborted in one partition, on both clusters, though
+    its offsets were committed."""
     _, group = _steps(made, least=1)[-1]
     log = made.log("A", topic=OUTPUTS)
     batch = next(e for e in log if group.first_uid in e.uids)
@@ -70,7 +90,9 @@ def output_of_nothing(made: Made, rng: Random) -> None:
     """A relay made an output from a record that is not there."""
     row, group = _steps(made, least=1)[-1]
     assert group.made_from is not None
-    (_, offset, _), *rest = [(u + i, o + i, 1) for u, o, count in group.made_from.runs for i in range(count)]
+    (_, offset, _), *rest = [
+        (u + i, o + i, 1) for u, o, count in group.made_from.runs for i in range(count)
+    ]
     _made_from(made, row, group, (((77 << 40) + 9, offset, 1), *rest))
 
 
@@ -79,7 +101,11 @@ def offset_lost(made: Made, rng: Random) -> None:
     """The group's offset is sampled below what transactions had committed that were over."""
     steps = _steps(made, least=2)
     # A transaction is over for certain once the same incarnation of the relay has ended another.
-    over = next(after.time for n, (after, _) in enumerate(steps) if after.process in {row.process for row, _ in steps[:n]})
+    over = next(
+        after.time
+        for n, (after, _) in enumerate(steps)
+        if after.process in {row.process for row, _ in steps[:n]}
+    )
     mine = [g for g in made.groups if (g.cluster, g.group, g.partition) == ("A", GROUP, 0)]
     late = [g for g in mine if g.time > over and g.offset > 0]
     if not late:
@@ -96,9 +122,18 @@ def transactions_in_a_circle(made: Made, rng: Random) -> None:
     _made_from(made, two, theirs, ((ours.first_uid, 0, 1),))
     for row in (one, two):
         made.operations = [
-            replace(o, sends=next(r.sends for r in made.operations if (r.number, r.phase) == (row.number, "return")))
-            if (o.number, o.phase) == (row.number, "invoke")
-            else o
+            (
+                replace(
+                    o,
+                    sends=next(
+                        r.sends
+                        for r in made.operations
+                        if (r.number, r.phase) == (row.number, "return")
+                    ),
+                )
+                if (o.number, o.phase) == (row.number, "invoke")
+                else o
+            )
             for o in made.operations
         ]
 
@@ -109,7 +144,8 @@ def transactions_in_a_circle(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def relay_began_anew(made: Made, rng: Random) -> None:
-    """A relay began on B where its group had been long ago, and made again what had arrived: group offsets are synced apart."""
+    """A relay began on B where its group had been long ago, and made again what had arrived: group
+    offsets are synced apart."""
 
 
 @mutation(
@@ -118,4 +154,5 @@ def relay_began_anew(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def outputs_left_behind(made: Made, rng: Random) -> None:
-    """The group's offset was synced to B before A died, and what had been made of its inputs was not mirrored."""
+    """The group's offset was synced to B before A died, and what had been made of its inputs was
+    not mirrored."""

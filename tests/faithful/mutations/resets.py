@@ -1,4 +1,5 @@
-"""What goes wrong where a mirror ends: sessions behind a reset of the producer state, transactions left open or ended twice."""
+"""What goes wrong where a mirror ends: sessions behind a reset of the producer state, transactions
+left open or ended twice."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LEFT_OPEN, SPLIT = "marker-pairing/transaction-left-open", "marker-pairing/outco
 
 
 def _adopted(made: Made, further: int = 0) -> None:
-    """An idempotent producer of B's own in partition 0 goes on from where a mirrored one of A's ended."""
+    """An idempotent producer of B's own in partition 0 goes on from where a mirrored one of A's
+    ended."""
     theirs = [e for e in data(made, "B", native=False, state="plain") if e.pid >= 0]
     if not theirs:
         raise NothingToChange("nothing of an idempotent producer was mirrored")
@@ -48,24 +50,35 @@ def _adopted(made: Made, further: int = 0) -> None:
             "B",
             partition,
             lambda log, own=own, start=start: [  # type: ignore[misc]
-                replace(e, pid=last.pid, epoch=last.epoch, sequence=e.sequence + (ahead if e.offset in own else 0))
-                if e.pid == old and e.offset >= start
-                else e
+                (
+                    replace(
+                        e,
+                        pid=last.pid,
+                        epoch=last.epoch,
+                        sequence=e.sequence + (ahead if e.offset in own else 0),
+                    )
+                    if e.pid == old and e.offset >= start
+                    else e
+                )
                 for e in log
             ],
         )
     made.operations = [
-        replace(o, producer_id=last.pid) if (o.producer_id, o.cluster) == (old, "B") else o for o in made.operations
+        replace(o, producer_id=last.pid) if (o.producer_id, o.cluster) == (old, "B") else o
+        for o in made.operations
     ]
 
 
 @mutation(RESETS, must=f"sequence-continuity/sequence-start {COLLISION}")
 def went_on_behind_the_reset(made: Made, rng: Random) -> None:
-    """Behind B's reset an id goes on where the mirrored one ended: its first records were acknowledged and not appended."""
+    """Behind B's reset an id goes on where the mirrored one ended: its first records were
+    acknowledged and not appended."""
     _adopted(made)
 
 
-@mutation(COPIED_RESET, must=f"sequence-continuity/sequence-start {COLLISION}", may="sequence-continuity")
+@mutation(
+    COPIED_RESET, must=f"sequence-continuity/sequence-start {COLLISION}", may="sequence-continuity"
+)
 def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
     """The same in copied logs, without a history of the clients."""
     _adopted(made)
@@ -89,26 +102,40 @@ def _mirrored_again(made: Made) -> Entry:
 
 
 _TWICE = (
-    "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation provenance "
-    "ghost-ack"
+    "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch "
+    "standby-isolation provenance ghost-ack"
 )
 
 
-@mutation(RESETS, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
+@mutation(
+    RESETS,
+    must="sequence-continuity/sequence-repeat",
+    may=f"{_TWICE} {COLLISION} sequence-continuity",
+)
 def mirrored_again_behind_the_reset(made: Made, rng: Random) -> None:
-    """A batch that had been mirrored is there once more, behind what B wrote, under the same id and sequence."""
+    """A batch that had been mirrored is there once more, behind what B wrote, under the same id and
+    sequence."""
     _mirrored_again(made)
 
 
-@mutation(COPIED_RESET, must="sequence-continuity/sequence-repeat", may=f"{COLLISION} duplicate sequence-continuity")
+@mutation(
+    COPIED_RESET,
+    must="sequence-continuity/sequence-repeat",
+    may=f"{COLLISION} duplicate sequence-continuity",
+)
 def mirrored_again_in_copied_logs(made: Made, rng: Random) -> None:
     """The same in copied logs, without a history of the clients."""
     _mirrored_again(made)
 
 
-@mutation(FORCED, must=f"sequence-continuity/sequence-repeat {COLLISION}", may=f"{_TWICE} sequence-continuity")
+@mutation(
+    FORCED,
+    must=f"sequence-continuity/sequence-repeat {COLLISION}",
+    may=f"{_TWICE} sequence-continuity",
+)
 def mirrored_again_without_a_reset(made: Made, rng: Random) -> None:
-    """A batch that had been mirrored is there once more, behind what B wrote; the mirror keeps ids apart and resets nothing."""
+    """A batch that had been mirrored is there once more, behind what B wrote; the mirror keeps ids
+    apart and resets nothing."""
     _mirrored_again(made)
 
 
@@ -122,7 +149,10 @@ def _left_open(made: Made) -> None:
 
 @mutation(
     {**RESETS, "open_at_death": True},
-    must=f"{LEFT_OPEN} last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
+    must=(
+        f"{LEFT_OPEN} last-stable-offset/hanging-transaction "
+        "truncation-accounting/marker-not-appended"
+    ),
     may="last-stable-offset/lso-mismatch",
 )
 def left_open_at_the_reset(made: Made, rng: Random) -> None:
@@ -139,7 +169,8 @@ def left_open_in_copied_logs(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, must="marker-pairing/stable-offset-stuck")
 def stable_offset_stuck(made: Made, rng: Random) -> None:
-    """The leader of a running cluster says that B is stable only up to a transaction that has a marker."""
+    """The leader of a running cluster says that B is stable only up to a transaction that has a
+    marker."""
     first = data(made, "B", native=True, state="committed")[0].offset
     for key in made.log_keys("B", 0):
         captured = made.logs[key]
@@ -150,24 +181,37 @@ def stable_offset_stuck(made: Made, rng: Random) -> None:
 def _commit(first: Entry, last: Entry) -> Entry:
     """The COMMIT of a transaction, behind the end of its log."""
     return replace(
-        first, offset=last.end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none", appended=None,
+        first, offset=last.end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none",
+        appended=None,
         leader_epoch=last.leader_epoch, coordinator=9,
     )  # fmt: skip
 
 
 def _sent_with(made: Made, uid: int) -> set[int]:
     """All payloads of the transaction that has this one."""
-    rows = [o for o in made.operations if any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)]
+    rows = [
+        o
+        for o in made.operations
+        if any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
+    ]
     return {one for o in rows for g in o.sends for one in range(g.first_uid, g.first_uid + g.count)}
 
 
 def _committed_late(made: Made) -> None:
-    """A commits what B's mirror has aborted: its coordinator decides, and every partition gets a marker."""
-    there = {uid for partition in range(made.scenario.topics.partitions) for e in made.log("A", partition) for uid in e.uids}
+    """A commits what B's mirror has aborted: its coordinator decides, and every partition gets a
+    marker."""
+    there = {
+        uid
+        for partition in range(made.scenario.topics.partitions)
+        for e in made.log("A", partition)
+        for uid in e.uids
+    }
     ended: set[int] = set()
     for partition in range(made.scenario.topics.partitions):
         state = states(made.log("A", partition)).state
-        opened = {e.pid: e for e in reversed(made.log("A", partition)) if state.get(e.offset) == "open"}
+        opened = {
+            e.pid: e for e in reversed(made.log("A", partition)) if state.get(e.offset) == "open"
+        }
         for pid, first in sorted(opened.items()):
             if not _sent_with(made, first.uids[0]) <= there:
                 raise NothingToChange("A commits nothing of which a part never arrived")
@@ -177,9 +221,15 @@ def _committed_late(made: Made) -> None:
         made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])  # type: ignore[misc]
 
 
-@mutation({**FORCED, **V1, "open_at_death": True}, must=SPLIT, may="torn-transaction/torn-by-failover", verdict="valid")
+@mutation(
+    {**FORCED, **V1, "open_at_death": True},
+    must=SPLIT,
+    may="torn-transaction/torn-by-failover",
+    verdict="valid",
+)
 def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
-    """A transaction was open at a forced failover: B's mirror aborted it, and A, as it died, committed it."""
+    """A transaction was open at a forced failover: B's mirror aborted it, and A, as it died,
+    committed it."""
     _committed_late(made)
 
 
@@ -197,14 +247,18 @@ def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
 )
 def committed_data_without_the_bit(made: Made, rng: Random) -> None:
     """A committed batch of B's own is not transactional."""
-    made.change("B", 0, put(data(made, "B", native=True, state="committed")[0], transactional=False))
+    made.change(
+        "B", 0, put(data(made, "B", native=True, state="committed")[0], transactional=False)
+    )
 
 
 @mutation(
     FORCED,
     must="marker-pairing/not-transactional",
-    may="aborted-read commit-aborted lost-write last-stable-offset/lso-mismatch read-committed-visibility torn-transaction "
-    "uncommitted-read poll-continuity unseen",
+    may=(
+        "aborted-read commit-aborted lost-write last-stable-offset/lso-mismatch "
+        "read-committed-visibility torn-transaction uncommitted-read poll-continuity unseen"
+    ),
 )
 def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
     """An aborted batch of B's own is not transactional, so that every reader gets it."""
@@ -212,19 +266,31 @@ def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
 
 
 @mutation(
-    FORCED, must="marker-pairing/impossible-header", may="marker-pairing/not-transactional last-stable-offset sequence-continuity"
+    FORCED,
+    must="marker-pairing/impossible-header",
+    may="marker-pairing/not-transactional last-stable-offset sequence-continuity",
 )
 def plain_data_with_the_bit(made: Made, rng: Random) -> None:
     """A batch of B's own that has no producer id is transactional."""
-    made.change("B", 0, put(next(e for e in data(made, "B", native=True) if e.pid == -1), transactional=True))
+    made.change(
+        "B",
+        0,
+        put(next(e for e in data(made, "B", native=True) if e.pid == -1), transactional=True),
+    )
 
 
 @mutation(FORCED, must="marker-pairing/coordinator-epoch-regression")
 def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
     """A marker of B's own is of a coordinator that the one before it had fenced."""
-    markers = [e for e in made.log("B") if e.offset >= promotion(made) and e.ends is not None and e.pid >= 0]
+    markers = [
+        e
+        for e in made.log("B")
+        if e.offset >= promotion(made) and e.ends is not None and e.pid >= 0
+    ]
     own = {e.pid for e in data(made, "B", native=True)}
-    later = [e for n, e in enumerate(markers) if e.pid in own and e.pid in {b.pid for b in markers[:n]}]
+    later = [
+        e for n, e in enumerate(markers) if e.pid in own and e.pid in {b.pid for b in markers[:n]}
+    ]
     if not later:
         raise NothingToChange("no producer of B's own has two markers")
     made.change("B", 0, put(later[-1], coordinator=later[-1].coordinator - 1))
@@ -232,7 +298,8 @@ def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, unknown="byte-equality", verdict="unknown")
 def promotion_mark_deleted(made: Made, rng: Random) -> None:
-    """Retention took B's beginning, and with it the mark of its promotion; nobody says where that was."""
+    """Retention took B's beginning, and with it the mark of its promotion; nobody says where that
+    was."""
     log = made.log("B")
     reset = next((e for e in log if e.ends == RESET), None)
     left = [e for e in log if reset is not None and e.offset > reset.offset + 1]
@@ -243,7 +310,9 @@ def promotion_mark_deleted(made: Made, rng: Random) -> None:
         captured = made.logs[replica]
         made.rewrite(replica, lambda entries: [e for e in entries if e.offset >= start])
         captured.bounds = replace(captured.bounds, log_start=start)
-    number = next(n for n, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
+    number = next(
+        n for n, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0
+    )
     known = made.events[number]
     event = replace(known, data={**known.data, "offset": start})
     made.events[number : number + 1] = [event, replace(event, kind="promotion-unknown")]

@@ -1,4 +1,5 @@
-"""What is seen of a cluster while a reversal onto it lasts, what was captured before it was truncated, and where its log ends."""
+"""What is seen of a cluster while a reversal onto it lasts, what was captured before it was
+truncated, and where its log ends."""
 
 from __future__ import annotations
 
@@ -28,27 +29,40 @@ from tests.faithful.mutations.base import (
 from tests.oracles.checks import beside
 
 OTHERS = (
-    "inconsistent-offset/inconsistent-offset last-stable-offset/lso-mismatch poll-continuity/internal-skip "
-    "poll-continuity/passed-unread poll-continuity/poll-skip read-committed-visibility/phantom-read"
+    "inconsistent-offset/inconsistent-offset last-stable-offset/lso-mismatch "
+    "poll-continuity/internal-skip poll-continuity/passed-unread poll-continuity/poll-skip "
+    "read-committed-visibility/phantom-read"
 )
 """What readers and samplers of A show where a capture lacks something."""
 
 
 def _lasts(made: Made) -> tuple[int, int]:
     """When the reversal began and ended."""
-    times = [e.time for e in made.events if e.kind in ("fault-start", "fault-end") and e.data.get("id") == "reverse"]
+    times = [
+        e.time
+        for e in made.events
+        if e.kind in ("fault-start", "fault-end") and e.data.get("id") == "reverse"
+    ]
     return times[0], times[1]
 
 
 def _truncated(made: Made) -> int:
-    return next((e.time for e in made.events if e.kind == "truncation" and e.data["partition"] == 0), _lasts(made)[1])
+    return next(
+        (e.time for e in made.events if e.kind == "truncation" and e.data["partition"] == 0),
+        _lasts(made)[1],
+    )
 
 
 def _seen(made: Made, *, after: bool) -> list[Poll]:
-    """Polls of A while it lasted, before the truncation or after it, that returned something of partition 0."""
+    """Polls of A while it lasted, before the truncation or after it, that returned something of
+    partition 0."""
     (began, ended), at = _lasts(made), _truncated(made)
     mine = [p for p in made.polls if p.cluster == "A" and p.kind == "poll" and got(p)]
-    mine = [p for p in mine if began < p.time and p.returned < ended and (p.time > at if after else p.returned < at)]
+    mine = [
+        p
+        for p in mine
+        if began < p.time and p.returned < ended and (p.time > at if after else p.returned < at)
+    ]
     if not mine:
         raise NothingToChange("nobody read A while the reversal lasted")
     return mine
@@ -57,7 +71,10 @@ def _seen(made: Made, *, after: bool) -> list[Poll]:
 @mutation(
     ROUND_TRIP,
     must="inconsistent-offset/inconsistent-offset",
-    may="read-committed-visibility poll-continuity unseen group-offsets uncommitted-read aborted-read",
+    may=(
+        "read-committed-visibility poll-continuity unseen group-offsets uncommitted-read "
+        "aborted-read"
+    ),
 )
 def other_payloads_before_the_truncation(made: Made, rng: Random) -> None:
     """While a reversal lasts, before the truncation, a reader gets payloads that are in no log."""
@@ -68,7 +85,10 @@ def other_payloads_before_the_truncation(made: Made, rng: Random) -> None:
 @mutation(
     ROUND_TRIP,
     must="inconsistent-offset/inconsistent-offset",
-    may="read-committed-visibility poll-continuity unseen group-offsets uncommitted-read aborted-read",
+    may=(
+        "read-committed-visibility poll-continuity unseen group-offsets uncommitted-read "
+        "aborted-read"
+    ),
 )
 def other_payloads_after_the_truncation(made: Made, rng: Random) -> None:
     """While a reversal lasts, after the truncation, a reader gets payloads that are in no log."""
@@ -91,9 +111,14 @@ def _samples(made: Made) -> list[Watermark]:
     return mine
 
 
-@mutation(ROUND_TRIP, must="last-stable-offset/lso-above-high-watermark", may="last-stable-offset uncommitted-read")
+@mutation(
+    ROUND_TRIP,
+    must="last-stable-offset/lso-above-high-watermark",
+    may="last-stable-offset uncommitted-read",
+)
 def lso_above_while_reversed(made: Made, rng: Random) -> None:
-    """While a reversal lasts every sample has a last stable offset that is far above the high watermark."""
+    """While a reversal lasts every sample has a last stable offset that is far above the high
+    watermark."""
     for mark in _samples(made):
         change_mark(made, mark, last_stable=mark.high_watermark + 5000)
 
@@ -117,7 +142,11 @@ def capture_lacks_its_middle(made: Made, rng: Random) -> None:
 
 
 def _without(made: Made, which: Callable[[Entry], bool]) -> None:
-    mine = [e for e in made.log("A", moment="1-reverse")[1:] if which(e) and e.end <= promotion(made, "B")]
+    mine = [
+        e
+        for e in made.log("A", moment="1-reverse")[1:]
+        if which(e) and e.end <= promotion(made, "B")
+    ]
     gone: Entry = mine[len(mine) // 2]
     made.change("A", 0, lambda log: [e for e in log if e.offset != gone.offset], moment="1-reverse")
 
@@ -125,16 +154,24 @@ def _without(made: Made, which: Callable[[Entry], bool]) -> None:
 @mutation(
     ROUND_TRIP,
     must="truncation-accounting/history-changed",
-    may=f"{OTHERS} last-stable-offset/high-watermark-above-log poll-continuity/position-beyond-end "
-    "truncation-accounting/truncation-impossible",
+    may=(
+        f"{OTHERS} last-stable-offset/high-watermark-above-log poll-continuity/position-beyond-end "
+        "truncation-accounting/truncation-impossible"
+    ),
 )
 def capture_lacks_its_tail(made: Made, rng: Random) -> None:
     """The capture before the truncation ends below the truncation."""
     below = [e for e in made.log("A", moment="1-reverse") if e.end <= promotion(made, "B")]
-    made.change("A", 0, lambda log: [e for e in log if e.offset < below[-2].offset], moment="1-reverse")
+    made.change(
+        "A", 0, lambda log: [e for e in log if e.offset < below[-2].offset], moment="1-reverse"
+    )
 
 
-@mutation(ROUND_TRIP, must="truncation-accounting/truncation-impossible", may="poll-continuity last-stable-offset")
+@mutation(
+    ROUND_TRIP,
+    must="truncation-accounting/truncation-impossible",
+    may="poll-continuity last-stable-offset",
+)
 def truncated_above_its_end(made: Made, rng: Random) -> None:
     """The mirror says that it truncated A at an offset that A never had."""
     event(made, "truncation", offset=10**6, end=10**6 + 1)
@@ -154,18 +191,35 @@ def truncated_from_below(made: Made, rng: Random) -> None:
 def truncated_that_never_followed(made: Made, rng: Random) -> None:
     """A truncation of B is written down, which no mirror ever made to follow again."""
     at = next(i for i, e in enumerate(made.events) if e.kind == "clients-moved")
-    position = {"cluster": "B", "topic": made.log_keys("B", 0)[0].topic, "partition": 0, "offset": 5, "end": 9}
-    added = replace(made.events[at], kind="truncation", subject="A->B", data=position, time=made.events[at].time + 1)
+    position = {
+        "cluster": "B",
+        "topic": made.log_keys("B", 0)[0].topic,
+        "partition": 0,
+        "offset": 5,
+        "end": 9,
+    }
+    added = replace(
+        made.events[at],
+        kind="truncation",
+        subject="A->B",
+        data=position,
+        time=made.events[at].time + 1,
+    )
     made.events.insert(at + 1, added)
 
 
 @mutation(
     PAIR,
-    must="replica-agreement/log-ends-early last-stable-offset/high-watermark-above-log poll-continuity/position-beyond-end "
-    "byte-equality/byte-stranger",
-    may="commit-aborted/commit-unmarked ghost-ack/ghost-ack internal-topics/marker-missing last-stable-offset/lso-mismatch "
-    "lost-write/lost-write order-equality/mirror-phantom order-equality/mirrored-aborted "
-    "read-committed-visibility/phantom-read record-equality/record-stranger torn-transaction/torn-transaction",
+    must=(
+        "replica-agreement/log-ends-early last-stable-offset/high-watermark-above-log "
+        "poll-continuity/position-beyond-end byte-equality/byte-stranger"
+    ),
+    may=(
+        "commit-aborted/commit-unmarked ghost-ack/ghost-ack internal-topics/marker-missing "
+        "last-stable-offset/lso-mismatch lost-write/lost-write order-equality/mirror-phantom "
+        "order-equality/mirrored-aborted read-committed-visibility/phantom-read "
+        "record-equality/record-stranger torn-transaction/torn-transaction"
+    ),
 )
 def last_batch_gone(made: Made, rng: Random) -> None:
     """The last batch of A is on none of its brokers, and its bounds and samples say that it was."""
@@ -175,7 +229,9 @@ def last_batch_gone(made: Made, rng: Random) -> None:
 
 
 @mutation(
-    PAIR, must="last-stable-offset/high-watermark-above-log", may="last-stable-offset leader-epochs lost-write group-offsets"
+    PAIR,
+    must="last-stable-offset/high-watermark-above-log",
+    may="last-stable-offset leader-epochs lost-write group-offsets",
 )
 def sampled_above_the_end(made: Made, rng: Random) -> None:
     """The last sample of A has a high watermark 100 above the end of the log."""
@@ -192,7 +248,8 @@ def emptied_follower(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def half_a_follower(made: Made, rng: Random) -> None:
-    """A follower of A has the first half of its log alone, and its high watermark is that of the other half."""
+    """A follower of A has the first half of its log alone, and its high watermark is that of the
+    other half."""
     key = next(p for p in made.log_keys("A", 0) if not made.logs[p].bounds.leader)
     captured = made.logs[key]
     captured.entries = captured.entries[: len(captured.entries) // 2]

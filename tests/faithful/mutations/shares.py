@@ -1,4 +1,5 @@
-"""What a share group was given and should not have been, was given again, was not given, or was rid of without a word."""
+"""What a share group was given and should not have been, was given again, was not given, or was rid
+of without a word."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ SHARED = {**PAIR, "shares": True, "steps": 60}
 
 
 def _of(made: Made, *kinds: str) -> list[Poll]:
-    return [poll for poll in made.polls if poll.group == GROUP and poll.kind in kinds and poll.fetched[0].partition == 0]
+    return [
+        poll
+        for poll in made.polls
+        if poll.group == GROUP and poll.kind in kinds and poll.fetched[0].partition == 0
+    ]
 
 
 def _offset(poll: Poll) -> int:
@@ -29,10 +34,20 @@ def _settled(made: Made) -> int:
 def _simply(made: Made) -> Poll:
     """A delivery of what was accepted at once, is committed, and that the group is done with."""
     log = made.log("A", 0)
-    plain = {e.offset + r.delta for e in log if e.ends is None and not e.transactional for r in e.records}
-    once = [poll for poll in _of(made, "acquire") if sum(_offset(o) == _offset(poll) for o in _of(made, "acquire")) == 1]
+    plain = {
+        e.offset + r.delta for e in log if e.ends is None and not e.transactional for r in e.records
+    }
+    once = [
+        poll
+        for poll in _of(made, "acquire")
+        if sum(_offset(o) == _offset(poll) for o in _of(made, "acquire")) == 1
+    ]
     accepted = {_offset(poll) for poll in _of(made, "accepted")}
-    found = [poll for poll in once if _offset(poll) in accepted & plain and _offset(poll) < _settled(made)]
+    found = [
+        poll
+        for poll in once
+        if _offset(poll) in accepted & plain and _offset(poll) < _settled(made)
+    ]
     if len(found) < 2:
         raise NothingToChange("nothing was accepted at once")
     return found[len(found) // 2]
@@ -45,7 +60,8 @@ def _forget(made: Made, offset: int, *kinds: str) -> None:
 
 @mutation(SHARED, must="share-groups/aborted-delivery")
 def share_group_got_an_aborted_record(made: Made, rng: Random) -> None:
-    """A member of a share group with read_committed was given a record of a transaction that was aborted."""
+    """A member of a share group with read_committed was given a record of a transaction that was
+    aborted."""
     row = _simply(made)
     if row.isolation != "read_committed":
         raise NothingToChange("the group reads uncommitted")
@@ -56,13 +72,16 @@ def share_group_got_an_aborted_record(made: Made, rng: Random) -> None:
 
 @mutation(SHARED, must="share-groups/delivered-again")
 def share_group_got_a_record_again(made: Made, rng: Random) -> None:
-    """A share group was given a record again after its acceptance was confirmed, and accepted it a second time."""
+    """A share group was given a record again after its acceptance was confirmed, and accepted it a
+    second time."""
     row = _simply(made)
     later = max(poll.returned for poll in made.polls) + MS
     for kind in ("acquire", "accept", CONFIRMED["accept"]):
         position = 1 if kind == "acquire" else -1
         again = replace(row.fetched[0], position=position)
-        made.polls.append(replace(row, kind=kind, time=later, returned=later + MS, fetched=(again,)))
+        made.polls.append(
+            replace(row, kind=kind, time=later, returned=later + MS, fetched=(again,))
+        )
         later += 2 * MS
     made.ended = max(made.ended, later + MS)
 
@@ -75,5 +94,6 @@ def share_group_never_got_a_record(made: Made, rng: Random) -> None:
 
 @mutation(SHARED, must="share-groups/never-acknowledged")
 def share_group_dropped_a_record(made: Made, rng: Random) -> None:
-    """A share group is done with a record that was given to one member, who did not ask for that."""
+    """A share group is done with a record that was given to one member, who did not ask for
+    that."""
     _forget(made, _offset(_simply(made)), "accept", "accepted")

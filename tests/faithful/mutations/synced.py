@@ -1,4 +1,5 @@
-"""What a mirror commits for a group on B while the group reads on A, in the bytes of `__consumer_offsets`."""
+"""What a mirror commits for a group on B while the group reads on A, in the bytes of
+`__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def _own(made: Made, cluster: str) -> list[Entry]:
 
 
 def _mirrors(made: Made) -> list[Entry]:
-    """What the mirror committed for the group on B in partition 0, in order, until the group came."""
+    """What the mirror committed for the group on B in partition 0, in order, until the group
+    came."""
     found: list[Entry] = []
     for entry in _own(made, "B"):
         group, (_, partition), offset = committed_at(entry)
@@ -44,7 +46,9 @@ def _commits(made: Made, offset: int, *, behind: Entry | None = None) -> None:
     last = behind or _mirrors(made)[-1]
     (record,) = last.records
     value = record.value or b""
-    more = replace(last, records=(record._replace(value=value[:2] + offset.to_bytes(8, "big") + value[10:]),))
+    more = replace(
+        last, records=(record._replace(value=value[:2] + offset.to_bytes(8, "big") + value[10:]),)
+    )
 
     def inserted(log: list[Entry]) -> list[Entry]:
         at = next(n for n, entry in enumerate(log) if entry.offset == last.offset) + 1
@@ -65,19 +69,22 @@ def _earlier(made: Made) -> int:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-regression")
 def mirror_commits_an_earlier_offset(made: Made, rng: Random) -> None:
-    """The mirror committed for the group on B what it had committed before, below its last commit; nobody sampled that."""
+    """The mirror committed for the group on B what it had committed before, below its last commit;
+    nobody sampled that."""
     _commits(made, _earlier(made))
 
 
 @mutation(MM2_PLANNED, must="group-offsets/checkpoint-regression")
 def translation_goes_back(made: Made, rng: Random) -> None:
-    """MirrorMaker 2 committed for the group on B what is below its last commit; nobody sampled that."""
+    """MirrorMaker 2 committed for the group on B what is below its last commit; nobody sampled
+    that."""
     _commits(made, _earlier(made))
 
 
 @mutation(PLANNED, verdict="valid")
 def source_coordinator_answers_late(made: Made, rng: Random) -> None:
-    """A broker of A is killed, its coordinator answers with an earlier commit, and the mirror commits that on B (KAFKA-15910)."""
+    """A broker of A is killed, its coordinator answers with an earlier commit, and the mirror
+    commits that on B (KAFKA-15910)."""
     known = set(_groups(made))
     (*_, last) = [committed_at(entry)[2] for entry in _mirrors(made)]
     earlier = [offset for offset in known if 0 < offset < last]
@@ -95,7 +102,8 @@ def mirror_commits_beyond_the_group(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-stranger")
 def mirror_commits_what_nobody_did(made: Made, rng: Random) -> None:
-    """The mirror committed for the group on B what the group never committed on A, in the middle of a batch."""
+    """The mirror committed for the group on B what the group never committed on A, in the middle of
+    a batch."""
     known, log = {*_groups(made)}, made.log("B")
     ends = {edge for entry in log for edge in (entry.offset, entry.end)}
     for before, after in pairwise(_mirrors(made)):

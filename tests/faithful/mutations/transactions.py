@@ -1,4 +1,5 @@
-"""Markers that are wrong, missing, early or too old; data that was fenced; and what transactions leave open."""
+"""Markers that are wrong, missing, early or too old; data that was fenced; and what transactions
+leave open."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ from tests.faithful.mutations.base import (
 )
 
 
-def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None) -> Entry:
-    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its producer id writes on
-    (or not).
+def _marker(
+    made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None
+) -> Entry:
+    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its
+    producer id writes on (or not).
     """
     log = made.log(cluster)
     decided = states(log)
@@ -41,7 +44,9 @@ def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool
             continue
         row = returned(made, entry.uids[0]) if entry.uids else None
         marker = next(e for e in log if e.offset == decided.marker[entry.offset])
-        goes_on = any(e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log)
+        goes_on = any(
+            e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log
+        )
         if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
             found.append(marker)
     if not found:
@@ -52,19 +57,24 @@ def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool
 @mutation(
     FORCED,
     must="commit-aborted/commit-aborted",
-    may="aborted-read internal-topics/outcome-disagreement lost-write/lost-write read-committed-visibility/phantom-read "
-    "torn-transaction/torn-transaction",
+    may=(
+        "aborted-read internal-topics/outcome-disagreement lost-write/lost-write "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def commit_became_abort(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged and read."""
+    """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged
+    and read."""
     made.change("B", 0, put(_marker(made, "B", COMMIT), ends=ABORT))
 
 
 @mutation(
     FORCED,
     must="commit-aborted/abort-committed",
-    may="internal-topics/outcome-disagreement poll-continuity read-committed-visibility/hidden-committed "
-    "torn-transaction/torn-transaction",
+    may=(
+        "internal-topics/outcome-disagreement poll-continuity "
+        "read-committed-visibility/hidden-committed torn-transaction/torn-transaction"
+    ),
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
@@ -73,14 +83,19 @@ def abort_became_commit(made: Made, rng: Random) -> None:
 
 @mutation(
     CHAIN,
-    must="byte-equality/byte-divergence order-equality/mirrored-aborted marker-pairing/outcome-split",
+    must=(
+        "byte-equality/byte-divergence order-equality/mirrored-aborted marker-pairing/outcome-split"
+    ),
     may="poll-continuity read-committed-visibility/hidden-committed",
 )
 def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
-    """An ABORT marker is a COMMIT on C, behind another mirror: only there readers are shown what was aborted."""
+    """An ABORT marker is a COMMIT on C, behind another mirror: only there readers are shown what
+    was aborted."""
     log = made.log("C")
     decided = states(log)
-    ended = [e for e in data(made, "C", native=False, state="aborted") if e.offset in decided.marker]
+    ended = [
+        e for e in data(made, "C", native=False, state="aborted") if e.offset in decided.marker
+    ]
     if not ended:
         raise NothingToChange("C has no aborted transaction")
     marker = next(e for e in log if e.offset == decided.marker[ended[-1].offset])
@@ -90,31 +105,39 @@ def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V1},
     must="marker-pairing/marker-missing",
-    may="aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
-    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+    may=(
+        "aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next marker ends both."""
+    """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next
+    marker ends both."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
 @mutation(
     {**FORCED, **V2},
     must="marker-pairing/marker-missing",
-    may="aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
-    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+    may=(
+        "aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as transactions v2 do."""
+    """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as
+    transactions v2 do."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
 @mutation(
     FORCED,
     must="commit-aborted/commit-unmarked",
-    may="internal-topics/marker-missing last-stable-offset/high-watermark-above-log last-stable-offset/lso-mismatch "
-    "lost-write/lost-write poll-continuity/position-beyond-end read-committed-visibility/phantom-read "
-    "torn-transaction/torn-transaction",
+    may=(
+        "internal-topics/marker-missing last-stable-offset/high-watermark-above-log "
+        "last-stable-offset/lso-mismatch lost-write/lost-write poll-continuity/position-beyond-end "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def last_marker_lost(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers is gone, and B lived on."""
@@ -124,9 +147,12 @@ def last_marker_lost(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="last-stable-offset/hanging-transaction",
-    may="commit-aborted/commit-unmarked internal-topics/marker-missing last-stable-offset/high-watermark-above-log "
-    "last-stable-offset/lso-mismatch lost-write/lost-write poll-continuity/position-beyond-end "
-    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+    may=(
+        "commit-aborted/commit-unmarked internal-topics/marker-missing "
+        "last-stable-offset/high-watermark-above-log last-stable-offset/lso-mismatch "
+        "lost-write/lost-write poll-continuity/position-beyond-end "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def transaction_hangs(made: Made, rng: Random) -> None:
     """A transaction of B's own has no marker, and the run went on for longer than its timeout."""
@@ -140,7 +166,8 @@ def transaction_hangs(made: Made, rng: Random) -> None:
     may="last-stable-offset/lso-mismatch",
 )
 def mirror_left_it_open(made: Made, rng: Random) -> None:
-    """The mirror says that it aborted what was open at the failover, and the marker is not there."""
+    """The mirror says that it aborted what was open at the failover, and the marker is not
+    there."""
     made.change("B", 0, kept_out(_appended(made)))
 
 
@@ -155,9 +182,11 @@ def _appended(made: Made) -> Entry:
 @mutation(
     FORCED,
     must="commit-aborted/commit-unmarked",
-    may="ghost-ack inconsistent-offset last-stable-offset/lso-mismatch lost-write/lost-write marker-pairing "
-    "poll-continuity read-committed-visibility read-committed-visibility/phantom-read "
-    "torn-transaction/torn-transaction",
+    may=(
+        "ghost-ack inconsistent-offset last-stable-offset/lso-mismatch lost-write/lost-write "
+        "marker-pairing poll-continuity read-committed-visibility "
+        "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
+    ),
 )
 def marker_before_its_data(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers lies before the data that it ends."""
@@ -170,7 +199,9 @@ def marker_before_its_data(made: Made, rng: Random) -> None:
 def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
     """The marker where its data began, and everything up to where it was one offset later."""
     kept = [e for e in log if e.offset < first.offset or e.offset > marker.offset]
-    later = [replace(e, offset=e.offset + 1) for e in log if first.offset <= e.offset < marker.offset]
+    later = [
+        replace(e, offset=e.offset + 1) for e in log if first.offset <= e.offset < marker.offset
+    ]
     return sorted([*kept, replace(marker, offset=first.offset), *later], key=lambda e: e.offset)
 
 
@@ -206,10 +237,15 @@ def epoch_went_back(made: Made, rng: Random) -> None:
 
 
 def _fenced(made: Made, epochs: int) -> None:
-    """Data of one transaction gets an epoch so many below; the marker before it in the partition has the epoch it had."""
+    """Data of one transaction gets an epoch so many below; the marker before it in the partition
+    has the epoch it had."""
     log, mine = made.log("B"), data(made, "B", native=True, state="committed")
     for entry in mine:
-        before = [e for e in log if e.pid == entry.pid and e.offset < entry.offset and e.epoch <= entry.epoch]
+        before = [
+            e
+            for e in log
+            if e.pid == entry.pid and e.offset < entry.offset and e.epoch <= entry.epoch
+        ]
         earlier = [e for e in before if e.ends is None and e.epoch < entry.epoch]
         markers = [e for e in before if e.ends is not None]
         if entry.epoch >= epochs and earlier and markers and markers[-1].epoch == entry.epoch:
@@ -220,12 +256,19 @@ def _fenced(made: Made, epochs: int) -> None:
         "B",
         0,
         lambda all_: [
-            replace(e, epoch=e.epoch - epochs) if (e.pid, e.epoch, e.ends) == (entry.pid, entry.epoch, None) else e for e in all_
+            (
+                replace(e, epoch=e.epoch - epochs)
+                if (e.pid, e.epoch, e.ends) == (entry.pid, entry.epoch, None)
+                else e
+            )
+            for e in all_
         ],
     )
 
 
-@mutation(MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order")
+@mutation(
+    MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order"
+)
 def aborted_was_mirrored(made: Made, rng: Random) -> None:
     """MirrorMaker 2 wrote what was aborted on A, and readers of committed records got it."""
     aborted = data(made, "A", native=True, state="aborted")[0]
@@ -249,9 +292,14 @@ def _show(made: Made, reader: str, entry: Entry) -> None:
     last = made.polls[at]
     runs = tuple((uid, entry.offset_of(uid), 1) for uid in entry.uids)
     fetched = tuple(
-        replace(f, runs=runs if f.partition == 0 else (), position=entry.end) for f in last.fetched if f.partition == 0
+        replace(f, runs=runs if f.partition == 0 else (), position=entry.end)
+        for f in last.fetched
+        if f.partition == 0
     )
-    made.polls.insert(at + 1, replace(last, time=last.returned + 1, returned=last.returned + 1000, fetched=fetched))
+    made.polls.insert(
+        at + 1,
+        replace(last, time=last.returned + 1, returned=last.returned + 1000, fetched=fetched),
+    )
 
 
 @mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may="unseen")
@@ -259,21 +307,29 @@ def aborted_though_acknowledged(made: Made, rng: Random) -> None:
     """A client's commit was acknowledged, and every partition on both clusters says ABORT."""
     aborted = data(made, "A", native=True, state="aborted")[0]
     for row in [o for o in made.operations if o.number == aborted.records[0].operation]:
-        change_return(made, row, ending="commit", outcome="ok" if row.phase == "return" else row.outcome)
+        change_return(
+            made, row, ending="commit", outcome="ok" if row.phase == "return" else row.outcome
+        )
 
 
 @mutation(
     FORCED,
     must="torn-transaction/torn-transaction",
-    may="aborted-read commit-aborted/commit-aborted internal-topics/outcome-disagreement lost-write/lost-write "
-    "read-committed-visibility/phantom-read",
+    may=(
+        "aborted-read commit-aborted/commit-aborted internal-topics/outcome-disagreement "
+        "lost-write/lost-write read-committed-visibility/phantom-read"
+    ),
 )
 def torn_over_partitions(made: Made, rng: Random) -> None:
     """A transaction of B's own over two partitions says COMMIT in one and ABORT in the other."""
-    other = {r.operation for e in data(made, "B", 1, native=True, state="committed") for r in e.records}
+    other = {
+        r.operation for e in data(made, "B", 1, native=True, state="committed") for r in e.records
+    }
     log = made.log("B")
-    batch = [e for e in data(made, "B", native=True, state="committed") if promised(made, e) and e.records[0].operation in other][
-        -1
-    ]
+    batch = [
+        e
+        for e in data(made, "B", native=True, state="committed")
+        if promised(made, e) and e.records[0].operation in other
+    ][-1]
     marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
     made.change("B", 0, put(marker, ends=ABORT))

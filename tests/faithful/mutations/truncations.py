@@ -1,4 +1,5 @@
-"""A mirror that truncates its destination's log where transactions are open at its end (KIP-1279, February to May 2026)."""
+"""A mirror that truncates its destination's log where transactions are open at its end (KIP-1279,
+February to May 2026)."""
 
 from __future__ import annotations
 
@@ -32,14 +33,23 @@ def _lost(made: Made) -> list[Entry]:
     """What A had acknowledged behind where B was truncated."""
     truncated_to, log = promotion(made), made.log("A")
     outcome = states(log).state
-    behind = [e for e in log if e.offset >= truncated_to and e.ends is None and outcome[e.offset] in ("plain", "committed")]
+    behind = [
+        e
+        for e in log
+        if e.offset >= truncated_to
+        and e.ends is None
+        and outcome[e.offset] in ("plain", "committed")
+    ]
     return [e for e in behind if promised(made, e)]
 
 
 def _promoted_at(made: Made, offset: int) -> None:
-    """Promotion and journal say that the first partition was truncated at another offset than it was."""
+    """Promotion and journal say that the first partition was truncated at another offset than it
+    was."""
     mirrored = _said(made, "mirrored")
-    index = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
+    index = next(
+        i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0
+    )
     old = made.events[index]
     made.events[index] = replace(old, data={**old.data, "offset": offset})
     journal(made, truncated=[[mirrored, offset]], promoted=offset)
@@ -52,60 +62,86 @@ def _said(made: Made, name: str) -> int:
 
 @mutation(TRUNCATING, must="failover/rpo-over-budget")
 def acknowledged_above_the_truncation(made: Made, rng: Random) -> None:
-    """What A had acknowledged behind an open transaction was truncated on B with it: the failover lost it, and may lose none."""
+    """What A had acknowledged behind an open transaction was truncated on B with it: the failover
+    lost it, and may lose none."""
     made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
 
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_by_a_planned_failover(made: Made, rng: Random) -> None:
-    """The failover was planned, and what A had acknowledged behind an open transaction was truncated on B all the same."""
+    """The failover was planned, and what A had acknowledged behind an open transaction was
+    truncated on B all the same."""
     if not _lost(made):
-        raise NothingToChange("nothing that A had acknowledged was truncated in the first partition")
+        raise NothingToChange(
+            "nothing that A had acknowledged was truncated in the first partition"
+        )
     event(made, "failover", 0, kind="planned")
 
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_after_it_was_read(made: Made, rng: Random) -> None:
-    """A reader of everything had got on B, before that was truncated, what A had acknowledged and what is on neither since."""
+    """A reader of everything had got on B, before that was truncated, what A had acknowledged and
+    what is on neither since."""
     lost = _lost(made)
     if not lost or lost[-1].end > _said(made, "mirrored"):
         raise NothingToChange("nothing that A had acknowledged, and B had, was truncated")
     stopped = next(e.time for e in made.events if e.kind == "mirror-stopped")
-    before = [p for p in made.polls if p.reader == READER and p.kind == "poll" and p.time < stopped][-1]
+    before = [
+        p for p in made.polls if p.reader == READER and p.kind == "poll" and p.time < stopped
+    ][-1]
     runs = tuple((uid, entry.offset_of(uid), 1) for entry in lost for uid in entry.uids)
-    row = Fetched(topic=made.log_keys("A", 0)[0].topic, partition=0, runs=runs, position=lost[-1].end)
+    row = Fetched(
+        topic=made.log_keys("A", 0)[0].topic, partition=0, runs=runs, position=lost[-1].end
+    )
     at = made.polls.index(before) + 1
     made.polls.insert(at, replace(before, time=stopped - 2, returned=stopped - 1, fetched=(row,)))
 
 
-@mutation(mapped(OVERLAPPING_TRUNCATION, open_transactions="truncate-once"), must="last-stable-offset/hanging-transaction")
+@mutation(
+    mapped(OVERLAPPING_TRUNCATION, open_transactions="truncate-once"),
+    must="last-stable-offset/hanging-transaction",
+)
 def truncated_only_once(made: Made, rng: Random) -> None:
-    """The mirror truncated B once, and with that took the markers of transactions that had begun before: nobody on B can end
-    them.
+    """The mirror truncated B once, and with that took the markers of transactions that had begun
+    before: nobody on B can end them.
     """
 
 
 @mutation(TRUNCATING, must="last-stable-offset/high-watermark-regression")
 def sampled_after_the_truncation(made: Made, rng: Random) -> None:
-    """B's high watermark was sampled before and after the mirror truncated its log; the same leader led in the same epoch."""
-    stopped, truncated_to = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
+    """B's high watermark was sampled before and after the mirror truncated its log; the same leader
+    led in the same epoch."""
+    stopped, truncated_to = (
+        next(e.time for e in made.events if e.kind == "mirror-stopped"),
+        promotion(made),
+    )
     mark = [m for m in marks(made, "B") if m.returned < stopped][-1]
     if mark.high_watermark <= truncated_to:
         raise NothingToChange("nobody had sampled what was truncated")
     at = made.marks.index(mark) + 1
     made.marks.insert(
-        at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=truncated_to, last_stable=truncated_to)
+        at,
+        replace(
+            mark,
+            time=stopped - 2,
+            returned=stopped - 1,
+            high_watermark=truncated_to,
+            last_stable=truncated_to,
+        ),
     )
 
 
 @mutation(
     TRUNCATING,
     must="truncation-accounting/truncation-not-made standby-isolation/standby-write",
-    may="byte-equality ghost-ack inconsistent-offset leader-epochs order-equality producer-id-uniqueness record-equality "
-    "sequence-continuity truncation-accounting",
+    may=(
+        "byte-equality ghost-ack inconsistent-offset leader-epochs order-equality "
+        "producer-id-uniqueness record-equality sequence-continuity truncation-accounting"
+    ),
 )
 def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
-    """B was truncated below the offset that the mirror reports, and its clients wrote from there on."""
+    """B was truncated below the offset that the mirror reports, and its clients wrote from there
+    on."""
     first, second = data(made, "B", native=True)[:2]
     if second.offset > _said(made, "mirrored"):
         raise NothingToChange("nothing was mirrored where B's own records are")
@@ -114,12 +150,15 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
 
 @mutation(
     PLANNED,
-    must="truncation-accounting/truncation-not-made leader-epochs/epoch-not-raised provenance/stranger "
-    "standby-isolation/circular-mirror",
+    must=(
+        "truncation-accounting/truncation-not-made leader-epochs/epoch-not-raised "
+        "provenance/stranger standby-isolation/circular-mirror"
+    ),
     may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )
 def tail_kept_above_the_truncation(made: Made, rng: Random) -> None:
-    """The mirror says that it truncated B, and was promoted there; what it had mirrored behind that is there still."""
+    """The mirror says that it truncated B, and was promoted there; what it had mirrored behind that
+    is there still."""
     _promoted_at(made, data(made, "B", native=False)[-1].offset)
 
 

@@ -45,12 +45,19 @@ def no_history_of_the_only_committed_reader(made: Made, rng: Random) -> None:
     made.polls = [p for p in made.polls if p.reader != "B-committed"]
 
 
-@mutation(FORCED, unknown="recording aborted-read poll-continuity read-committed-visibility", verdict="unknown")
+@mutation(
+    FORCED,
+    unknown="recording aborted-read poll-continuity read-committed-visibility",
+    verdict="unknown",
+)
 def reader_hangs(made: Made, rng: Random) -> None:
-    """A reader's history ends in the middle: it does not say that it is drained, and others read to the end."""
+    """A reader's history ends in the middle: it does not say that it is drained, and others read to
+    the end."""
     mine = [p for p in made.polls if p.reader == "B-committed"]
     kept = mine[: len(mine) // 2]
-    made.polls = [p for p in made.polls if p.reader != "B-committed" or any(p is each for each in kept)]
+    made.polls = [
+        p for p in made.polls if p.reader != "B-committed" or any(p is each for each in kept)
+    ]
 
 
 @mutation(FORCED, unknown="recording aborted-read group-offsets", verdict="unknown")
@@ -67,16 +74,20 @@ def no_history_of_a_relay(made: Made, rng: Random) -> None:
 
 @mutation({**PAIR, "relay": True}, unknown="exactly-once", verdict="unknown")
 def relays_never_sampled(made: Made, rng: Random) -> None:
-    """Nobody sampled the offsets of the relays' group, though it committed them with every transaction."""
+    """Nobody sampled the offsets of the relays' group, though it committed them with every
+    transaction."""
     made.groups = [g for g in made.groups if g.group != "relays"]
 
 
 @mutation(FORCED, verdict="valid")
 def reader_of_a_dead_cluster_hangs(made: Made, rng: Random) -> None:
-    """A was given up by force, and its reader ends in the middle, before that: nobody had to read it to the end."""
+    """A was given up by force, and its reader ends in the middle, before that: nobody had to read
+    it to the end."""
     mine = [p for p in made.polls if p.reader == "A-uncommitted"]
     kept = mine[: len(mine) // 2]
-    made.polls = [p for p in made.polls if p.reader != "A-uncommitted" or any(p is each for each in kept)]
+    made.polls = [
+        p for p in made.polls if p.reader != "A-uncommitted" or any(p is each for each in kept)
+    ]
 
 
 @mutation(PAIR, unknown="last-stable-offset", verdict="unknown")
@@ -92,10 +103,20 @@ def no_group_offsets(made: Made, rng: Random) -> None:
 
 
 def _connector(made: Made, *states: tuple[int, str]) -> None:
-    """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of groups, or of its task."""
-    trace = "java.util.regex.PatternSyntaxException: Unclosed group\n\tat java.base/java.util.regex.Pattern.error"
-    tasks = [{"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace} for task, state in states]
-    made.events[:0] = [EventRow(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in tasks]
+    """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of
+    groups, or of its task."""
+    trace = (
+        "java.util.regex.PatternSyntaxException: Unclosed group\n\tat "
+        "java.base/java.util.regex.Pattern.error"
+    )
+    tasks = [
+        {"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace}
+        for task, state in states
+    ]
+    made.events[:0] = [
+        EventRow(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data)
+        for data in tasks
+    ]
 
 
 @mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
@@ -113,7 +134,8 @@ def task_of_groups_failed(made: Made, rng: Random) -> None:
 
 @mutation(MM2_FORCED, verdict="valid")
 def connector_of_groups_ran_again(made: Made, rng: Random) -> None:
-    """MirrorMaker's checkpoint connector failed, was started again by somebody, and stopped with its worker."""
+    """MirrorMaker's checkpoint connector failed, was started again by somebody, and stopped with
+    its worker."""
     _connector(made, (-1, "FAILED"), (-1, "RUNNING"), (0, "RUNNING"), (0, "UNASSIGNED"))
 
 
@@ -146,7 +168,10 @@ def fault_not_measured(made: Made, rng: Random) -> None:
 
 @mutation(
     FORCED,
-    may="byte-equality internal-topics/marker-missing lost-write/lost-write marker-pairing/outcome-split record-equality",
+    may=(
+        "byte-equality internal-topics/marker-missing lost-write/lost-write "
+        "marker-pairing/outcome-split record-equality"
+    ),
     unknown="recording failover",
     verdict="unknown",
 )
@@ -179,7 +204,8 @@ def row_torn(made: Made, rng: Random) -> Afterwards:
 
 @mutation(FORCED, verdict="valid")
 def clocks_apart(made: Made, rng: Random) -> None:
-    """Clients stamp records with a clock that is two hours behind: timestamps are theirs, and prove nothing."""
+    """Clients stamp records with a clock that is two hours behind: timestamps are theirs, and prove
+    nothing."""
     _skew(made, -2 * 3600 * 1000)
 
 
@@ -191,8 +217,12 @@ def clocks_ahead(made: Made, rng: Random) -> None:
 
 @mutation({**FORCED, "open_at_end": True}, verdict="valid")
 def clocks_apart_and_open(made: Made, rng: Random) -> None:
-    """A transaction is open when the run ends, of a client whose clock is two hours behind: it has not hung for two hours."""
-    assert any(entry.transactional and states(made.log("B")).state.get(entry.offset) == "open" for entry in made.log("B"))
+    """A transaction is open when the run ends, of a client whose clock is two hours behind: it has
+    not hung for two hours."""
+    assert any(
+        entry.transactional and states(made.log("B")).state.get(entry.offset) == "open"
+        for entry in made.log("B")
+    )
     _skew(made, -2 * 3600 * 1000)
 
 
@@ -204,7 +234,9 @@ def _skew(made: Made, milliseconds: int) -> None:
                 replace(
                     e,
                     timestamp=e.timestamp + milliseconds,
-                    records=tuple(r._replace(timestamp=r.timestamp + milliseconds) for r in e.records),
+                    records=tuple(
+                        r._replace(timestamp=r.timestamp + milliseconds) for r in e.records
+                    ),
                 )
                 for e in log
             ],
@@ -214,5 +246,9 @@ def _skew(made: Made, milliseconds: int) -> None:
 @mutation(FORCED, verdict="valid")
 def outcome_unknown(made: Made, rng: Random) -> None:
     """Clients of B never learnt what became of their transactions."""
-    for row in [o for o in made.operations if o.phase == "return" and o.cluster == "B" and o.ending == "commit"][1:]:
+    for row in [
+        o
+        for o in made.operations
+        if o.phase == "return" and o.cluster == "B" and o.ending == "commit"
+    ][1:]:
         change_return(made, row, outcome="info")

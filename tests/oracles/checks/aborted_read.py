@@ -1,4 +1,5 @@
-"""A read_committed reader never gets a record whose transaction was aborted: by a marker there, or by its producer."""
+"""A read_committed reader never gets a record whose transaction was aborted: by a marker there, or
+by its producer."""
 
 from __future__ import annotations
 
@@ -20,10 +21,17 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             wrong = {
-                offset for _, offset, uid in committed_reads(story, generation) if aborted(plain, story, generation, offset, uid)
+                offset
+                for _, offset, uid in committed_reads(story, generation)
+                if aborted(plain, story, generation, offset, uid)
             }
             found += [plain.anomaly("aborted-read", generation.cluster, offset) for offset in wrong]
-            got = {pair for r in story.reads(generation) if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)}
+            got = {
+                pair
+                for r in story.reads(generation)
+                if r.kind == "poll"
+                for pair in zip(r.offsets, r.uids, strict=True)
+            }
             never = {offset for offset, uid in got if uid in refused(plain)}
             found += [plain.anomaly("refused-read", generation.cluster, offset) for offset in never]
     return found
@@ -48,4 +56,11 @@ def aborted(plain: Plain, story: Story, generation: PlainGeneration, offset: int
 
 def sent(plain: Plain, uid: int) -> Any:
     """The transaction that a payload was sent in."""
-    return next((s for s in plain.sends if s.kind == "transaction" and uid in [u for u, _, _ in of_send(s)]), None)
+    return next(
+        (
+            s
+            for s in plain.sends
+            if s.kind == "transaction" and uid in [u for u, _, _ in of_send(s)]
+        ),
+        None,
+    )

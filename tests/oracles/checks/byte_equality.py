@@ -1,4 +1,5 @@
-"""Where a mirror keeps offsets, the mirrored era has the source's batches, byte for byte, at the same offsets."""
+"""Where a mirror keeps offsets, the mirrored era has the source's batches, byte for byte, at the
+same offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"byte-divergence", "record-divergence", "byte-hole", "byte-stranger"})
 BESIDE = "the two ends have other bytes at one offset where only one of them was changed"
 BYTES = ("last_offset", "length", "crc")
-MAPPED = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch")
+MAPPED = (
+    "last_offset",
+    "length",
+    "count",
+    "producer_epoch",
+    "base_sequence",
+    "transactional",
+    "control",
+    "coordinator_epoch",
+)
 LARGEST = 2**63 - 1
 
 
@@ -21,7 +31,10 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
     for plain in views:
         for compared in mirrored_ranges(plain, Story(plain), far=True) if plain.keeps else ():
-            found += [plain.anomaly(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
+            found += [
+                plain.anomaly(kind, compared.destination.cluster, offset)
+                for kind, offset in _compare(plain, compared)
+            ]
     return found
 
 
@@ -40,25 +53,43 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         if source is None:
             found.append(("byte-stranger", batch.base_offset))
             continue
-        same = all(getattr(batch, name) == getattr(source, name) for name in (MAPPED if mapped else BYTES))
+        same = all(
+            getattr(batch, name) == getattr(source, name) for name in (MAPPED if mapped else BYTES)
+        )
         if how == "region":
-            right = links > 0 or _region(source.producer_id, batch.producer_id, one=len(regions) <= 1)
+            right = links > 0 or _region(
+                source.producer_id, batch.producer_id, one=len(regions) <= 1
+            )
         else:
             right = batch.producer_id == _mapped(how, source.producer_id)
         if not (same and right):
             found.append(("byte-divergence", batch.base_offset))
-    found += [("byte-hole", t.base_offset) for t in theirs if all(t.base_offset != b.base_offset for b in ours)]
+    found += [
+        ("byte-hole", t.base_offset)
+        for t in theirs
+        if all(t.base_offset != b.base_offset for b in ours)
+    ]
     cleaned = max(plain.cleaned(log) for log in (compared.source, compared.destination))
     found = [(kind, offset) for kind, offset in found if offset >= cleaned]
     if mapped:
-        inside = [(r, compared.source.at(r.offset)) for r in compared.destination.records if start <= r.offset < end]
-        found += [("record-divergence", r.offset) for r, s in inside if s is not None and s.digest != r.digest]
+        inside = [
+            (r, compared.source.at(r.offset))
+            for r in compared.destination.records
+            if start <= r.offset < end
+        ]
+        found += [
+            ("record-divergence", r.offset)
+            for r, s in inside
+            if s is not None and s.digest != r.digest
+        ]
     return found
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
     """Offsets that both logs must have, and that can be read of both."""
-    start = max(compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start)
+    start = max(
+        compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start
+    )
     own = appended(plain, compared.mirrored_range, compared.destination)
     end = min(compared.destination.end, compared.mirrored_range.end, own)
     end = min(end, compared.source.torn_from, compared.destination.torn_from)

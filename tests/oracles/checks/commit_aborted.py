@@ -1,6 +1,8 @@
-"""An acknowledged commit ends in a COMMIT marker in every partition it wrote to, an acknowledged abort in none.
+"""An acknowledged commit ends in a COMMIT marker in every partition it wrote to, an acknowledged
+abort in none.
 
-Markers of a cluster's last seconds may be missing, if it was given up by force; but not where the producer went on.
+Markers of a cluster's last seconds may be missing, if it was given up by force; but not where the
+producer went on.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from tests.oracles.promises import promises
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
-BESIDE = "a commit or an abort that was acknowledged ends with the marker that is now there, or with none"
+BESIDE = (
+    "a commit or an abort that was acknowledged ends with the marker that is now there, or with "
+    "none"
+)
 GRACE = 5_000_000_000
 
 
@@ -32,14 +37,22 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     continue
                 kind = _wrong(plain, generation, log, promise.send, record)
                 if kind:
-                    offset = record.offset if kind == "commit-unmarked" else record.batch.marker.base_offset
-                    found_at.setdefault((kind, promise.send.number), plain.anomaly(kind, generation.cluster, offset))
+                    offset = (
+                        record.offset
+                        if kind == "commit-unmarked"
+                        else record.batch.marker.base_offset
+                    )
+                    found_at.setdefault(
+                        (kind, promise.send.number), plain.anomaly(kind, generation.cluster, offset)
+                    )
             found += [anomaly for anomaly in found_at.values() if kept(generation, anomaly[4])]
     return found
 
 
 def _wrong(plain: Plain, generation: PlainGeneration, log: Any, send: Any, record: Any) -> str:
-    if send.ending == "abort" or (send.ending == "commit" and send.kind == "transaction" and send.outcome == "fail"):
+    if send.ending == "abort" or (
+        send.ending == "commit" and send.kind == "transaction" and send.outcome == "fail"
+    ):
         return "abort-committed" if record.state == "committed" else ""
     if send.ending != "commit":
         return ""
@@ -47,11 +60,19 @@ def _wrong(plain: Plain, generation: PlainGeneration, log: Any, send: Any, recor
         return "commit-aborted"
     if next_operation(log, record) is not None:
         return "commit-unmarked"
-    return "commit-unmarked" if record.state == "open" and not _excused(plain, generation, send) else ""
+    return (
+        "commit-unmarked"
+        if record.state == "open" and not _excused(plain, generation, send)
+        else ""
+    )
 
 
 def _excused(plain: Plain, generation: PlainGeneration, send: Any) -> bool:
     if generation.lost is None:
         return False
-    on_it = [w for w in plain.view.windows if w.target.split("/")[0] == generation.cluster and w.start <= generation.lost]
+    on_it = [
+        w
+        for w in plain.view.windows
+        if w.target.split("/")[0] == generation.cluster and w.start <= generation.lost
+    ]
     return send.returned >= generation.lost - GRACE or any(w.end >= send.returned for w in on_it)

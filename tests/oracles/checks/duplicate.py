@@ -1,4 +1,5 @@
-"""Every payload is in every log once; aborted copies of a native era do not count, and a copy of a copy is faithful."""
+"""Every payload is in every log once; aborted copies of a native era do not count, and a copy of a
+copy is faithful."""
 
 from __future__ import annotations
 
@@ -28,11 +29,17 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 seen[record.uid] += 1
                 if (
                     copy
-                    and (native or not _faithful(plain, story, generation.cluster, record.uid, copy))
+                    and (
+                        native or not _faithful(plain, story, generation.cluster, record.uid, copy)
+                    )
                     and kept(generation, record.offset)
                 ):
                     found.append(
-                        plain.anomaly("duplicate" if native else "mirrored-duplicate", generation.cluster, record.offset)
+                        plain.anomaly(
+                            "duplicate" if native else "mirrored-duplicate",
+                            generation.cluster,
+                            record.offset,
+                        )
                     )
     return found
 
@@ -40,4 +47,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 def _faithful(plain: Plain, story: Story, cluster: str, uid: int, copy: int) -> bool:
     """Whether a cluster that this one mirrored from has as many, or may have had them."""
     into = [c for c in mirrored_ranges(plain, story) if c.mirrored_range.destination == cluster]
-    return any(uid in c.doubted or sum(1 for r in c.source.records if r.visible and r.uid == uid) > copy for c in into)
+    return any(
+        uid in c.doubted or sum(1 for r in c.source.records if r.visible and r.uid == uid) > copy
+        for c in into
+    )

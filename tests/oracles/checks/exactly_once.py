@@ -1,4 +1,5 @@
-"""A relay makes exactly one committed output of each record that its group has passed; failovers are counted apart."""
+"""A relay makes exactly one committed output of each record that its group has passed; failovers
+are counted apart."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ Key = tuple[str, str, int, str]
 
 @dataclass(slots=True)
 class Inputs:
-    """What a log has for a group: (offset, payload) of all that is visible, where it begins, below what
-    offset it may lack what its cleaner took, and where the group began there."""
+    """What a log has for a group: (offset, payload) of all that is visible, where it begins, below
+    what offset it may lack what its cleaner took, and where the group began there."""
 
     start: int
     floor: int
@@ -36,7 +37,8 @@ class Inputs:
 
 @dataclass(slots=True)
 class Outputs:
-    """(input offset, input payload, made here) of committed outputs; (position, process, number, returned) of transactions."""
+    """(input offset, input payload, made here) of committed outputs; (position, process, number,
+    returned) of transactions."""
 
     made: list[tuple[int, int, bool]] = field(default_factory=list)
     claims: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -64,7 +66,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _look(
-    plain: Plain, story: Story, generation: PlainGeneration, inputs: dict[Key, Inputs], outputs: dict[Key, Outputs]
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    inputs: dict[Key, Inputs],
+    outputs: dict[Key, Outputs],
 ) -> None:
     log = story.log(generation)
     if log is None or log.torn:
@@ -72,8 +78,14 @@ def _look(
             key = (send.group, send.input_topic, send.input_partition, generation.cluster)
             outputs.setdefault(key, Outputs()).torn = True
         return
-    for group in {r.group for r in plain.reads if r.group and r.reader.rpartition("-")[0] == "relay"}:
-        began = [r for r in story.reads(generation) if r.group == group and r.kind == "assign" and r.position >= 0]
+    for group in {
+        r.group for r in plain.reads if r.group and r.reader.rpartition("-")[0] == "relay"
+    }:
+        began = [
+            r
+            for r in story.reads(generation)
+            if r.group == group and r.kind == "assign" and r.position >= 0
+        ]
         if began:
             since = min(r.time for r in began)
             samples = [
@@ -84,7 +96,8 @@ def _look(
             here = [
                 p
                 for p in plain.view.promotions
-                if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended
+                if p.cluster == generation.cluster
+                and generation.began <= p.time <= generation.ended
             ]
             promotion = max(here, key=lambda p: p.time, default=None)
             visible = [(r.offset, r.uid) for r in log.records if r.visible]
@@ -100,7 +113,9 @@ def _look(
             )
     numbers = {s.number for s in story.sends(generation)}
     for send in (s for s in plain.sends if s.group and s.input_topic):
-        mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, generation.cluster), Outputs())
+        mine = outputs.setdefault(
+            (send.group, send.input_topic, send.input_partition, generation.cluster), Outputs()
+        )
         committed = send.ending == "commit" and send.outcome == "ok"
         records = [log.of(send.first_uid + i) for i in range(len(send.inputs))]
         own = send.number in numbers
@@ -113,11 +128,14 @@ def _look(
         pairs = zip(send.inputs, send.input_uids, there, strict=True)
         mine.made += [(offset, uid, own) for offset, uid, is_there in pairs if is_there]
         if own and (committed or any(there)):
-            mine.claims.append((send.position, send.process, send.number, send.returned if committed else -1))
+            mine.claims.append(
+                (send.position, send.process, send.number, send.returned if committed else -1)
+            )
 
 
 def _deleted(plain: Plain, log: PlainLog, send: Any, index: int, *, own: bool) -> bool:
-    """Whether a log that lost its beginning, or was compacted, had an output; with other offsets, any that came."""
+    """Whether a log that lost its beginning, or was compacted, had an output; with other offsets,
+    any that came."""
     start = max(log.log_start, plain.compacted.get(log.cluster, 0))
     if own or plain.keeps:
         acked = send.offsets[index] if index < len(send.offsets) else -1
@@ -131,15 +149,23 @@ def _here(input_log: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
         if any(offset == other for other, _ in used[:index]):
             yield "output-duplicated", offset
         there = any(offset == other for other, _ in input_log.visible)
-        if (offset, uid) not in input_log.visible and offset >= input_log.floor and (there or offset >= input_log.cleaned):
+        if (
+            (offset, uid) not in input_log.visible
+            and offset >= input_log.floor
+            and (there or offset >= input_log.cleaned)
+        ):
             yield "output-without-input", offset
-    passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in input_log.samples)])
+    passed = max(
+        [-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in input_log.samples)]
+    )
     for offset, _ in input_log.visible:
         if input_log.start <= offset < passed and all(offset != other for other, _ in used):
             yield "input-lost", offset
     over = []
     for process in {claim[1] for claim in mine.claims}:
-        settled = sorted((c for c in mine.claims if c[1] == process and c[3] >= 0), key=lambda c: c[2])
+        settled = sorted(
+            (c for c in mine.claims if c[1] == process and c[3] >= 0), key=lambda c: c[2]
+        )
         over += [(following[3], claim[0]) for claim, following in pairwise(settled)]
     left = {input_log.start, *(claim[0] for claim in mine.claims)}
     left |= {offset for time, offset in input_log.samples if not input_log.disturbed(time)}
@@ -149,9 +175,17 @@ def _here(input_log: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
             yield "offset-behind", offset
 
 
-def _over(input_log: Inputs, mine: Outputs, before: Inputs, theirs: Outputs) -> Iterator[tuple[str, int]]:
-    came, ours = {uid for _, uid, own in mine.made if not own}, {uid for _, uid, own in mine.made if own}
-    here, done = {offset for offset, _, own in mine.made if own}, {uid for _, uid, own in theirs.made if own}
+def _over(
+    input_log: Inputs, mine: Outputs, before: Inputs, theirs: Outputs
+) -> Iterator[tuple[str, int]]:
+    came, ours = (
+        {uid for _, uid, own in mine.made if not own},
+        {uid for _, uid, own in mine.made if own},
+    )
+    here, done = (
+        {offset for offset, _, own in mine.made if own},
+        {uid for _, uid, own in theirs.made if own},
+    )
     asked = {uid for offset, uid in before.visible if offset >= before.start}
     for offset, uid in input_log.visible:
         if offset >= input_log.promotion.offset:

@@ -1,4 +1,5 @@
-"""No failover loses more acknowledged records, or takes longer to the first write, than the scenario's budget."""
+"""No failover loses more acknowledged records, or takes longer to the first write, than the
+scenario's budget."""
 
 from __future__ import annotations
 
@@ -24,46 +25,81 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             promotion = compared.mirrored_range.promotion
             if promotion is not None:
                 torn = compared.source.torn or compared.destination.torn
-                lost = _lost(plain, story, compared) if promotion.kind == "forced" and not torn else 0
+                lost = (
+                    _lost(plain, story, compared) if promotion.kind == "forced" and not torn else 0
+                )
                 key = (promotion.fault_time, promotion.link, promotion.kind)
-                every.setdefault(key, []).append((plain, promotion, lost, _writes(plain, story, promotion)))
+                every.setdefault(key, []).append(
+                    (plain, promotion, lost, _writes(plain, story, promotion))
+                )
     found: list[Anomaly] = []
     for (fault_time, _, _), parts in every.items():
-        plain, promotion = min(((p, q) for p, q, _, _ in parts), key=lambda x: (x[0].topic, x[0].partition, x[1].offset))
+        plain, promotion = min(
+            ((p, q) for p, q, _, _ in parts),
+            key=lambda x: (x[0].topic, x[0].partition, x[1].offset),
+        )
         budgets = plain.view.budgets
         writes = [w for *_, mine in parts for w in mine]
-        if budgets.rpo_records is not None and sum(lost for _, _, lost, _ in parts) > budgets.rpo_records:
+        if (
+            budgets.rpo_records is not None
+            and sum(lost for _, _, lost, _ in parts) > budgets.rpo_records
+        ):
             found.append(plain.anomaly("rpo-over-budget", promotion.cluster, promotion.offset))
-        if budgets.rto_seconds is not None and writes and round((min(writes) - fault_time) / 1e9, 3) > budgets.rto_seconds:
+        if (
+            budgets.rto_seconds is not None
+            and writes
+            and round((min(writes) - fault_time) / 1e9, 3) > budgets.rto_seconds
+        ):
             found.append(plain.anomaly("rto-over-budget", promotion.cluster, promotion.offset))
     return [*found, *_refused(views)]
 
 
 def _refused(views: Sequence[Plain]) -> list[Anomaly]:
-    """Failovers that were asked for and never took place: of the first partition that crosses their links."""
+    """Failovers that were asked for and never took place: of the first partition that crosses their
+    links."""
     found: dict[int, Anomaly] = {}
     for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
         links = {link.name: link for link in plain.view.topology.links}
         for nth, refusal in enumerate(plain.view.refusals):
             a, b = refusal.link.split("->")
             link = links.get(f"{a}->{b}") or links.get(f"{b}->{a}")
-            if nth not in found and link is not None and plain.view.home in plain.view.topology.homes_over(link):
+            if (
+                nth not in found
+                and link is not None
+                and plain.view.home in plain.view.topology.homes_over(link)
+            ):
                 found[nth] = plain.anomaly("failover-refused", b, -1)
     return list(found.values())
 
 
 def _lost(plain: Plain, story: Story, compared: Compared) -> int:
-    """Acknowledged records of the source that did not arrive, without those that lost-write tells of."""
+    """Acknowledged records of the source that did not arrive, without those that lost-write tells
+    of."""
     mirrored_range = compared.mirrored_range
-    known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {r.uid for r in compared.came}
+    known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {
+        r.uid for r in compared.came
+    }
     count = 0
     for generation in story.every():
-        mine = (generation.cluster, generation.number) == (mirrored_range.source, mirrored_range.source_generation)
+        mine = (generation.cluster, generation.number) == (
+            mirrored_range.source,
+            mirrored_range.source_generation,
+        )
         upstream = generation.cluster not in (mirrored_range.source, mirrored_range.destination)
-        since = compared.since if mine and compared.since > mirrored_range.start else mirrored_range.start
-        for promise in promises(plain, story, generation, earlier=False) if mine or upstream else ():
+        since = (
+            compared.since
+            if mine and compared.since > mirrored_range.start
+            else mirrored_range.start
+        )
+        for promise in (
+            promises(plain, story, generation, earlier=False) if mine or upstream else ()
+        ):
             there = compared.source.of(promise.uid) is not None
-            due = promise.must and promise.acked >= since and (there or (mine and promise.acked >= compared.gaps))
+            due = (
+                promise.must
+                and promise.acked >= since
+                and (there or (mine and promise.acked >= compared.gaps))
+            )
             count += due and promise.uid not in known
     return count
 

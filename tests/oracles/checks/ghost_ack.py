@@ -1,4 +1,5 @@
-"""An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own era, and nobody else's."""
+"""An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own
+era, and nobody else's."""
 
 from __future__ import annotations
 
@@ -28,10 +29,14 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 if offset < log.log_start or offset < 0:
                     continue
                 record = log.at(offset)
-                right = generation.native(offset) and record is not None and record.uid == promise.uid
+                right = (
+                    generation.native(offset) and record is not None and record.uid == promise.uid
+                )
                 if record is None and generation.native(offset) and offset not in given:
                     # Compacted away; or a torn log had it.
-                    right = offset >= log.torn_from or offset < min(plain.compacted.get(generation.cluster, 0), log.end)
+                    right = offset >= log.torn_from or offset < min(
+                        plain.compacted.get(generation.cluster, 0), log.end
+                    )
                 if not right and kept(generation, offset):
                     found.append(plain.anomaly("ghost-ack", generation.cluster, offset))
                 given.add(offset)

@@ -1,4 +1,5 @@
-"""A consumer group that fails over skips no record, and gets again only what it had committed; its synced offsets only rise."""
+"""A consumer group that fails over skips no record, and gets again only what it had committed; its
+synced offsets only rise."""
 
 from __future__ import annotations
 
@@ -12,9 +13,14 @@ from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
-DESPITE_TORN = frozenset({"checkpoint-regression", "checkpoint-beyond-commit", "checkpoint-stranger"})
+DESPITE_TORN = frozenset(
+    {"checkpoint-regression", "checkpoint-beyond-commit", "checkpoint-stranger"}
+)
 FAITHFUL_TOO = True
-BESIDE = "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too"
+BESIDE = (
+    "a group's records are known by payload, and those are elsewhere; or another of its bounds was "
+    "crossed too"
+)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -22,19 +28,29 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     offsets = [plain for plain in views if plain.topic == "__consumer_offsets"]
     for plain in views:
         for compared in (
-            mirrored_ranges(plain, Story(plain)) if plain.options.get("groups", ".*") and not plain.view.internal else ()
+            mirrored_ranges(plain, Story(plain))
+            if plain.options.get("groups", ".*") and not plain.view.internal
+            else ()
         ):
             if compared.mirrored_range.promotion is not None:
                 for group in {r.group for r in plain.reads if r.group}:
                     suspects = _judge(plain, compared, group, offsets)
-                    found += [plain.anomaly(kind, compared.mirrored_range.promotion.cluster, offset) for kind, offset in suspects]
+                    found += [
+                        plain.anomaly(kind, compared.mirrored_range.promotion.cluster, offset)
+                        for kind, offset in suspects
+                    ]
         found += _bytes(plain, offsets)
     return found
 
 
 def _bytes(plain: Plain, offsets: Sequence[Plain]) -> Iterator[Anomaly]:
-    """What mirrors committed for groups, commit by commit, against what the groups had committed on the source."""
-    if plain.view.internal or not plain.options.get("groups", ".*") or not (plain.groups or any(r.group for r in plain.reads)):
+    """What mirrors committed for groups, commit by commit, against what the groups had committed on
+    the source."""
+    if (
+        plain.view.internal
+        or not plain.options.get("groups", ".*")
+        or not (plain.groups or any(r.group for r in plain.reads))
+    ):
         return
     every = list(mirrored_ranges(plain, Story(plain)))
     for there in sorted({c.mirrored_range.destination for c in every}):
@@ -48,17 +64,24 @@ def _bytes(plain: Plain, offsets: Sequence[Plain]) -> Iterator[Anomaly]:
 
 def _all_there(cluster: str, offsets: Sequence[Plain]) -> bool:
     logs = [(each, each.final(cluster)) for each in offsets if each.final(cluster) is not None]
-    return bool(logs) and not any(log is None or log.torn or log.log_start or each.compacted.get(cluster) for each, log in logs)
+    return bool(logs) and not any(
+        log is None or log.torn or log.log_start or each.compacted.get(cluster)
+        for each, log in logs
+    )
 
 
-def _written(cluster: str, offsets: Sequence[Plain], plain: Plain) -> tuple[list[tuple[str, int, int]], set[str]]:
-    """Commits of a partition as (group, offset, how often the group had lost its last member, -1 while it has one); and groups
-    that had members."""
+def _written(
+    cluster: str, offsets: Sequence[Plain], plain: Plain
+) -> tuple[list[tuple[str, int, int]], set[str]]:
+    """Commits of a partition as (group, offset, how often the group had lost its last member, -1
+    while it has one); and groups that had members."""
     found: list[tuple[str, int, int]] = []
     had: set[str] = set()
     for each in offsets:
         log = each.final(cluster)
-        replica = next((r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical), None)
+        replica = next(
+            (r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical), None
+        )
         inside: dict[str, set[str]] = {}
         emptied: dict[str, int] = {}
         for entry in replica.entries if log and replica else ():
@@ -76,14 +99,27 @@ def _written(cluster: str, offsets: Sequence[Plain], plain: Plain) -> tuple[list
             elif (entry.topic, entry.partition) == (plain.topic, plain.partition):
                 batch = [b for b in log.batches if b.base_offset <= entry.offset][-1]
                 if not batch.inside or (batch.marker is not None and batch.marker.control == 1):
-                    found.append((entry.group, entry.committed, -1 if now or batch.inside else emptied.get(entry.group, 0)))
+                    found.append(
+                        (
+                            entry.group,
+                            entry.committed,
+                            -1 if now or batch.inside else emptied.get(entry.group, 0),
+                        )
+                    )
     return found, had
 
 
-def _of_group(plain: Plain, mine: Sequence[Compared], there: str, group: str, offsets: Sequence[Plain]) -> Iterator[Anomaly]:
+def _of_group(
+    plain: Plain, mine: Sequence[Compared], there: str, group: str, offsets: Sequence[Plain]
+) -> Iterator[Anomaly]:
     exact = plain.mirror != "mm2"
-    theirs = {c.mirrored_range.source: _mine(c.mirrored_range.source, offsets, plain, group) for c in mine}
-    tops = {source: {0} | {o for o, _ in own} | _noticed(plain, source, group) for source, own in theirs.items()}
+    theirs = {
+        c.mirrored_range.source: _mine(c.mirrored_range.source, offsets, plain, group) for c in mine
+    }
+    tops = {
+        source: {0} | {o for o, _ in own} | _noticed(plain, source, group)
+        for source, own in theirs.items()
+    }
     bound = max(_bound(c, max(tops[c.mirrored_range.source]), exact=exact) for c in mine)
     rows = _mine(there, offsets, plain, group)
     for n, (offset, time) in enumerate(rows):
@@ -95,26 +131,49 @@ def _of_group(plain: Plain, mine: Sequence[Compared], there: str, group: str, of
                 break
             before = max(before, earlier)
         known = exact or not _disturbed(plain, there, NEVER)
-        if known and offset < before and not _may_go_back(plain, there, theirs, before, offset, exact=exact):
+        if (
+            known
+            and offset < before
+            and not _may_go_back(plain, there, theirs, before, offset, exact=exact)
+        ):
             yield plain.anomaly("checkpoint-regression", there, offset)
         if offset > bound:
             yield plain.anomaly("checkpoint-beyond-commit", there, offset)
-        elif exact and not _is_theirs(plain, theirs, group, offset) and not _may_end(plain, there, offset):
+        elif (
+            exact
+            and not _is_theirs(plain, theirs, group, offset)
+            and not _may_end(plain, there, offset)
+        ):
             yield plain.anomaly("checkpoint-stranger", there, offset)
 
 
 def _noticed(plain: Plain, cluster: str, group: str) -> set[int]:
     """What the group committed there, as clients and samplers noticed."""
-    found = {r.position for r in plain.reads if (r.kind, r.group, r.cluster) == ("commit", group, cluster) and r.position >= 0}
+    found = {
+        r.position
+        for r in plain.reads
+        if (r.kind, r.group, r.cluster) == ("commit", group, cluster) and r.position >= 0
+    }
     return found | {g.offset for g in plain.groups if (g.group, g.cluster) == (group, cluster)}
 
 
-def _is_theirs(plain: Plain, theirs: dict[str, list[tuple[int, int]]], group: str, offset: int) -> bool:
-    return any(offset in [o for o, _ in own] or offset in _noticed(plain, source, group) for source, own in theirs.items())
+def _is_theirs(
+    plain: Plain, theirs: dict[str, list[tuple[int, int]]], group: str, offset: int
+) -> bool:
+    return any(
+        offset in [o for o, _ in own] or offset in _noticed(plain, source, group)
+        for source, own in theirs.items()
+    )
 
 
-def _mine(cluster: str, offsets: Sequence[Plain], plain: Plain, group: str) -> list[tuple[int, int]]:
-    return [(offset, time) for name, offset, time in _written(cluster, offsets, plain)[0] if name == group]
+def _mine(
+    cluster: str, offsets: Sequence[Plain], plain: Plain, group: str
+) -> list[tuple[int, int]]:
+    return [
+        (offset, time)
+        for name, offset, time in _written(cluster, offsets, plain)[0]
+        if name == group
+    ]
 
 
 def _bound(compared: Compared, top: int, *, exact: bool) -> int:
@@ -122,11 +181,19 @@ def _bound(compared: Compared, top: int, *, exact: bool) -> int:
         return max(top, compared.destination.log_start)
     last = {r.uid: r.offset for r in compared.came}
     sent = {r.uid: r.offset for r in reversed(compared.sent)}
-    return min((last[uid] for uid, origin in sent.items() if origin >= top and uid in last), default=NEVER)
+    return min(
+        (last[uid] for uid, origin in sent.items() if origin >= top and uid in last), default=NEVER
+    )
 
 
 def _may_go_back(
-    plain: Plain, there: str, theirs: dict[str, list[tuple[int, int]]], before: int, offset: int, *, exact: bool
+    plain: Plain,
+    there: str,
+    theirs: dict[str, list[tuple[int, int]]],
+    before: int,
+    offset: int,
+    *,
+    exact: bool,
 ) -> bool:
     if any(t.cluster == there and t.offset < before for t in plain.view.truncations):
         return True
@@ -138,7 +205,10 @@ def _may_go_back(
         if exact and offset in values and _disturbed(plain, source, NEVER):
             return True
         for n, earlier in enumerate(values):
-            if any((earlier >= before and later == offset) if exact else later < earlier for later in values[n:]):
+            if any(
+                (earlier >= before and later == offset) if exact else later < earlier
+                for later in values[n:]
+            ):
                 return True
     return False
 
@@ -146,52 +216,91 @@ def _may_go_back(
 def _may_end(plain: Plain, there: str, offset: int) -> bool:
     """Whether the destination's log can have begun or ended there."""
     log = plain.final(there)
-    if log is None or log.torn or plain.compacted.get(there) or plain.view.unclear.get(there) or offset <= log.log_start:
+    if (
+        log is None
+        or log.torn
+        or plain.compacted.get(there)
+        or plain.view.unclear.get(there)
+        or offset <= log.log_start
+    ):
         return True
     if any(t.cluster == there and t.offset <= offset for t in plain.view.truncations):
         return True
     return any(offset in (b.base_offset, b.last_offset + 1) for b in log.batches)
 
 
-def _judge(plain: Plain, compared: Compared, group: str, offsets: Sequence[Plain]) -> Iterator[tuple[str, int]]:
+def _judge(
+    plain: Plain, compared: Compared, group: str, offsets: Sequence[Plain]
+) -> Iterator[tuple[str, int]]:
     promotion, there, began = (
         compared.mirrored_range.promotion,
         compared.mirrored_range.destination,
         compared.mirrored_range.settled,
     )
-    ended = min((p.fault_time for p in plain.view.promotions if p.source == there and p.time > began), default=NEVER)
-    reads = [r for r in plain.reads if r.group == group and (r.cluster != there or r.time >= began) and r.returned <= ended]
+    ended = min(
+        (p.fault_time for p in plain.view.promotions if p.source == there and p.time > began),
+        default=NEVER,
+    )
+    reads = [
+        r
+        for r in plain.reads
+        if r.group == group and (r.cluster != there or r.time >= began) and r.returned <= ended
+    ]
     after = [r for r in reads if r.cluster == promotion.cluster and r.kind == "poll" and r.offsets]
     if not reads or any(r.returned < promotion.fault_time for r in after):
         return
     got = [r for r in plain.reads if r.group == group and r.kind == "poll"]
-    mirrored = [r for r in compared.destination.records if r.visible and r.uid >= 0 and r.offset < promotion.offset]
+    mirrored = [
+        r
+        for r in compared.destination.records
+        if r.visible and r.uid >= 0 and r.offset < promotion.offset
+    ]
     yield from _skips(compared, reads, after, got, mirrored)
-    synced = [g for g in plain.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
+    synced = [
+        g
+        for g in plain.groups
+        if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time
+    ]
     synced = [g for g in synced if (g.cluster != there or g.time >= began) and g.time <= ended]
-    marks = [m for m in plain.marks.get(promotion.cluster, []) if _within(plain, m, there, began, ended)]
+    marks = [
+        m for m in plain.marks.get(promotion.cluster, []) if _within(plain, m, there, began, ended)
+    ]
     for kind, offset, time, before in _checkpoints(synced, marks, got, mirrored, promotion.offset):
         loaded = kind == "checkpoint-regression" and _disturbed(plain, promotion.cluster, time)
         if not (loaded and _again(plain, promotion.cluster, offsets, group, offset, before)):
             yield kind, offset
 
 
-def _again(plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, offset: int, before: int) -> bool:
+def _again(
+    plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, offset: int, before: int
+) -> bool:
     """Whether a coordinator that loaded the group anew may have answered so, or that is unknown."""
     logs = [(each, each.final(cluster)) for each in offsets if each.final(cluster) is not None]
-    if not logs or any(log is None or log.torn or log.log_start or each.compacted.get(cluster) for each, log in logs):
+    if not logs or any(
+        log is None or log.torn or log.log_start or each.compacted.get(cluster)
+        for each, log in logs
+    ):
         return True
     seen = False
     for each, log in logs:
-        replica = next(r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical)
+        replica = next(
+            r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical
+        )
         for entry in replica.entries if log else ():
             assert log is not None
             assert not isinstance(entry, TransactionState)
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1:]
             if isinstance(entry, GroupMembers):
                 continue
-            there = batch and (not batch[0].inside or (batch[0].marker is not None and batch[0].marker.control == 1))
-            if there and (entry.group, entry.topic, entry.partition) == (group, plain.topic, plain.partition):
+            there = batch and (
+                not batch[0].inside
+                or (batch[0].marker is not None and batch[0].marker.control == 1)
+            )
+            if there and (entry.group, entry.topic, entry.partition) == (
+                group,
+                plain.topic,
+                plain.partition,
+            ):
                 seen = seen or entry.committed == offset
                 if seen and entry.committed == before:
                     return True
@@ -203,10 +312,16 @@ def _within(plain: Plain, mark: Any, there: str, began: int, ended: int) -> bool
 
 
 def _skips(
-    compared: Compared, reads: Sequence[Any], after: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any]
+    compared: Compared,
+    reads: Sequence[Any],
+    after: Sequence[Any],
+    got: Sequence[Any],
+    mirrored: Sequence[Any],
 ) -> Iterator[tuple[str, int]]:
     promotion = compared.mirrored_range.promotion
-    commits = [r for r in reads if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0]
+    commits = [
+        r for r in reads if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0
+    ]
     if not commits or not after:
         return
     committed = max(commits, key=lambda r: r.returned).position
@@ -223,7 +338,11 @@ def _skips(
 
 
 def _checkpoints(
-    synced: Sequence[Any], marks: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any], promoted: int
+    synced: Sequence[Any],
+    marks: Sequence[Any],
+    got: Sequence[Any],
+    mirrored: Sequence[Any],
+    promoted: int,
 ) -> Iterator[tuple[str, int, int, int]]:
     """(kind, offset, time, the highest before that)."""
     highest = -1

@@ -1,5 +1,5 @@
-"""At one offset of one generation of a log everybody saw the same payload: the bytes, producers by their acknowledgements,
-readers.
+"""At one offset of one generation of a log everybody saw the same payload: the bytes, producers by
+their acknowledgements, readers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH = frozenset({"inconsistent-offset"})
 DESPITE_TORN = frozenset({"inconsistent-offset"})
-BESIDE = "a reader or an acknowledgement had seen at that offset what the bytes no longer have there"
+BESIDE = (
+    "a reader or an acknowledgement had seen at that offset what the bytes no longer have there"
+)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -24,7 +26,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             for offset, uid in _observed(plain, story, generation):
                 if kept(generation, offset):
                     seen.setdefault(offset, set()).add(uid)
-            found += [plain.anomaly("inconsistent-offset", generation.cluster, o) for o, uids in seen.items() if len(uids) > 1]
+            found += [
+                plain.anomaly("inconsistent-offset", generation.cluster, o)
+                for o, uids in seen.items()
+                if len(uids) > 1
+            ]
     return found
 
 
@@ -38,10 +44,17 @@ def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterat
         for read in story.reads(before):
             if read.kind == "poll":
                 limit = min(end, truncated_since(plain, read))
-                yield from ((o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit)
+                yield from (
+                    (o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit
+                )
 
 
 def truncated_since(plain: Plain, read: Any) -> int:
     """Where a mirror that ended after this poll said that it truncated the log."""
-    truncations = [at for s in plain.view.stops if s.cluster == read.cluster and read.time <= s.time for _, at in s.truncated]
+    truncations = [
+        at
+        for s in plain.view.stops
+        if s.cluster == read.cluster and read.time <= s.time
+        for _, at in s.truncated
+    ]
     return min(truncations, default=NEVER)

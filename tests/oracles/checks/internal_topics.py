@@ -1,7 +1,9 @@
-"""Kafka's own topics are sound, and say of transactions and groups what the data and the clients say.
+"""Kafka's own topics are sound, and say of transactions and groups what the data and the clients
+say.
 
-Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to leave out what is not complete
-at the end of the decisions is tried; one of them must be what the markers are.
+Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to
+leave out what is not complete at the end of the decisions is tried; one of them must be what the
+markers are.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ DESPITE_TORN = frozenset(
     }
 )
 KNOWS_TORN = True
-BESIDE = "the coordinator had decided as the cluster did, and its own topics were not changed with the data"
+BESIDE = (
+    "the coordinator had decided as the cluster did, and its own topics were not changed with the "
+    "data"
+)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 
@@ -41,7 +46,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     for plain in internal:
         found += _logs(plain)
     for cluster in sorted({r.cluster for plain in views for r in plain.replicas}):
-        found += _outcomes(cluster, views, [p for p in internal if p.topic == "__transaction_state"])
+        found += _outcomes(
+            cluster, views, [p for p in internal if p.topic == "__transaction_state"]
+        )
         found += _groups(cluster, views, [p for p in internal if p.topic == "__consumer_offsets"])
     return found
 
@@ -82,7 +89,11 @@ def _sound(plain: Plain, cluster: str) -> PlainLog | None:
     if log is None or log.torn:
         return None
     # An epoch takes nothing from what a log says.
-    return None if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log))) else log
+    return (
+        None
+        if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log)))
+        else log
+    )
 
 
 def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Anomaly]:
@@ -90,7 +101,9 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
     logs = [(plain, log) for plain, log in logs if log is not None]
     if not logs or any(_sound(plain, cluster) is None for plain, _ in logs):
         return
-    every = all(log.log_start == 0 and not plain.compacted.get(cluster) for plain, log in logs if log)
+    every = all(
+        log.log_start == 0 and not plain.compacted.get(cluster) for plain, log in logs if log
+    )
     decided = [row for plain, log in logs for row in _decided(plain, cluster)]
     for plain in views:
         log = plain.final(cluster)
@@ -98,21 +111,37 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
             continue
         exact, known, own = _markers(plain, log)
         producers = {(b.producer_id, b.producer_epoch) for b in own}
-        producers |= {row["producer"] for row in decided if (plain.topic, plain.partition) in row["partitions"]}
+        producers |= {
+            row["producer"]
+            for row in decided
+            if (plain.topic, plain.partition) in row["partitions"]
+        }
         for producer in sorted(producers):
             mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
-            wanted = [r for r in decided if r["producer"] == producer and (plain.topic, plain.partition) in r["partitions"]]
+            wanted = [
+                r
+                for r in decided
+                if r["producer"] == producer and (plain.topic, plain.partition) in r["partitions"]
+            ]
             again = _written_again(log, mine)
             if exact and every and any(not _exact(wanted, some) for some in _without(mine, again)):
                 continue
             if exact and every:
-                yield from (plain.anomaly(kind, cluster, offset) for kind, offset in _exact(wanted, mine))
-            elif known and mine and wanted and not any(_ends_alike(wanted, some) for some in _without(mine, again)):
+                yield from (
+                    plain.anomaly(kind, cluster, offset) for kind, offset in _exact(wanted, mine)
+                )
+            elif (
+                known
+                and mine
+                and wanted
+                and not any(_ends_alike(wanted, some) for some in _without(mine, again))
+            ):
                 yield plain.anomaly("outcome-disagreement", cluster, mine[-1].base_offset)
 
 
 def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
-    """Whether all markers that ever were are there, whether the last are, and those of the cluster's own coordinators."""
+    """Whether all markers that ever were are there, whether the last are, and those of the
+    cluster's own coordinators."""
     markers = [b for b in log.batches if b.ends and b.crc_ok]
     if plain.view.internal:
         sound = _sound(plain, log.cluster) is not None
@@ -122,14 +151,19 @@ def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
     generations = Story(plain).generations[log.cluster]
     stops = [s for s in plain.view.stops if s.cluster == log.cluster]
     truncated = (
-        len(generations) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
+        len(generations) > 1
+        or any(t.cluster == log.cluster for t in plain.view.truncations)
+        or any(s.truncated for s in stops)
     )
     appended = {offset for s in stops for offset, _ in s.appended}
     if plain.keeps:
         markers = [b for b in markers if generations[-1].native(b.base_offset)]
     cleaned = plain.compacted.get(log.cluster, 0)
     markers = [b for b in markers if b.base_offset not in appended and b.base_offset >= cleaned]
-    whole = not (truncated or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded
+    whole = (
+        not (truncated or log.torn or log.log_start or plain.compacted.get(log.cluster))
+        and plain.view.recorded
+    )
     return whole, not (truncated or log.torn), markers
 
 
@@ -147,7 +181,12 @@ def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
             for row in mine:
                 row["closed"] = True
             commit = entry.state == PREPARE_COMMIT
-            row = {"id": entry.transactional_id, "producer": producer, "commit": commit, "partitions": set(entry.partitions)}
+            row = {
+                "id": entry.transactional_id,
+                "producer": producer,
+                "commit": commit,
+                "partitions": set(entry.partitions),
+            }
             found.append(row | {"complete": False, "closed": False})
         elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and mine:
             mine[-1]["closed"] = True
@@ -161,23 +200,34 @@ def _written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:
     found = []
     for marker in markers:
         before = [
-            b for b in log.batches if b.row < marker.row and b.transactional and b.crc_ok and b.producer_id == marker.producer_id
+            b
+            for b in log.batches
+            if b.row < marker.row
+            and b.transactional
+            and b.crc_ok
+            and b.producer_id == marker.producer_id
         ]
         last = before[-1] if before else None
-        if last is not None and (last.ends, last.control, last.producer_epoch) == (True, marker.control, marker.producer_epoch):
+        if last is not None and (last.ends, last.control, last.producer_epoch) == (
+            True,
+            marker.control,
+            marker.producer_epoch,
+        ):
             found.append(marker)
     return found
 
 
 def _without(markers: Sequence[Any], again: Sequence[Any]) -> Iterator[list[Any]]:
-    """The markers without some of those that may have been written once more, and without none of them first."""
+    """The markers without some of those that may have been written once more, and without none of
+    them first."""
     for count in range(len(again) + 1):
         for some in combinations(again, count):
             yield [m for m in markers if all(m is not one for one in some)]
 
 
 def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tuple[str, int]]:
-    """Matched one by one from the left; the first that does not match says what is wrong by who has more."""
+    """Matched one by one from the left; the first that does not match says what is wrong by who has
+    more."""
     decided, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
     had = [b.control == 1 for b in markers]
     at = 0
@@ -188,7 +238,12 @@ def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tup
         if row["complete"] and (len(had) < owed or at == len(had)):
             return [("marker-missing", -1)]
         if at < len(had):
-            return [("marker-unexplained" if len(had) > len(decided) else "outcome-disagreement", markers[at].base_offset)]
+            return [
+                (
+                    "marker-unexplained" if len(had) > len(decided) else "outcome-disagreement",
+                    markers[at].base_offset,
+                )
+            ]
     return [("marker-unexplained", markers[at].base_offset)] if at < len(had) else []
 
 
@@ -204,13 +259,19 @@ def _ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> boo
 
 
 def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Anomaly]:
-    logs = [(plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None]
-    if not logs or any(log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs):
+    logs = [
+        (plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None
+    ]
+    if not logs or any(
+        log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs
+    ):
         return
     written: dict[Any, list[tuple[int, bool]]] = defaultdict(list)
     pending: dict[Any, list[int]] = defaultdict(list)
     for plain, log in logs:
-        replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
+        replica = next(
+            r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical
+        )
         last = max(replica.batches.leader_epoch.tolist(), default=-1)
         for entry in replica.entries:
             assert not isinstance(entry, TransactionState)
@@ -218,18 +279,30 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
                 continue
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
             key = entry.group, entry.topic, entry.partition
-            if batch and (not batch.inside or (batch.marker is not None and batch.marker.control == 1)):
+            if batch and (
+                not batch.inside or (batch.marker is not None and batch.marker.control == 1)
+            ):
                 written[key].append((entry.committed, batch.leader_epoch < last))
             elif batch and batch.marker is None:
                 pending[key].append(entry.committed)
     for plain in views:
-        sampled = [(g.group, g.offset, _disturbed(plain, cluster, g.time)) for g in plain.groups if g.cluster == cluster]
-        rows = [r for r in plain.reads if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0]
+        sampled = [
+            (g.group, g.offset, _disturbed(plain, cluster, g.time))
+            for g in plain.groups
+            if g.cluster == cluster
+        ]
+        rows = [
+            r
+            for r in plain.reads
+            if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0
+        ]
         acknowledged = [(r.group, r.position) for r in rows]
         for group in dict.fromkeys(group for group, *_ in (*sampled, *acknowledged)):
             log_ = written[group, plain.topic, plain.partition]
             lost = _lost(log_, [(offset, late) for g, offset, late in sampled if g == group])
-            there = [committed for committed, _ in log_] + pending[group, plain.topic, plain.partition]
+            there = [committed for committed, _ in log_] + pending[
+                group, plain.topic, plain.partition
+            ]
             lost += [o for g, o in acknowledged if g == group and o not in there]
             if lost:
                 yield plain.anomaly("commit-missing", cluster, lost[0])
@@ -239,12 +312,15 @@ def _disturbed(plain: Plain, cluster: str, time: int) -> bool:
     """Whether brokers of a cluster were at the mercy of a fault by then, or had been."""
     began = [w for w in plain.view.windows if w.start <= time]
     return any(
-        w.target.split("/")[0] == cluster or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster) for w in began
+        w.target.split("/")[0] == cluster
+        or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster)
+        for w in began
     )
 
 
 def _lost(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]]) -> list[int]:
-    """The first sample that is not behind the one before it; not at all where a coordinator loaded the log again meanwhile."""
+    """The first sample that is not behind the one before it; not at all where a coordinator loaded
+    the log again meanwhile."""
     left = list(log)
     for n, (offset, late) in enumerate(seen):
         if n and offset == seen[n - 1][0]:

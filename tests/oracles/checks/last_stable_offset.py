@@ -11,7 +11,13 @@ from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
-    {"lso-above-high-watermark", "lso-regression", "high-watermark-regression", "log-start-regression", "log-start-above-lso"}
+    {
+        "lso-above-high-watermark",
+        "lso-regression",
+        "high-watermark-regression",
+        "log-start-regression",
+        "log-start-above-lso",
+    }
 )
 FAITHFUL_TOO = True
 BESIDE = "a sample holds for a log in which that transaction ended elsewhere, or never"
@@ -24,12 +30,16 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
-            marks = [m for m in story.marks(generation) if m.last_stable >= 0 and m.high_watermark >= 0]
+            marks = [
+                m for m in story.marks(generation) if m.last_stable >= 0 and m.high_watermark >= 0
+            ]
             suspects = list(_order(plain, generation, marks))
             suspects += list(_above(plain, story, generation))
             if log is not None:
                 suspects += [
-                    anomaly for n, anomaly in _recomputed(plain, generation, log, marks) if marks[n].time < generation.ended
+                    anomaly
+                    for n, anomaly in _recomputed(plain, generation, log, marks)
+                    if marks[n].time < generation.ended
                 ]
                 if generation.last and generation.lost is None:
                     suspects += list(_hanging(plain, generation, log))
@@ -37,7 +47,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             if last is not None:
                 late = _recomputed(plain, generation, last, marks)
                 suspects += [
-                    anomaly for n, anomaly in late if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])
+                    anomaly
+                    for n, anomaly in late
+                    if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])
                 ]
             found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
     return found
@@ -52,10 +64,14 @@ def _tenure(plain: Plain, generation: PlainGeneration, before: Any, after: Any) 
     moved += [(p.fault_time, p.time) for p in view.promotions if p.cluster == generation.cluster]
     moved += [(s.time, s.time) for s in view.stops if s.cluster == generation.cluster]
     moved += [(t.time, t.time) for t in view.truncations if t.cluster == generation.cluster]
-    return after.leader_epoch >= 0 or not any(before.time <= end and after.returned >= start for start, end in moved)
+    return after.leader_epoch >= 0 or not any(
+        before.time <= end and after.returned >= start for start, end in moved
+    )
 
 
-def _order(plain: Plain, generation: PlainGeneration, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _order(
+    plain: Plain, generation: PlainGeneration, marks: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
     for before, after in pairwise(marks):
         same = _tenure(plain, generation, before, after)
         if same and after.last_stable < before.last_stable:
@@ -74,39 +90,62 @@ def _order(plain: Plain, generation: PlainGeneration, marks: Sequence[Any]) -> I
 def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[str, int]]:
     logs = [
         log
-        for log in (story.log(generation), None if generation.last else story.before_truncation(generation))
+        for log in (
+            story.log(generation),
+            None if generation.last else story.before_truncation(generation),
+        )
         if log is not None
     ]
     if not logs:
         return
-    said = any(t.cluster == generation.cluster and t.time >= generation.ended for t in plain.view.truncations)
-    until = (max(log.captured for log in logs) or NEVER) if generation.last or said else generation.ended
+    said = any(
+        t.cluster == generation.cluster and t.time >= generation.ended
+        for t in plain.view.truncations
+    )
+    until = (
+        (max(log.captured for log in logs) or NEVER)
+        if generation.last or said
+        else generation.ended
+    )
     end = story.end(generation)
     for mark in story.marks(generation):
-        if mark.returned <= until and end < mark.high_watermark <= _truncated_since(plain, generation, mark):
+        if mark.returned <= until and end < mark.high_watermark <= _truncated_since(
+            plain, generation, mark
+        ):
             yield "high-watermark-above-log", end
             return
 
 
 def _shows(log: PlainLog, following: Sequence[Any]) -> bool:
-    """Whether a log that was captured within a reversal has all that was there when the next sample was asked for."""
+    """Whether a log that was captured within a reversal has all that was there when the next sample
+    was asked for."""
     return any(mark.high_watermark <= log.end for mark in following)
 
 
 def _recomputed(
     plain: Plain, generation: PlainGeneration, log: PlainLog, marks: Sequence[Any]
 ) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Tries every high watermark that the log can have had when its LSO was asked for, and still has."""
+    """Tries every high watermark that the log can have had when its LSO was asked for, and still
+    has."""
     pair(log, untracked=True)
     every = transactions(log)
     pair(log)
     for index, mark in enumerate(marks):
         before = marks[index - 1] if index else None
         after = marks[index + 1] if index + 1 < len(marks) else None
-        lowest = min(before.high_watermark, mark.high_watermark) if before and _same(before, mark) else 0
-        highest = max(mark.high_watermark, after.high_watermark if after and _same(mark, after) else log.end)
-        truncated = [generation.began, *(t.time for t in plain.view.truncations if t.cluster == generation.cluster)]
-        if highest > _truncated_since(plain, generation, mark) or any(mark.time <= time <= mark.returned for time in truncated):
+        lowest = (
+            min(before.high_watermark, mark.high_watermark) if before and _same(before, mark) else 0
+        )
+        highest = max(
+            mark.high_watermark, after.high_watermark if after and _same(mark, after) else log.end
+        )
+        truncated = [
+            generation.began,
+            *(t.time for t in plain.view.truncations if t.cluster == generation.cluster),
+        ]
+        if highest > _truncated_since(plain, generation, mark) or any(
+            mark.time <= time <= mark.returned for time in truncated
+        ):
             continue
         if mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
@@ -121,27 +160,41 @@ def _truncated_since(plain: Plain, generation: PlainGeneration, mark: Any) -> in
     mine = [
         at
         for cluster, time, at in reported
-        if cluster == generation.cluster and max(generation.settled, mark.time) <= time <= generation.ended
+        if cluster == generation.cluster
+        and max(generation.settled, mark.time) <= time <= generation.ended
     ]
     return min(mine, default=NEVER)
 
 
 def _same(before: Any, after: Any) -> bool:
-    return None not in (before, after) and (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+    return None not in (before, after) and (before.leader, before.leader_epoch) == (
+        after.leader,
+        after.leader_epoch,
+    )
 
 
 def _lso(every: Sequence[Any], high: int) -> int:
-    open_ones = [t.first for t in every if t.first < high and (t.marker is None or t.marker.base_offset >= high)]
+    open_ones = [
+        t.first
+        for t in every
+        if t.first < high and (t.marker is None or t.marker.base_offset >= high)
+    ]
     return int(min([high, *open_ones]))
 
 
 def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterator[tuple[str, int]]:
-    own = [start for start, _, _, source in generation.eras()[1:] if not source] if plain.keeps else []
+    own = (
+        [start for start, _, _, source in generation.eras()[1:] if not source]
+        if plain.keeps
+        else []
+    )
     for each in transactions(log):
         if each.marker is not None:
             continue
         first = next((r for r in log.records if r.offset >= each.first), None)
-        if first is not None and (plain.ended - _sent(plain, first) > TIMEOUT or each.first < max(own, default=0)):
+        if first is not None and (
+            plain.ended - _sent(plain, first) > TIMEOUT or each.first < max(own, default=0)
+        ):
             yield "hanging-transaction", each.first
 
 

@@ -1,4 +1,5 @@
-"""Leader epochs never fall along a log, name one batch with its offset, are not above the leader's, and rise at promotions."""
+"""Leader epochs never fall along a log, name one batch with its offset, are not above the leader's,
+and rise at promotions."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"leader-epoch-regression", "epoch-reuse", "epoch-behind", "sampled-epoch-regression", "epoch-not-kept"})
+DESPITE_TORN = frozenset(
+    {
+        "leader-epoch-regression",
+        "epoch-reuse",
+        "epoch-behind",
+        "sampled-epoch-regression",
+        "epoch-not-kept",
+    }
+)
 BESIDE = "the batch keeps a leader epoch that the place it is in now does not have"
 
 
@@ -21,14 +30,20 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     for plain in views:
         story = Story(plain)
         for log in (*plain.replicas, *plain.earlier):
-            found += [plain.anomaly("leader-epoch-regression", log.cluster, offset) for offset in _falls(log)]
+            found += [
+                plain.anomaly("leader-epoch-regression", log.cluster, offset)
+                for offset in _falls(log)
+            ]
         for cluster in {r.cluster for r in plain.replicas}:
             logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
             cleaned = max(plain.cleaned(log) for log in logs)
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
                 cleaned = NEVER  # how far is unknown
             for same in _by_log(plain, story, cluster, logs):
-                found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(same, cleaned)]
+                found += [
+                    plain.anomaly("epoch-reuse", cluster, offset)
+                    for offset in _reuse(same, cleaned)
+                ]
         for generation in story.every():
             written = story.log(generation)
             if written is not None and plain.mirror == "shadow":
@@ -45,13 +60,21 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             for cluster in plain.marks
             for o in _sampled(plain, story, cluster)
         ]
-        for compared in mirrored_ranges(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
-            found += [plain.anomaly("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
+        for compared in (
+            mirrored_ranges(plain, story)
+            if plain.keeps and plain.options.get("leader_epochs") == "keep"
+            else ()
+        ):
+            found += [
+                plain.anomaly("epoch-not-kept", compared.destination.cluster, o)
+                for o in _not_kept(plain, compared)
+            ]
     return found
 
 
 def _by_log(plain: Plain, story: Story, cluster: str, logs: list[PlainLog]) -> list[list[PlainLog]]:
-    """Where offsets move, a cluster that follows again was emptied: since then it has another log."""
+    """Where offsets move, a cluster that follows again was emptied: since then it has another
+    log."""
     if plain.keeps:
         return [logs]
     last = story.generations[cluster][-1].number
@@ -63,7 +86,11 @@ def _by_log(plain: Plain, story: Story, cluster: str, logs: list[PlainLog]) -> l
 
 
 def _falls(log: PlainLog) -> list[int]:
-    low = [n for n, b in enumerate(log.batches) if n and b.leader_epoch < max(a.leader_epoch for a in log.batches[:n])]
+    low = [
+        n
+        for n, b in enumerate(log.batches)
+        if n and b.leader_epoch < max(a.leader_epoch for a in log.batches[:n])
+    ]
     return [log.batches[n].base_offset for n in starts(low)]
 
 
@@ -74,18 +101,33 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
     for batch in (b for log in logs for b in log.batches if b.crc_ok):
         key, bytes_ = (batch.leader_epoch, batch.base_offset), (batch.crc, batch.length)
         written.setdefault(key, set()).add(bytes_)
-        held.setdefault(key, set()).add(bytes_ if key[1] >= cleaned else tuple(getattr(batch, name) for name in KEPT))
+        held.setdefault(key, set()).add(
+            bytes_ if key[1] >= cleaned else tuple(getattr(batch, name) for name in KEPT)
+        )
     return [key[1] for key, each in held.items() if len(each) > 1 and len(written[key]) > 1]
 
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     """The first batch of each row of batches that came over with another epoch."""
     own = appended(plain, compared.mirrored_range, compared.destination)
-    end = min(compared.mirrored_range.end, own, compared.source.torn_from, compared.destination.torn_from)
-    came = [b for b in compared.destination.batches if b.base_offset >= compared.mirrored_range.start and b.last_offset < end]
-    pairs = [(b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None)) for b in came]
+    end = min(
+        compared.mirrored_range.end, own, compared.source.torn_from, compared.destination.torn_from
+    )
+    came = [
+        b
+        for b in compared.destination.batches
+        if b.base_offset >= compared.mirrored_range.start and b.last_offset < end
+    ]
+    pairs = [
+        (b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None))
+        for b in came
+    ]
     both = [(b, t) for b, t in pairs if t is not None]
-    wrong = [n for n, (b, t) in enumerate(both) if b.last_offset == t.last_offset and b.leader_epoch != t.leader_epoch]
+    wrong = [
+        n
+        for n, (b, t) in enumerate(both)
+        if b.last_offset == t.last_offset and b.leader_epoch != t.leader_epoch
+    ]
     return [both[n][0].base_offset for n in starts(wrong)]
 
 
@@ -96,13 +138,18 @@ def _not_raised(generation: PlainGeneration, log: PlainLog) -> list[int]:
         mirrored = [b.leader_epoch for b in log.batches if b.base_offset < start]
         if source or not before or not mirrored:
             continue
-        low = [b.base_offset for b in log.batches if start <= b.base_offset < end and b.leader_epoch <= max(mirrored)]
+        low = [
+            b.base_offset
+            for b in log.batches
+            if start <= b.base_offset < end and b.leader_epoch <= max(mirrored)
+        ]
         found += low[:1]
     return found
 
 
 def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> list[int]:
-    """The first sample of a leader epoch below that of a batch under its high watermark: at the first batch above it."""
+    """The first sample of a leader epoch below that of a batch under its high watermark: at the
+    first batch above it."""
     said = [m for m in story.marks(generation) if m.leader_epoch >= 0 and m.high_watermark >= 0]
     every = plain.keeps and plain.options.get("leader_epochs") == "keep"
     for mark in said if every else said[-1:]:
@@ -114,7 +161,8 @@ def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainL
 
 
 def _sampled(plain: Plain, story: Story, cluster: str) -> list[int]:
-    """The first sample of an epoch that the last one, from outside of faults on brokers, has not reached."""
+    """The first sample of an epoch that the last one, from outside of faults on brokers, has not
+    reached."""
     mine = story.generations.get(cluster, [])
     marks = plain.marks[cluster] if plain.keeps or len(mine) < 2 else story.marks(mine[-1])
     said = [m for m in marks if m.leader_epoch >= 0]

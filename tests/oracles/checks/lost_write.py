@@ -1,4 +1,5 @@
-"""Every acknowledged record is where it was acknowledged, and on the other side of a mirror as far as that got."""
+"""Every acknowledged record is where it was acknowledged, and on the other side of a mirror as far
+as that got."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from tests.oracles.promises import marker_at, promises
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"lost-write"})
-BESIDE = "a payload that was promised is not there any more, not visible, or cannot be distinguished from one that did not cross"
+BESIDE = (
+    "a payload that was promised is not there any more, not visible, or cannot be distinguished "
+    "from one that did not cross"
+)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -24,8 +28,13 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 assert log is not None
                 record = log.of(promise.uid)
                 deleted = 0 <= promise.acked < log.log_start
-                deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0))
-                there = record is not None and (record.visible or (record.state == "open" and generation.lost is not None))
+                deleted = deleted or (
+                    record is None
+                    and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0)
+                )
+                there = record is not None and (
+                    record.visible or (record.state == "open" and generation.lost is not None)
+                )
                 if promise.must and not deleted and not there and kept(generation, promise.acked):
                     found.append(plain.anomaly("lost-write", generation.cluster, promise.acked))
         for compared in mirrored_ranges(plain, story):
@@ -44,7 +53,8 @@ def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 
 def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
-    """Of the missing tail, what the destination once had: readers got it, or its high watermark covered it."""
+    """Of the missing tail, what the destination once had: readers got it, or its high watermark
+    covered it."""
     mirrored_range = compared.mirrored_range
     polls = [
         r
@@ -55,32 +65,59 @@ def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
     polls = [r for r in polls if r.kind == "poll"]
     committed = {uid for r in polls if r.isolation == "read_committed" for uid in r.uids}
     anyhow = {uid for r in polls for uid in r.uids} - {r.uid for r in compared.destination.records}
-    anyhow -= {r.uid for r in compared.behind if marker_at(r) < NEVER and marker_at(r) >= _arrived(plain, compared)}
+    anyhow -= {
+        r.uid
+        for r in compared.behind
+        if marker_at(r) < NEVER and marker_at(r) >= _arrived(plain, compared)
+    }
     covered = compared.after_front[: _covered(plain, story, compared)]
-    return [r for r in compared.behind if r.uid in committed or r.uid in anyhow or any(r is c for c in covered)]
+    return [
+        r
+        for r in compared.behind
+        if r.uid in committed or r.uid in anyhow or any(r is c for c in covered)
+    ]
 
 
 def _arrived(plain: Plain, compared: Compared) -> int:
-    """Up to where the destination had the source's log before its mirror, ending, truncated it; for ever where none did."""
+    """Up to where the destination had the source's log before its mirror, ending, truncated it; for
+    ever where none did."""
     mirrored_range = compared.mirrored_range
     ended = NEVER if mirrored_range.promotion is None else mirrored_range.promotion.time
     link = f"{mirrored_range.source}->{mirrored_range.destination}"
-    stops = [s for s in plain.view.stops if s.link == link and mirrored_range.began <= s.time <= ended and s.truncated]
+    stops = [
+        s
+        for s in plain.view.stops
+        if s.link == link and mirrored_range.began <= s.time <= ended and s.truncated
+    ]
     return max((s.mirrored for s in stops), default=NEVER)
 
 
 def _covered(plain: Plain, story: Story, compared: Compared) -> int:
-    """Offsets between the mirrored bytes and the promotion that were seen to be there before clients wrote."""
-    mirrored_range, promotion, log = compared.mirrored_range, compared.mirrored_range.promotion, compared.destination
+    """Offsets between the mirrored bytes and the promotion that were seen to be there before
+    clients wrote."""
+    mirrored_range, promotion, log = (
+        compared.mirrored_range,
+        compared.mirrored_range.promotion,
+        compared.destination,
+    )
     if promotion is None:
         return 0
-    invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= mirrored_range.began]
+    invoked = [
+        s.invoked
+        for s in plain.sends
+        if s.cluster == log.cluster and s.invoked >= mirrored_range.began
+    ]
     before = max(min(invoked, default=NEVER), promotion.time)
     generation = story.generations[log.cluster][mirrored_range.generation]
     marks = story.marks(generation)
-    seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= mirrored_range.began]
+    seen = [
+        m.high_watermark for m in marks if m.returned <= before and m.time >= mirrored_range.began
+    ]
     polls = [r for r in story.reads(generation) if r.kind == "poll"]
     seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
-    end = max((b.last_offset + 1 for b in log.batches if b.base_offset < mirrored_range.end), default=log.log_start)
+    end = max(
+        (b.last_offset + 1 for b in log.batches if b.base_offset < mirrored_range.end),
+        default=log.log_start,
+    )
     end = max(end, min(mirrored_range.end, plain.compacted.get(log.cluster, 0)))
     return max(0, min(max(seen, default=0), mirrored_range.end) - end)

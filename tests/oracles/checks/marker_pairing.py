@@ -1,4 +1,5 @@
-"""Every transaction ends in one marker of its epoch or a later one; nothing of a lower epoch follows a marker."""
+"""Every transaction ends in one marker of its epoch or a later one; nothing of a lower epoch
+follows a marker."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"})
+DESPITE_TORN = frozenset(
+    {"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"}
+)
 BESIDE = "a marker ends other data, or data of another epoch, than it was written for"
 
 
@@ -21,12 +24,26 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             log = story.log(generation)
             if log is not None:
-                suspects = [*_epochs(log), *_went_on(plain, generation, log), *_stale(generation, log), *_left_open(log)]
-                suspects += [*_not_transactional(generation, log), *_coordinators(plain, generation, log)]
-                suspects += [("impossible-header", b.base_offset) for b in log.batches if b.crc_ok and _impossible(b)]
+                suspects = [
+                    *_epochs(log),
+                    *_went_on(plain, generation, log),
+                    *_stale(generation, log),
+                    *_left_open(log),
+                ]
+                suspects += [
+                    *_not_transactional(generation, log),
+                    *_coordinators(plain, generation, log),
+                ]
+                suspects += [
+                    ("impossible-header", b.base_offset)
+                    for b in log.batches
+                    if b.crc_ok and _impossible(b)
+                ]
                 suspects += _stuck(log) if generation.last else []
                 found += [
-                    plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects if kept(generation, offset)
+                    plain.anomaly(kind, generation.cluster, offset)
+                    for kind, offset in suspects
+                    if kept(generation, offset)
                 ]
         found += _split(plain, story) if plain.keeps else []
     return found
@@ -45,15 +62,24 @@ def _impossible(batch: Any) -> bool:
 def _left_open(log: PlainLog) -> list[tuple[str, int]]:
     resets = [b.row for b in log.batches if b.reset and b.crc_ok]
     unended = [t for t in transactions(log) if t.marker is None]
-    return [("transaction-left-open", t.first) for t in unended if any(t.batches[-1].row < row for row in resets)]
+    return [
+        ("transaction-left-open", t.first)
+        for t in unended
+        if any(t.batches[-1].row < row for row in resets)
+    ]
 
 
 def _stuck(log: PlainLog) -> list[tuple[str, int]]:
-    """Where the leader said that it is stable, if transactions that were ended by then are behind it."""
+    """Where the leader said that it is stable, if transactions that were ended by then are behind
+    it."""
     high = min(log.stable_above, log.end)
     unended = [t for t in transactions(log) if t.marker is None or t.marker.base_offset >= high]
     stable = min([high, *(t.first for t in unended)])
-    return [("stable-offset-stuck", log.last_stable)] if not log.torn and 0 <= log.last_stable < stable else []
+    return (
+        [("stable-offset-stuck", log.last_stable)]
+        if not log.torn and 0 <= log.last_stable < stable
+        else []
+    )
 
 
 def _producers(generation: PlainGeneration, log: PlainLog) -> list[list[Any]]:
@@ -77,7 +103,9 @@ def _not_transactional(generation: PlainGeneration, log: PlainLog) -> list[tuple
     return found
 
 
-def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
+def _coordinators(
+    plain: Plain, generation: PlainGeneration, log: PlainLog
+) -> list[tuple[str, int]]:
     found = []
     for mine in _producers(generation, log):
         ends = [b for b in mine if b.ends]
@@ -85,13 +113,19 @@ def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> l
             before = ends[:index]
             promoted = len(generation.eras()) > 1 and generation.native(marker.base_offset)
             if plain.view.recorded:
-                of_a_mirror = any(marker.base_offset == at for stop in plain.view.stops for at, _ in stop.appended)
+                of_a_mirror = any(
+                    marker.base_offset == at for stop in plain.view.stops for at, _ in stop.appended
+                )
             else:
                 raised = bool(before) and marker.leader_epoch > before[-1].leader_epoch
                 of_a_mirror = not promoted and marker is mine[-1] and marker.control == 0 and raised
             if of_a_mirror:
                 continue
-            if 0 <= marker.coordinator_epoch < max([b.coordinator_epoch for b in before], default=-1):
+            if (
+                0
+                <= marker.coordinator_epoch
+                < max([b.coordinator_epoch for b in before], default=-1)
+            ):
                 found.append(("coordinator-epoch-regression", marker.base_offset))
     return found
 
@@ -107,11 +141,21 @@ def _split(plain: Plain, story: Story) -> list[Anomaly]:
             pair(log, untracked=True)
         for one in transactions(ours):
             other = next((t for t in transactions(theirs) if t.first == one.first), None)
-            if other is None or None in (one.marker, other.marker) or not mirrored_range.start <= one.first < mirrored_range.end:
+            if (
+                other is None
+                or None in (one.marker, other.marker)
+                or not mirrored_range.start <= one.first < mirrored_range.end
+            ):
                 continue
-            alike = _mapped(plain.options.get("producer_ids"), other.pid, one.pid) and min(one.epochs) == min(other.epochs)
+            alike = _mapped(plain.options.get("producer_ids"), other.pid, one.pid) and min(
+                one.epochs
+            ) == min(other.epochs)
             if alike and one.marker.control != other.marker.control:
-                found.append(plain.anomaly("outcome-split", mirrored_range.destination, one.marker.base_offset))
+                found.append(
+                    plain.anomaly(
+                        "outcome-split", mirrored_range.destination, one.marker.base_offset
+                    )
+                )
         for log in (theirs, ours):
             pair(log)
     return found
@@ -120,7 +164,10 @@ def _split(plain: Plain, story: Story) -> list[Anomaly]:
 def _mapped(how: Any, source: int, destination: int) -> bool:
     if how == "region":
         return destination < -1 and destination % 2**31 == source % 2**31
-    return bool(destination == {"negate": -(source + 2), "complement": 2**63 - 2 - source}.get(str(how), source))
+    return bool(
+        destination
+        == {"negate": -(source + 2), "complement": 2**63 - 2 - source}.get(str(how), source)
+    )
 
 
 def _epochs(log: PlainLog) -> list[tuple[str, int]]:
@@ -134,12 +181,17 @@ def _epochs(log: PlainLog) -> list[tuple[str, int]]:
 
 
 def next_operation(log: PlainLog, record: Any) -> Any:
-    """The first record of its producer's next operation, if no marker of it lies between the two."""
+    """The first record of its producer's next operation, if no marker of it lies between the
+    two."""
     if record.state in ("plain", "control") or record.operation < 0:
         return None
     index = next(i for i, r in enumerate(log.records) if r is record)
     for after in log.records[index + 1 :]:
-        mine = after.batch.inside and after.batch.producer_id == record.batch.producer_id and after.operation >= 0
+        mine = (
+            after.batch.inside
+            and after.batch.producer_id == record.batch.producer_id
+            and after.operation >= 0
+        )
         if mine and after.batch.marker is not record.batch.marker:
             return None
         if mine and after.operation != record.operation:
@@ -148,13 +200,18 @@ def next_operation(log: PlainLog, record: Any) -> Any:
 
 
 def _went_on(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
-    """One per record that the next operation begins with: where the operation before it, unended, began."""
+    """One per record that the next operation begins with: where the operation before it, unended,
+    began."""
     first: dict[int, Any] = {}
     for record in log.records:
         after = next_operation(log, record)
         if after is None or record.batch.producer_epoch != after.batch.producer_epoch:
             continue
-        here = [(s, e) for s, e, _, source in generation.eras() if s <= record.offset < e and (not source or plain.keeps)]
+        here = [
+            (s, e)
+            for s, e, _, source in generation.eras()
+            if s <= record.offset < e and (not source or plain.keeps)
+        ]
         if any(s <= record.offset and after.offset < e for s, e in here):
             first.setdefault(id(after), record)
     return [("marker-missing", record.offset) for record in first.values()]
@@ -165,8 +222,14 @@ def _stale(generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     for index, batch in enumerate(log.batches):
         if not batch.data or batch.producer_id < 0 or not batch.crc_ok:
             continue
-        before = [b for b in log.batches[:index] if b.ends and b.crc_ok and b.producer_id == batch.producer_id]
-        if not before or generation.owner(before[-1].base_offset) != generation.owner(batch.base_offset):
+        before = [
+            b
+            for b in log.batches[:index]
+            if b.ends and b.crc_ok and b.producer_id == batch.producer_id
+        ]
+        if not before or generation.owner(before[-1].base_offset) != generation.owner(
+            batch.base_offset
+        ):
             continue
         reset = any(b.reset for b in log.batches[before[-1].row : index])
         if not reset and batch.producer_epoch < before[-1].producer_epoch:

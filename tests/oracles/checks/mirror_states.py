@@ -1,5 +1,5 @@
-"""A mirror says no smaller lag than there was at every moment of the last 5 s, and not that it mirrors what was promoted; verbs
-that disagree with its model are said once a link."""
+"""A mirror says no smaller lag than there was at every moment of the last 5 s, and not that it
+mirrors what was promoted; verbs that disagree with its model are said once a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         said = [d for d in plain.view.descriptions if d.mirrors]
         for link in sorted({d.link for d in said}):
             b = link.split("->")[1]
-            lags = [(at_least - d.lag, had) for d in said if d.link == link and d.lag >= 0 for at_least, had in _behind(plain, d)]
+            lags = [
+                (at_least - d.lag, had)
+                for d in said
+                if d.link == link and d.lag >= 0
+                for at_least, had in _behind(plain, d)
+            ]
             worst = [lie for lie in lags if lie[0] > 0]
             if worst:
                 found.append(plain.anomaly("state-lie", b, max(worst, key=lambda lie: lie[0])[1]))
@@ -33,9 +38,12 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _behind(plain: Plain, said: Any) -> list[tuple[int, int]]:
-    """How far behind it was at every moment that the lag may be of, and what the destination had at most."""
+    """How far behind it was at every moment that the lag may be of, and what the destination had at
+    most."""
     a, b = said.link.split("->")
-    many = any(cluster.name == b and cluster.brokers > 1 for cluster in plain.view.topology.clusters)
+    many = any(
+        cluster.name == b and cluster.brokers > 1 for cluster in plain.view.topology.clusters
+    )
     began, over = said.asked - OLD, said.returned + (OLD if many else 0)
     for truncation in plain.view.truncations:
         if truncation.cluster in (a, b) and began - OLD <= truncation.time <= over + OLD:

@@ -1,4 +1,5 @@
-"""What crossed a link is the source's committed records, in their order, unchanged, without holes or strangers."""
+"""What crossed a link is the source's committed records, in their order, unchanged, without holes
+or strangers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset(
-    {"mirror-hole", "mirror-inversion", "mirror-divergence", "mirror-phantom", "mirrored-duplicate", "mirrored-aborted"}
+    {
+        "mirror-hole",
+        "mirror-inversion",
+        "mirror-divergence",
+        "mirror-phantom",
+        "mirrored-duplicate",
+        "mirrored-aborted",
+    }
 )
 BESIDE = "the payloads of one end have changed, and those of the other have not"
 
@@ -56,7 +64,10 @@ def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
     """At the offset of the next of the source's records that did arrive."""
     for hole in compared.holes:
         after = compared.sent[compared.sent.index(hole) :]
-        yield "mirror-hole", next(compared.arrived[r.uid].offset for r in after if r.uid in compared.arrived)
+        yield (
+            "mirror-hole",
+            next(compared.arrived[r.uid].offset for r in after if r.uid in compared.arrived),
+        )
 
 
 def _inversions(compared: Compared) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,5 @@
-"""A consumer that nothing moved gets what it can see of a partition without a gap and without going back."""
+"""A consumer that nothing moved gets what it can see of a partition without a gap and without going
+back."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from tests.oracles.positions import positions
 from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset(
-    {"poll-skip", "poll-regression", "internal-skip", "internal-regression", "passed-unread", "began-ahead", "drained-early"}
+    {
+        "poll-skip",
+        "poll-regression",
+        "internal-skip",
+        "internal-regression",
+        "passed-unread",
+        "began-ahead",
+        "drained-early",
+    }
 )
 DESPITE_TORN = frozenset({"poll-regression", "internal-regression"})
 BESIDE = "a consumer's polls no longer fit what lies between them, or each other"
@@ -25,13 +34,23 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             log, reads = story.log(generation), story.reads(generation)
             skipped: dict[str, set[int]] = {}
             for who in {(r.reader, r.process) for r in reads}:
-                mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
+                mine = sorted(
+                    (r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned
+                )
                 followed = list(_follow(plain, log, mine))
-                skipped[who[0]] = skipped.get(who[0], set()) | {at for kind, at in followed if kind.endswith("-skip")}
-                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in followed]
+                skipped[who[0]] = skipped.get(who[0], set()) | {
+                    at for kind, at in followed if kind.endswith("-skip")
+                }
+                found += [
+                    plain.anomaly(kind, generation.cluster, offset) for kind, offset in followed
+                ]
             if log is not None:
                 said = positions(plain, story, generation, log)
-                found += [plain.anomaly(kind, generation.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
+                found += [
+                    plain.anomaly(kind, generation.cluster, at)
+                    for kind, who, at in said
+                    if at not in skipped.get(who, ())
+                ]
                 found += [
                     plain.anomaly("skipped-by-truncation", generation.cluster, offset)
                     for offset in _across(plain, story, generation, log)
@@ -39,14 +58,23 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     return found
 
 
-def _across(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[int]:
-    """Per consumer that nothing moved, and two of its polls between which the log was truncated: what took the tail's place
-    unseen.
+def _across(
+    plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog
+) -> Iterator[int]:
+    """Per consumer that nothing moved, and two of its polls between which the log was truncated:
+    what took the tail's place unseen.
     """
-    older = [r for before in story.generations[generation.cluster][: generation.number] for r in story.reads(before)]
+    older = [
+        r
+        for before in story.generations[generation.cluster][: generation.number]
+        for r in story.reads(before)
+    ]
     rows = [(r, False) for r in older] + [(r, True) for r in story.reads(generation)]
     for who in {(r.reader, r.process) for r, _ in rows}:
-        mine = sorted((row for row in rows if (row[0].reader, row[0].process) == who), key=lambda row: row[0].returned)
+        mine = sorted(
+            (row for row in rows if (row[0].reader, row[0].process) == who),
+            key=lambda row: row[0].returned,
+        )
         last, moved, had = None, -1, set()
         for read, here in mine:
             if read.kind in ("assign", "revoke"):
@@ -60,22 +88,42 @@ def _across(plain: Plain, story: Story, generation: PlainGeneration, log: PlainL
 
 
 def _missed(
-    plain: Plain, generation: PlainGeneration, log: PlainLog, last: tuple[Any, bool], read: Any, had: set[int]
+    plain: Plain,
+    generation: PlainGeneration,
+    log: PlainLog,
+    last: tuple[Any, bool],
+    read: Any,
+    had: set[int],
 ) -> Iterator[int]:
-    """What of this log is below what a consumer got next; `last` is what it got before, and whether that was of this log too."""
+    """What of this log is below what a consumer got next; `last` is what it got before, and whether
+    that was of this log too."""
     reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     inside = [
-        (t, at) for cluster, t, at in reported if cluster == generation.cluster and generation.settled <= t <= generation.ended
+        (t, at)
+        for cluster, t, at in reported
+        if cluster == generation.cluster and generation.settled <= t <= generation.ended
     ]
-    inside += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
-    offsets = [at for time, at in inside if generation.settled <= time <= generation.ended and last[0].time <= time < read.time]
+    inside += [
+        (s.time, at)
+        for s in plain.view.stops
+        if s.cluster == generation.cluster
+        for _, at in s.truncated
+    ]
+    offsets = [
+        at
+        for time, at in inside
+        if generation.settled <= time <= generation.ended and last[0].time <= time < read.time
+    ]
     if not last[1]:
         offsets.append(generation.earlier[-1])
     gone = [
         record.offset
         for record in log.records
-        if offsets and min(offsets) <= record.offset < read.offsets[0] < truncated_since(plain, read)
-        if record.uid >= 0 and record.uid not in had and (record.visible or read.isolation != "read_committed")
+        if offsets
+        and min(offsets) <= record.offset < read.offsets[0] < truncated_since(plain, read)
+        if record.uid >= 0
+        and record.uid not in had
+        and (record.visible or read.isolation != "read_committed")
     ]
     yield from sorted(gone)[:1]
 
@@ -102,7 +150,9 @@ def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterato
             at = None
 
 
-def _step(log: PlainLog | None, isolation: str, before: int, offset: int, where: str) -> Iterator[tuple[str, int]]:
+def _step(
+    log: PlainLog | None, isolation: str, before: int, offset: int, where: str
+) -> Iterator[tuple[str, int]]:
     if offset <= before:
         yield f"{where}-regression", offset
     for record in log.records if log else ():

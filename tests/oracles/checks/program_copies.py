@@ -1,4 +1,5 @@
-"""Each input that a program's group has passed has one committed output, where the program is in the end."""
+"""Each input that a program's group has passed has one committed output, where the program is in
+the end."""
 
 from __future__ import annotations
 
@@ -30,14 +31,21 @@ def _judge(program: Any, inputs: Sequence[Plain], outputs: Sequence[Plain]) -> l
         shown = [(plain, *_log(plain, at)) for plain in (*inputs, *outputs)]
         others = [(plain, *_log(plain, came)) for plain in outputs if came]
         if any(
-            (log is not None and log.torn) or (generation is not None and log is None) for _, generation, log in (*shown, *others)
+            (log is not None and log.torn) or (generation is not None and log is None)
+            for _, generation, log in (*shown, *others)
         ):
             return []
-        ins = [(p, g, log) for p, g, log in shown if p in inputs and g is not None and log is not None]
-        outs = [(p, g, log) for p, g, log in shown if p in outputs and g is not None and log is not None]
+        ins = [
+            (p, g, log) for p, g, log in shown if p in inputs and g is not None and log is not None
+        ]
+        outs = [
+            (p, g, log) for p, g, log in shown if p in outputs and g is not None and log is not None
+        ]
         made = [(p, g, r, uid) for p, g, log in outs for r, uid in _made(p, log) if r.visible]
         logs = [(p, log) for p, g, log in others if g is not None and log is not None]
-        left = [uid for p, log in logs for r, uid in _made(p, log) if r.visible or r.state == "open"]
+        left = [
+            uid for p, log in logs for r, uid in _made(p, log) if r.visible or r.state == "open"
+        ]
         found += _missing(program, at, ins, outs, [uid for *_, uid in made], left)
         found += _repeated(at, made)
         there = [r.uid for _, _, log in ins for r in log.records if r.visible]
@@ -79,18 +87,30 @@ def _short(plain: Plain, log: PlainLog) -> bool:
     return log.log_start > 0 or plain.compacted.get(log.cluster, 0) > 0
 
 
-def _missing(program: Any, at: str, ins: Any, outs: Any, made: Sequence[int], left: Sequence[int]) -> Iterator[Anomaly]:
+def _missing(
+    program: Any, at: str, ins: Any, outs: Any, made: Sequence[int], left: Sequence[int]
+) -> Iterator[Anomaly]:
     if any(_short(p, log) for p, _, log in outs) or any(uid < 0 for uid in made):
         return
     for plain, _, log in ins:
-        passed = max((g.offset for g in plain.groups if (g.group, g.cluster) == (program.group, at)), default=0)
+        passed = max(
+            (g.offset for g in plain.groups if (g.group, g.cluster) == (program.group, at)),
+            default=0,
+        )
         came = _end(program, plain)[1]
         promotions = [p for p in plain.view.promotions if (p.source, p.cluster) == (came, at)]
         mirrored = max(promotions, key=lambda p: p.time).offset if promotions else 0
         for record in log.records:
-            if record.visible and record.uid >= 0 and record.offset < passed and record.uid not in made:
+            if (
+                record.visible
+                and record.uid >= 0
+                and record.offset < passed
+                and record.uid not in made
+            ):
                 lost = record.offset < mirrored and record.uid in left
-                yield plain.anomaly("copy-lost-by-failover" if lost else "input-not-copied", at, record.offset)
+                yield plain.anomaly(
+                    "copy-lost-by-failover" if lost else "input-not-copied", at, record.offset
+                )
 
 
 def _repeated(at: str, made: Any) -> Iterator[Anomaly]:

@@ -1,4 +1,5 @@
-"""Every record in a cluster's own era was planned by a client: for that cluster and that partition."""
+"""Every record in a cluster's own era was planned by a client: for that cluster and that
+partition."""
 
 from __future__ import annotations
 
@@ -19,9 +20,18 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every() if plain.sends else ():
             log = story.log(generation)
-            planned = {uid for s in plain.sends if s.cluster == generation.cluster for uid, _, _ in of_send(s)}
+            planned = {
+                uid
+                for s in plain.sends
+                if s.cluster == generation.cluster
+                for uid, _, _ in of_send(s)
+            }
             for record in log.records if log else ():
-                if generation.native(record.offset) and record.uid not in planned and kept(generation, record.offset):
+                if (
+                    generation.native(record.offset)
+                    and record.uid not in planned
+                    and kept(generation, record.offset)
+                ):
                     found.append(plain.anomaly("stranger", generation.cluster, record.offset))
                 if (
                     generation.native(record.offset)

@@ -1,4 +1,5 @@
-"""A read_committed reader gets every committed and plain record of what it passes, and nothing else."""
+"""A read_committed reader gets every committed and plain record of what it passes, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -21,11 +22,19 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             reads = [r for r in story.reads(generation) if r.isolation == "read_committed"]
             for name in {r.group or r.reader for r in reads} if log else ():
                 assert log is not None
-                mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
+                mine = sorted(
+                    (r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned
+                )
                 cleaned = plain.compacted.get(generation.cluster, 0)
-                phantoms = [(kind, at) for kind, at in _phantoms(log, mine) if at >= cleaned or log.at(at) is not None]
+                phantoms = [
+                    (kind, at)
+                    for kind, at in _phantoms(log, mine)
+                    if at >= cleaned or log.at(at) is not None
+                ]
                 suspects = [*phantoms, *_hidden(log, mine)]
-                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
+                found += [
+                    plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects
+                ]
     return found
 
 
@@ -50,7 +59,11 @@ def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
     for who in {(r.reader, r.process) for r in reads}:
         for start, end in passed([r for r in reads if (r.reader, r.process) == who]):
             covered |= set(range(start, end))
-    return [("hidden-committed", r.offset) for r in log.records if r.visible and r.offset in covered and r.offset not in got]
+    return [
+        ("hidden-committed", r.offset)
+        for r in log.records
+        if r.visible and r.offset in covered and r.offset not in got
+    ]
 
 
 def passed(reads: Sequence[Any]) -> list[tuple[int, int]]:

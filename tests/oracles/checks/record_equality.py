@@ -1,4 +1,5 @@
-"""Where a mirror keeps offsets and ids, the mirrored era has the source's record at every offset, however it is packed."""
+"""Where a mirror keeps offsets and ids, the mirrored era has the source's record at every offset,
+however it is packed."""
 
 from __future__ import annotations
 
@@ -19,27 +20,45 @@ HEADER = ("base_offset", "last_offset", "length", "count", "crc")
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
     for plain in views:
-        if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
+        if plain.keeps and plain.options.get("producer_ids") not in (
+            "negate",
+            "complement",
+            "region",
+        ):
             for compared in mirrored_ranges(plain, Story(plain), far=True):
-                found += [plain.anomaly(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
+                found += [
+                    plain.anomaly(kind, compared.destination.cluster, at)
+                    for kind, at in _compare(plain, compared)
+                ]
     return found
 
 
 def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
     start, end = window(plain, compared)
     source, destination = compared.source, compared.destination
-    ours = {r.offset: r for r in destination.records if start <= r.offset < end and not _proven(r.batch, source)}
-    theirs = {r.offset: r for r in source.records if start <= r.offset < end and not _proven(r.batch, destination)}
+    ours = {
+        r.offset: r
+        for r in destination.records
+        if start <= r.offset < end and not _proven(r.batch, source)
+    }
+    theirs = {
+        r.offset: r
+        for r in source.records
+        if start <= r.offset < end and not _proven(r.batch, destination)
+    }
     # What the cleaner of one side has taken away the other may still have.
     low, high = (plain.compacted.get(log.cluster, 0) for log in (source, destination))
     found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys() if offset >= low]
     found += [("record-hole", offset) for offset in theirs.keys() - ours.keys() if offset >= high]
     both = [(ours[o], theirs[o]) for o in ours.keys() & theirs.keys()]
-    return found + [("record-divergence", a.offset) for a, b in both if (a.digest, a.uid) != (b.digest, b.uid)]
+    return found + [
+        ("record-divergence", a.offset) for a, b in both if (a.digest, a.uid) != (b.digest, b.uid)
+    ]
 
 
 def _proven(batch: Any, other: PlainLog) -> bool:
-    """Whether the other log has a batch with the same header and CRC, both right: then its records are the same."""
+    """Whether the other log has a batch with the same header and CRC, both right: then its records
+    are the same."""
     twin = next((b for b in other.batches if b.base_offset == batch.base_offset), None)
     alike = twin is not None and all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
     return bool(twin is not None and alike and batch.crc_ok and twin.crc_ok)

@@ -1,4 +1,5 @@
-"""Below their common high watermark the replicas of a cluster have the same batches; every CRC is right; offsets rise."""
+"""Below their common high watermark the replicas of a cluster have the same batches; every CRC is
+right; offsets rise."""
 
 from __future__ import annotations
 
@@ -11,9 +12,19 @@ from linkflap.spark_verify.facts.view import NULL
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"})
+DESPITE_TORN = frozenset(
+    {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"}
+)
 BESIDE = "the other broker's copy was not changed with it"
-KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "control", "transactional")
+KEPT = (
+    "last_offset",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "control",
+    "transactional",
+)
 """What no cleaner changes."""
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 
@@ -24,7 +35,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for cluster in {r.cluster for r in plain.replicas}:
             replicas = [r for r in plain.replicas if r.cluster == cluster]
             suspects = [one for r in replicas for one in _alone(r)]
-            suspects += [("log-ends-early", r.end) for r in replicas if r.end < r.high_watermark and not r.torn]
+            suspects += [
+                ("log-ends-early", r.end)
+                for r in replicas
+                if r.end < r.high_watermark and not r.torn
+            ]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
             cleaned = max(plain.cleaned(r) for r in replicas)
@@ -33,17 +48,29 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     for kind, base, offset in _parted(model, other, start, end):
                         if base < cleaned:
                             suspects += _cleaned(replicas, model, other, kind, base, offset)
-                        elif not (cleaned and kind == "replica-disagreement" and _repacked(plain, model, other, base)):
+                        elif not (
+                            cleaned
+                            and kind == "replica-disagreement"
+                            and _repacked(plain, model, other, base)
+                        ):
                             suspects.append((kind, offset))
             found += [plain.anomaly(kind, cluster, offset) for kind, offset in suspects]
     return found
 
 
 def _cleaned(
-    replicas: Sequence[PlainLog], model: PlainLog, other: PlainLog, kind: str, base: int, offset: int
+    replicas: Sequence[PlainLog],
+    model: PlainLog,
+    other: PlainLog,
+    kind: str,
+    base: int,
+    offset: int,
 ) -> list[tuple[str, int]]:
-    """What of a difference no cleaner makes: every broker has its own, which takes what it may when it is there."""
-    one, two = (next((b for b in log.batches if b.base_offset == base), None) for log in (model, other))
+    """What of a difference no cleaner makes: every broker has its own, which takes what it may when
+    it is there."""
+    one, two = (
+        next((b for b in log.batches if b.base_offset == base), None) for log in (model, other)
+    )
     if kind == "replica-missing":
         if one is not None and two is not None:
             return [(kind, base)]
@@ -58,14 +85,19 @@ def _cleaned(
     changed = sorted(o for o in ours.keys() & theirs.keys() if ours[o] != theirs[o])
     if changed:
         return [(kind, changed[0])]
-    missed = sorted([*_missed(replicas, model, one, set(theirs)), *_missed(replicas, other, two, set(ours))])
+    missed = sorted(
+        [*_missed(replicas, model, one, set(theirs)), *_missed(replicas, other, two, set(ours))]
+    )
     return [("replica-missing", o) for o in missed[:1]]
 
 
 def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool:
-    """Whether both say the same in other bytes, in copied logs, where a cleaner may have been further than anybody noted."""
+    """Whether both say the same in other bytes, in copied logs, where a cleaner may have been
+    further than anybody noted."""
     one, two = (next(b for b in log.batches if b.base_offset == base) for log in (model, other))
-    if plain.view.recorded or any(getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")):
+    if plain.view.recorded or any(
+        getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")
+    ):
         return False
     if one.ends:
         return bool(one.crc_ok)
@@ -73,17 +105,31 @@ def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool
     return sound and _content(model, one) == _content(other, two)
 
 
-def _missed(replicas: Sequence[PlainLog], holder: PlainLog, batch: Any, there: set[int]) -> list[int]:
-    """The offsets of records of a batch that another replica lacks, and that no cleaner may have taken."""
+def _missed(
+    replicas: Sequence[PlainLog], holder: PlainLog, batch: Any, there: set[int]
+) -> list[int]:
+    """The offsets of records of a batch that another replica lacks, and that no cleaner may have
+    taken."""
     if batch.control != -1 or not _readable(holder, batch):
         return []
-    mine = [p for p in holder.parts if batch.base_offset <= p.offset <= batch.last_offset and p.offset not in there]
+    mine = [
+        p
+        for p in holder.parts
+        if batch.base_offset <= p.offset <= batch.last_offset and p.offset not in there
+    ]
     return [p.offset for p in mine if not _may_go(replicas, holder, p)]
 
 
 def _may_go(replicas: Sequence[PlainLog], holder: PlainLog, part: Any) -> bool:
-    later = [p for r in replicas for p in r.parts if p.key == part.key and p.offset > part.offset and _end(r, p) != "aborted"]
-    return bool(later) or NULL in (part.key, part.value) or _end(holder, part) in ("aborted", "open")
+    later = [
+        p
+        for r in replicas
+        for p in r.parts
+        if p.key == part.key and p.offset > part.offset and _end(r, p) != "aborted"
+    ]
+    return (
+        bool(later) or NULL in (part.key, part.value) or _end(holder, part) in ("aborted", "open")
+    )
 
 
 def _end(log: PlainLog, part: Any) -> str:
@@ -93,7 +139,14 @@ def _end(log: PlainLog, part: Any) -> str:
     batch = [b for b in log.batches if b.base_offset <= part.offset][-1]
     if not batch.transactional:
         return ""
-    ends = [b for b in log.batches if b.ends and b.crc_ok and b.producer_id == batch.producer_id and b.base_offset >= part.offset]
+    ends = [
+        b
+        for b in log.batches
+        if b.ends
+        and b.crc_ok
+        and b.producer_id == batch.producer_id
+        and b.base_offset >= part.offset
+    ]
     return "open" if not ends else "committed" if ends[0].control == 1 else "aborted"
 
 
@@ -133,23 +186,36 @@ def _parted(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tupl
     ours, theirs = held(model), held(other)
     if model.torn or other.torn:
         both = {key[0] for key in ours} & {key[0] for key in theirs}
-        ours, theirs = (Counter({key: n for key, n in held_.items() if key[0] in both}) for held_ in (ours, theirs))
+        ours, theirs = (
+            Counter({key: n for key, n in held_.items() if key[0] in both})
+            for held_ in (ours, theirs)
+        )
     more, less = ours - theirs, theirs - ours
     found = []
     for base in {key[0] for key in (more | less)}:
-        mine, yours = sorted(k for k in more if k[0] == base), sorted(k for k in less if k[0] == base)
+        mine, yours = (
+            sorted(k for k in more if k[0] == base),
+            sorted(k for k in less if k[0] == base),
+        )
         if not mine or not yours:
             found.append(("replica-missing", base, base))
         else:
-            found.append(("replica-disagreement", base, _first_changed(model, other, base, mine[0][1])))
+            found.append(
+                ("replica-disagreement", base, _first_changed(model, other, base, mine[0][1]))
+            )
     return found
 
 
 def _first_changed(model: PlainLog, other: PlainLog, base: int, last: int) -> int:
-    """The first record of the batch that differs; the batch's first offset where records cannot tell."""
+    """The first record of the batch that differs; the batch's first offset where records cannot
+    tell."""
 
     def parts(log: PlainLog) -> dict[int, tuple[int, ...]]:
-        return {p.offset: (p.timestamp, p.key, p.value, p.headers) for p in log.parts if base <= p.offset <= last}
+        return {
+            p.offset: (p.timestamp, p.key, p.value, p.headers)
+            for p in log.parts
+            if base <= p.offset <= last
+        }
 
     ours, theirs = parts(model), parts(other)
     if not ours or not theirs:

@@ -1,4 +1,5 @@
-"""Along a log the payload ids of one producer incarnation only rise: inside an operation, and from one to the next."""
+"""Along a log the payload ids of one producer incarnation only rise: inside an operation, and from
+one to the next."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     continue
                 before = highest.get(who)
                 if before is not None and record.uid < before.uid:
-                    kind = "internal-inversion" if before.operation == record.operation else "send-inversion"
+                    kind = (
+                        "internal-inversion"
+                        if before.operation == record.operation
+                        else "send-inversion"
+                    )
                     if kept(generation, record.offset):
                         found.append(plain.anomaly(kind, generation.cluster, record.offset))
                 else:

@@ -1,4 +1,5 @@
-"""A producer's sequence begins at 0 in every epoch, and rises without gap or repeat, modulo 2^31."""
+"""A producer's sequence begins at 0 in every epoch, and rises without gap or repeat, modulo
+2^31."""
 
 from __future__ import annotations
 
@@ -23,12 +24,18 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             log = story.log(generation)
             for batch in log.batches if log else ():
                 assert log is not None
-                for kind in _kinds(plain, story, generation, log, batch) if kept(generation, batch.base_offset) else ():
+                for kind in (
+                    _kinds(plain, story, generation, log, batch)
+                    if kept(generation, batch.base_offset)
+                    else ()
+                ):
                     found.append(plain.anomaly(kind, generation.cluster, batch.base_offset))
     return found
 
 
-def _kinds(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any) -> set[str]:
+def _kinds(
+    plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any
+) -> set[str]:
     if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
         return set()
     if batch.base_sequence < 0:
@@ -45,16 +52,30 @@ def _same_bytes(one: Any, other: Any) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def _broken(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any, earlier: list[Any]) -> str:
+def _broken(
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    log: PlainLog,
+    batch: Any,
+    earlier: list[Any],
+) -> str:
     mine = [b for b in earlier if b.producer_id == batch.producer_id]
-    mine = [b for b in mine if generation.owner(b.base_offset) == generation.owner(batch.base_offset)]
+    mine = [
+        b for b in mine if generation.owner(b.base_offset) == generation.owner(batch.base_offset)
+    ]
     here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
     kind = _in_turn(here[-1], batch) if here else _first(generation, log, batch, mine)
-    if kind.startswith("sequence") and _compacted(plain, generation, log, here[-1] if here else None, batch):
+    if kind.startswith("sequence") and _compacted(
+        plain, generation, log, here[-1] if here else None, batch
+    ):
         return ""
     if kind == "sequence-start" and not here and generation.cluster in plain.view.unclear:
         return ""
-    if kind == "sequence-start" and sections.beginning(plain, story, generation, log, batch) != "new":
+    if (
+        kind == "sequence-start"
+        and sections.beginning(plain, story, generation, log, batch) != "new"
+    ):
         return ""
     return kind
 
@@ -68,21 +89,32 @@ def _in_turn(before: Any, batch: Any) -> str:
     expected = (before.last_sequence + 1) % WRAP
     if batch.base_sequence == expected:
         return ""
-    return "sequence-repeat" if (expected - batch.base_sequence) % WRAP < WRAP // 2 else "sequence-gap"
+    return (
+        "sequence-repeat" if (expected - batch.base_sequence) % WRAP < WRAP // 2 else "sequence-gap"
+    )
 
 
 def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[Any]) -> str:
     """The first of its owner in the log, or behind a reset."""
     last = mine[-1] if mine else None
-    if last is not None and last.producer_epoch == batch.producer_epoch and sections.known_before(generation, log, batch):
+    if (
+        last is not None
+        and last.producer_epoch == batch.producer_epoch
+        and sections.known_before(generation, log, batch)
+    ):
         return "sequence-repeat" if _in_turn(last, batch) == "sequence-repeat" else ""
-    owned = sections.known_before(generation, log, batch) or sections.maybe_before(generation, log, batch)
+    owned = sections.known_before(generation, log, batch) or sections.maybe_before(
+        generation, log, batch
+    )
     begins = batch.base_sequence == 0 or owned or sections.deleted(generation, log, batch)
     return "" if begins else "sequence-start"
 
 
-def _compacted(plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any) -> bool:
-    """Whether a cleaner may have taken what is missing before a batch; of copied logs, where anything is: compaction, or loss."""
+def _compacted(
+    plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any
+) -> bool:
+    """Whether a cleaner may have taken what is missing before a batch; of copied logs, where
+    anything is: compaction, or loss."""
     if not plain.view.recorded:
         return _missing(log, before, batch)
     same = before is not None and before.producer_epoch == batch.producer_epoch
@@ -91,12 +123,18 @@ def _compacted(plain: Plain, generation: PlainGeneration, log: PlainLog, before:
     there = {o for b in log.batches for o in range(b.base_offset, b.last_offset + 1)}
     resets = [b.last_offset + 1 for b in log.batches[: batch.row] if b.reset]
     since = before.last_offset + 1 if before is not None else max(resets, default=log.log_start)
-    return len([o for o in below if since <= o < batch.base_offset and o not in there]) >= int(lacking)
+    return len([o for o in below if since <= o < batch.base_offset and o not in there]) >= int(
+        lacking
+    )
 
 
 def _missing(log: PlainLog, before: Any, batch: Any) -> bool:
-    """Whether offsets are missing between two batches, or before the first since the last reset, that one included."""
-    end, since = log.log_start, max([b.row for b in log.batches[: batch.row] if b.reset], default=-1)
+    """Whether offsets are missing between two batches, or before the first since the last reset,
+    that one included."""
+    end, since = (
+        log.log_start,
+        max([b.row for b in log.batches[: batch.row] if b.reset], default=-1),
+    )
     for each in log.batches[: batch.row + 1]:
         hole = each.base_offset > end or each.count != each.last_offset - each.base_offset + 1
         if hole and each.row > (since if before is None else before.row):

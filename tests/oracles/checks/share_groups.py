@@ -1,4 +1,5 @@
-"""A share group is given each committed record until it is done with it, and none that was aborted; record by record."""
+"""A share group is given each committed record until it is done with it, and none that was aborted;
+record by record."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             for group in sorted({row.group for row in plain.shares}):
-                rows = [row for row in plain.shares if row.group == group and _within(story, generation, row)]
+                rows = [
+                    row
+                    for row in plain.shares
+                    if row.group == group and _within(story, generation, row)
+                ]
                 pairs = {*_aborted(plain, story, generation, rows), *_again(rows)}
                 if _ends_here(plain, generation, group):
                     pairs |= set(_missed(story, generation, rows))
@@ -35,9 +40,13 @@ def _pairs(row: Any) -> Iterator[tuple[int, int]]:
     return zip(row.offsets, row.uids, strict=True)
 
 
-def _aborted(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _aborted(
+    plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
     for row in rows:
-        for offset, uid in _pairs(row) if row.kind == "acquire" and row.isolation == "read_committed" else ():
+        for offset, uid in (
+            _pairs(row) if row.kind == "acquire" and row.isolation == "read_committed" else ()
+        ):
             if aborted(plain, story, generation, offset, uid):
                 yield "aborted-delivery", offset
 
@@ -57,22 +66,33 @@ def _confirms(answer: Any, row: Any, offset: int) -> bool:
     """Whether a broker confirmed an acknowledgement of this delivery."""
     same = (answer.reader, answer.process) == (row.reader, row.process)
     kinds = ("accepted", "rejected", "released", "renewed")
-    return same and answer.kind in kinds and offset in answer.offsets and answer.time >= row.returned
+    return (
+        same and answer.kind in kinds and offset in answer.offsets and answer.time >= row.returned
+    )
 
 
 def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:
     """Whether the group was on this cluster in the end, and only in this log."""
     mine = [row for row in plain.shares if row.group == group]
     early = any(row.cluster == generation.cluster and row.time < generation.began for row in mine)
-    return generation.last and not early and max(mine, key=lambda r: r.returned).cluster == generation.cluster
+    return (
+        generation.last
+        and not early
+        and max(mine, key=lambda r: r.returned).cluster == generation.cluster
+    )
 
 
-def _missed(story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _missed(
+    story: Story, generation: PlainGeneration, rows: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
     ends = [row.position for row in rows if row.kind == "settled"]
     log = story.log(generation)
     for record in log.records if log is not None and ends and rows else ():
         given = [r for r in rows if r.kind == "acquire" and record.offset in r.offsets]
-        asked = any(r.kind in ("accept", "reject", "accepted", "rejected") and record.offset in r.offsets for r in rows)
+        asked = any(
+            r.kind in ("accept", "reject", "accepted", "rejected") and record.offset in r.offsets
+            for r in rows
+        )
         if not record.visible or record.offset >= max(ends):
             continue
         if not given:

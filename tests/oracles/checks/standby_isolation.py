@@ -1,4 +1,5 @@
-"""While a partition is mirrored to a cluster no client writes to it there, and no mirror writes to its owner."""
+"""While a partition is mirrored to a cluster no client writes to it there, and no mirror writes to
+its owner."""
 
 from __future__ import annotations
 
@@ -19,27 +20,51 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
-            planned = {uid for s in plain.sends if s.cluster == generation.cluster for uid, _, _ in of_send(s)}
-            # Where offsets move, what was sent here before the log was emptied comes back from elsewhere.
-            lately = planned if plain.keeps else {uid for s in story.sends(generation) for uid, _, _ in of_send(s)}
+            planned = {
+                uid
+                for s in plain.sends
+                if s.cluster == generation.cluster
+                for uid, _, _ in of_send(s)
+            }
+            # Where offsets move, what was sent here before the log was emptied comes back from
+            # elsewhere.
+            lately = (
+                planned
+                if plain.keeps
+                else {uid for s in story.sends(generation) for uid, _, _ in of_send(s)}
+            )
             everybodys = {uid for s in plain.sends for uid, _, _ in of_send(s)}
             for record in log.records if log else ():
                 if record.uid < 0 or not kept(generation, record.offset):
                     continue
-                if not generation.native(record.offset) and record.uid in lately and not _unrecorded(plain, generation.cluster):
+                if (
+                    not generation.native(record.offset)
+                    and record.uid in lately
+                    and not _unrecorded(plain, generation.cluster)
+                ):
                     found.append(plain.anomaly("standby-write", generation.cluster, record.offset))
-                if generation.native(record.offset) and record.uid not in planned and record.uid in everybodys:
-                    found.append(plain.anomaly("circular-mirror", generation.cluster, record.offset))
+                if (
+                    generation.native(record.offset)
+                    and record.uid not in planned
+                    and record.uid in everybodys
+                ):
+                    found.append(
+                        plain.anomaly("circular-mirror", generation.cluster, record.offset)
+                    )
         for send in plain.sends:
             acked = [offset for offset in send.offsets if offset >= 0]
             if acked and _mirrored_then(story, send) and not _unrecorded(plain, send.cluster):
                 found.append(plain.anomaly("standby-write", send.cluster, acked[0]))
-        found += [plain.anomaly("circular-mirror", truncation.cluster, truncation.offset) for truncation in _circles(plain)]
+        found += [
+            plain.anomaly("circular-mirror", truncation.cluster, truncation.offset)
+            for truncation in _circles(plain)
+        ]
     return found
 
 
 def _circles(plain: Plain) -> list[Any]:
-    """Truncations of a cluster that was made to follow one that, over however many links, followed it."""
+    """Truncations of a cluster that was made to follow one that, over however many links, followed
+    it."""
     follows = {destination: source for source, destination in plain.hops}
     found = []
     steps: list[Promotion | Truncation] = [*plain.view.promotions, *plain.view.truncations]
@@ -60,15 +85,23 @@ def _circles(plain: Plain) -> list[Any]:
 def _unrecorded(plain: Plain, cluster: str) -> bool:
     """Whether a failover led there, and no promotion was written down."""
     promoted = any(p.cluster == cluster for p in plain.view.promotions)
-    return not promoted and any(w.fault.startswith("failover") and w.target.endswith(f">{cluster}") for w in plain.view.windows)
+    return not promoted and any(
+        w.fault.startswith("failover") and w.target.endswith(f">{cluster}")
+        for w in plain.view.windows
+    )
 
 
 def _mirrored_then(story: Story, send: Any) -> bool:
-    """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
+    """Whether the cluster followed another from when the operation was asked for until it was
+    acknowledged."""
     generation = story.generations[send.cluster][story.number_at(send.cluster, send.invoked)]
     if generation.number == 0 and generation.native(0):
         return False
-    own = [owner[1] for _, _, owner, source in generation.eras() if not source and owner[1] >= generation.began]
+    own = [
+        owner[1]
+        for _, _, owner, source in generation.eras()
+        if not source and owner[1] >= generation.began
+    ]
     return bool(generation.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))
 
 

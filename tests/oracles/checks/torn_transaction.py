@@ -1,4 +1,5 @@
-"""A transaction of which anything is visible is visible in every partition that it wrote to; so too what a failover left."""
+"""A transaction of which anything is visible is visible in every partition that it wrote to; so too
+what a failover left."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ BESIDE = "the transaction has other partitions, in which nothing was changed"
 
 @dataclass(slots=True)
 class Seen:
-    """What became of one record of a transaction on a cluster: in what partition, where, and whether it is or was visible."""
+    """What became of one record of a transaction on a cluster: in what partition, where, and
+    whether it is or was visible."""
 
     plain: Plain
     offset: int
@@ -28,7 +30,8 @@ class Seen:
 
 
 Key = tuple[str, str, str, int]
-"""Cluster, link and time of the failover (empty on the cluster that took it), its kind, operation."""
+"""Cluster, link and time of the failover (empty on the cluster that took it), its kind,
+operation."""
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -36,21 +39,32 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     for plain in views:
         story = Story(plain)
         for generation in story.every():
-            what = [p for p in promises(plain, story, generation, earlier=False) if p.send.kind == "transaction"]
-            for key, seen in [*_native(plain, story, generation, what), *_mirrored(plain, story, generation, what)]:
+            what = [
+                p
+                for p in promises(plain, story, generation, earlier=False)
+                if p.send.kind == "transaction"
+            ]
+            for key, seen in [
+                *_native(plain, story, generation, what),
+                *_mirrored(plain, story, generation, what),
+            ]:
                 every.setdefault(key, []).append(seen)
     found: list[Anomaly] = []
     for (cluster, _, kind, _), mine in every.items():
         hidden = [s for s in mine if not s.visible]
         if hidden and any(s.visible or s.read for s in mine):
             partial = {id(s.plain) for s in mine if s.visible}
-            worst = min(hidden, key=lambda s: (id(s.plain) in partial, s.plain.topic, s.plain.partition))
+            worst = min(
+                hidden, key=lambda s: (id(s.plain) in partial, s.plain.topic, s.plain.partition)
+            )
             name = "torn-by-failover" if kind == "forced" else "torn-transaction"
             found.append(worst.plain.anomaly(name, cluster, worst.offset))
     return found
 
 
-def _native(plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+def _native(
+    plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]
+) -> Iterator[tuple[Key, Seen]]:
     log = story.log(generation)
     read = read_uids(story, generation, "read_committed")
     for promise in what if log and not log.torn else ():
@@ -64,23 +78,41 @@ def _native(plain: Plain, story: Story, generation: PlainGeneration, what: list[
             continue
         offset = promise.acked if record is None else record.offset
         visible = record is not None and record.state not in ("aborted", "open")
-        yield (generation.cluster, "", "", promise.send.number), Seen(plain, offset, visible, promise.uid in read)
+        yield (
+            (generation.cluster, "", "", promise.send.number),
+            Seen(plain, offset, visible, promise.uid in read),
+        )
 
 
-def _mirrored(plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+def _mirrored(
+    plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]
+) -> Iterator[tuple[Key, Seen]]:
     for compared in mirrored_ranges(plain, story):
         mirrored_range, promotion = compared.mirrored_range, compared.mirrored_range.promotion
         torn = compared.source.torn or compared.destination.torn
         if promotion is None or mirrored_range.destination == generation.cluster or torn:
             continue
-        era = [r for r in compared.destination.records if r.visible and mirrored_range.start <= r.offset < mirrored_range.end]
+        era = [
+            r
+            for r in compared.destination.records
+            if r.visible and mirrored_range.start <= r.offset < mirrored_range.end
+        ]
         for promise in what:
             record = compared.source.of(promise.uid)
-            if record is None or not (record.visible or record.state == "open") or record.offset < compared.since:
+            if (
+                record is None
+                or not (record.visible or record.state == "open")
+                or record.offset < compared.since
+            ):
                 continue
             if any(promise.uid == r.uid for r in compared.gone):
                 continue
             below: Any = compared.destination.of(promise.uid)
             arrived = any(r.uid == promise.uid for r in era)
-            key = (promotion.cluster, f"{promotion.link} {promotion.fault_time}", promotion.kind, promise.send.number)
+            key = (
+                promotion.cluster,
+                f"{promotion.link} {promotion.fault_time}",
+                promotion.kind,
+                promise.send.number,
+            )
             yield key, Seen(plain, -1 if below is None else below.offset, arrived, False)

@@ -1,4 +1,5 @@
-"""A failback truncates what the new owner never had, and nothing else; a failover appends what the mirror says."""
+"""A failback truncates what the new owner never had, and nothing else; a failover appends what the
+mirror says."""
 
 from __future__ import annotations
 
@@ -32,31 +33,48 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for truncation in plain.view.truncations:
             mine = story.generations.get(truncation.cluster, [])
             if mine and not any(a.ended <= truncation.time <= b.settled for a, b in pairwise(mine)):
-                found.append(plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset))
+                found.append(
+                    plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset)
+                )
         for cluster, generations in story.generations.items():
             for generation, following in pairwise(generations):
                 found += [
-                    plain.anomaly(kind, cluster, offset) for kind, offset in _truncation(plain, story, generation, following)
+                    plain.anomaly(kind, cluster, offset)
+                    for kind, offset in _truncation(plain, story, generation, following)
                 ]
         for stop in plain.view.stops:
-            promotion = next((p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time), None)
+            promotion = next(
+                (p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time),
+                None,
+            )
             if promotion is None or stop.cluster not in story.generations:
                 continue
-            log = story.log(story.generations[stop.cluster][story.number_at(stop.cluster, stop.time)])
+            log = story.log(
+                story.generations[stop.cluster][story.number_at(stop.cluster, stop.time)]
+            )
             if log is not None and stop.promoted >= 0:
-                found += [plain.anomaly(kind, stop.cluster, offset) for kind, offset in _ended(log, stop, promotion)]
+                found += [
+                    plain.anomaly(kind, stop.cluster, offset)
+                    for kind, offset in _ended(log, stop, promotion)
+                ]
     return found
 
 
-def _truncation(plain: Plain, story: Story, generation: PlainGeneration, following: PlainGeneration) -> Iterator[tuple[str, int]]:
+def _truncation(
+    plain: Plain, story: Story, generation: PlainGeneration, following: PlainGeneration
+) -> Iterator[tuple[str, int]]:
     before, after = story.before_truncation(generation), story.log(following)
     if before is None or after is None:
         return
     truncations = [
-        t for t in plain.view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
+        t
+        for t in plain.view.truncations
+        if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
     ]
     yield from (
-        ("truncation-too-deep", truncation.offset) for truncation in truncations if truncation.offset < generation.truncated_to
+        ("truncation-too-deep", truncation.offset)
+        for truncation in truncations
+        if truncation.offset < generation.truncated_to
     )
     yield from (
         ("truncation-impossible", truncation.offset)
@@ -64,12 +82,20 @@ def _truncation(plain: Plain, story: Story, generation: PlainGeneration, followi
         if _contradicted(truncation, generation, before)
     )
     yield from _lacking(
-        plain, generation, following, after, min([generation.truncated_to, *(truncation.offset for truncation in truncations)])
+        plain,
+        generation,
+        following,
+        after,
+        min([generation.truncated_to, *(truncation.offset for truncation in truncations)]),
     )
     tail = [b for b in before.batches if b.last_offset >= generation.truncated_to]
     if tail and not truncations:
         yield "truncation-unrecorded", tail[0].base_offset
-    gone = [n for n, b in enumerate(before.batches) if b not in tail and b.base_offset >= after.log_start and not _has(after, b)]
+    gone = [
+        n
+        for n, b in enumerate(before.batches)
+        if b not in tail and b.base_offset >= after.log_start and not _has(after, b)
+    ]
     yield from (("history-changed", before.batches[n].base_offset) for n in starts(gone))
     owner = plain.final(following.sources[min(generation.truncated_to, len(following.sources) - 1)])
     left = [b for b in tail if _has(after, b) and not _from(owner, b)]
@@ -86,21 +112,40 @@ def _truncation(plain: Plain, story: Story, generation: PlainGeneration, followi
 def _contradicted(truncation: Any, generation: PlainGeneration, before: PlainLog) -> bool:
     if before.torn or truncation.end < truncation.offset:
         return bool(truncation.end < truncation.offset)
-    return bool(truncation.end < before.end or (truncation.offset > before.end and truncation.offset > generation.truncated_to))
+    return bool(
+        truncation.end < before.end
+        or (truncation.offset > before.end and truncation.offset > generation.truncated_to)
+    )
 
 
 def _lacking(
     plain: Plain, generation: PlainGeneration, following: PlainGeneration, after: PlainLog, end: int
 ) -> Iterator[tuple[str, int]]:
-    """What of the common history a capture that was taken after the cluster's loss has not, though it is there afterwards."""
+    """What of the common history a capture that was taken after the cluster's loss has not, though
+    it is there afterwards."""
     since = max(
-        [0, *(p.fault_time for p in plain.view.promotions if p.source == generation.cluster and p.time <= generation.ended)]
+        [
+            0,
+            *(
+                p.fault_time
+                for p in plain.view.promotions
+                if p.source == generation.cluster and p.time <= generation.ended
+            ),
+        ]
     )
     for log in plain.earlier:
-        if log.cluster != generation.cluster or log.torn or not since <= log.captured <= following.settled:
+        if (
+            log.cluster != generation.cluster
+            or log.torn
+            or not since <= log.captured <= following.settled
+        ):
             continue
         bases = {b.base_offset for b in log.batches}
-        common = [n for n, b in enumerate(after.batches) if b.last_offset < end and b.base_offset >= log.log_start and b.crc_ok]
+        common = [
+            n
+            for n, b in enumerate(after.batches)
+            if b.last_offset < end and b.base_offset >= log.log_start and b.crc_ok
+        ]
         gone = [n for n in common if after.batches[n].base_offset not in bases]
         yield from (("history-changed", after.batches[n].base_offset) for n in starts(gone))
 
@@ -110,7 +155,9 @@ def _has(log: PlainLog, batch: Any) -> bool:
 
 
 def _from(owner: PlainLog | None, batch: Any) -> bool:
-    return owner is not None and any((b.base_offset, b.crc) == (batch.base_offset, batch.crc) for b in owner.batches)
+    return owner is not None and any(
+        (b.base_offset, b.crc) == (batch.base_offset, batch.crc) for b in owner.batches
+    )
 
 
 def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]]:
@@ -119,10 +166,14 @@ def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]
         yield "promotion-mismatch", promotion.offset
     for offset, what in stop.appended:
         held = [_called(b) for b in log.batches if b.base_offset == offset]
-        if offset >= log.log_start and held != [what if what.startswith("ABORT") else "another control record"]:
+        if offset >= log.log_start and held != [
+            what if what.startswith("ABORT") else "another control record"
+        ]:
             yield "marker-not-appended", offset
     said = [offset for offset, _ in stop.appended]
-    between = [b for b in log.batches if b.last_offset >= stop.mirrored and b.base_offset < stop.promoted]
+    between = [
+        b for b in log.batches if b.last_offset >= stop.mirrored and b.base_offset < stop.promoted
+    ]
     silent = [b.base_offset for b in between if b.base_offset not in said]
     yield from (("marker-unannounced", offset) for offset in silent)
     appended = sum(offset < stop.promoted for offset in said)
@@ -139,7 +190,8 @@ def _called(batch: Any) -> str:
 
 
 def _ways(stop: Any) -> set[int]:
-    """Where the log can have ended after some of the last truncations, each from where it then ended, or had ended before."""
+    """Where the log can have ended after some of the last truncations, each from where it then
+    ended, or had ended before."""
     found = {stop.mirrored}
     for first in range(len(stop.truncated)):
         been = {stop.mirrored}
@@ -158,14 +210,21 @@ def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
         behind = [b for b in log.batches if b.last_offset >= at]
         if at >= end or deeper or not below or not behind:
             continue
-        if behind[0].base_offset < at or behind[0].leader_epoch <= max(b.leader_epoch for b in below):
+        if behind[0].base_offset < at or behind[0].leader_epoch <= max(
+            b.leader_epoch for b in below
+        ):
             yield "truncation-not-made", at
 
 
 def _other_epochs(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
-    """The first mirrored batch that has not the leader epoch that was written down for its offset."""
+    """The first mirrored batch that has not the leader epoch that was written down for its
+    offset."""
     for batch in log.batches:
         said = [epoch for epoch, start in stop.epochs if start <= batch.base_offset]
-        if batch.base_offset < min(stop.mirrored, stop.promoted) and said and said[-1] != batch.leader_epoch:
+        if (
+            batch.base_offset < min(stop.mirrored, stop.promoted)
+            and said
+            and said[-1] != batch.leader_epoch
+        ):
             yield "epoch-mismatch", batch.base_offset
             return

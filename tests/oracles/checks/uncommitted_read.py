@@ -1,4 +1,5 @@
-"""A read_committed reader gets nothing before its commit was asked for, nor while the LSO was sampled at or below it."""
+"""A read_committed reader gets nothing before its commit was asked for, nor while the LSO was
+sampled at or below it."""
 
 from __future__ import annotations
 
@@ -23,10 +24,15 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             wrong = {
                 offset
                 for read, offset, uid in committed_reads(story, generation)
-                if (read.returned < _asked(sent(plain, uid)) or _beyond(story, generation, read, offset))
+                if (
+                    read.returned < _asked(sent(plain, uid))
+                    or _beyond(story, generation, read, offset)
+                )
                 and not aborted(plain, story, generation, offset, uid)
             }
-            found += [plain.anomaly("uncommitted-read", generation.cluster, offset) for offset in wrong]
+            found += [
+                plain.anomaly("uncommitted-read", generation.cluster, offset) for offset in wrong
+            ]
     return found
 
 
@@ -49,7 +55,12 @@ def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -
         if before.time < read.returned <= after.time:
             same = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
             back = any(m.last_stable > after.last_stable for m in _term(marks, after))
-            return bool(same and not back and after.last_stable <= offset and not _truncated(story, generation, after))
+            return bool(
+                same
+                and not back
+                and after.last_stable <= offset
+                and not _truncated(story, generation, after)
+            )
     return False
 
 
@@ -64,7 +75,8 @@ def _term(marks: Sequence[Any], last: Any) -> list[Any]:
 
 
 def _truncated(story: Story, generation: PlainGeneration, sample: Any) -> bool:
-    """Whether a mirror that ended after a sample may have truncated before it: no later one shows more than that left."""
+    """Whether a mirror that ended after a sample may have truncated before it: no later one shows
+    more than that left."""
     for stop in story.stops(generation):
         truncations = [at for end, at in stop.truncated if at < end]
         if truncations and sample.time <= stop.time:

@@ -1,4 +1,5 @@
-"""What must be committed was seen, where a read_committed reader had read to the end; at the offset where it was to be seen."""
+"""What must be committed was seen, where a read_committed reader had read to the end; at the offset
+where it was to be seen."""
 
 from __future__ import annotations
 
@@ -20,10 +21,26 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for generation in story.every():
             spans = list(_spans(story.reads(generation))) if generation.last else []
             log = story.log(generation)
-            floor = max([0, *(m.log_start for m in plain.marks.get(generation.cluster, [])), *([log.log_start] if log else [])])
-            seen = {uid for each in story.generations[generation.cluster] for uid in read_uids(story, each, "read_committed")}
+            floor = max(
+                [
+                    0,
+                    *(m.log_start for m in plain.marks.get(generation.cluster, [])),
+                    *([log.log_start] if log else []),
+                ]
+            )
+            seen = {
+                uid
+                for each in story.generations[generation.cluster]
+                for uid in read_uids(story, each, "read_committed")
+            }
             for promise, own in _heard(plain, story, generation) if spans else ():
-                offset = _where(generation, log, promise, own=own, cleaned=plain.compacted.get(generation.cluster, 0))
+                offset = _where(
+                    generation,
+                    log,
+                    promise,
+                    own=own,
+                    cleaned=plain.compacted.get(generation.cluster, 0),
+                )
                 passed = any(start <= offset < end for start, end in spans)
                 if promise.must and offset >= floor and passed and promise.uid not in seen:
                     found.append(plain.anomaly("unseen-write", generation.cluster, offset))
@@ -37,7 +54,9 @@ def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
     def audience(row: Any) -> tuple[str, str]:
         """Its group; or itself, where it stands as it stood in the log generation before."""
         first = next(r for r in reads if (r.reader, r.process) == (row.reader, row.process))
-        return ("group", row.group) if row.group and first.kind == "assign" else ("reader", row.reader)
+        return (
+            ("group", row.group) if row.group and first.kind == "assign" else ("reader", row.reader)
+        )
 
     for name in {audience(r) for r in reads}:
         mine = [r for r in reads if audience(r) == name]
@@ -48,7 +67,9 @@ def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
             yield min(begins), max(ends)
 
 
-def _heard(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[Promise, bool]]:
+def _heard(
+    plain: Plain, story: Story, generation: PlainGeneration
+) -> Iterator[tuple[Promise, bool]]:
     for other in story.every():
         if other is generation:
             yield from ((p, True) for p in promises(plain, story, generation))
@@ -56,11 +77,16 @@ def _heard(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
             yield from ((p, False) for p in promises(plain, story, other, earlier=False))
 
 
-def _where(generation: PlainGeneration, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int) -> int:
-    """The cluster's own records are where they were acknowledged; what came over a mirror is where the log has it."""
+def _where(
+    generation: PlainGeneration, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int
+) -> int:
+    """The cluster's own records are where they were acknowledged; what came over a mirror is where
+    the log has it."""
     # Compacted away, perhaps before anybody had got there.
     gone = log is not None and promise.acked < cleaned and log.of(promise.uid) is None
     if own and promise.acked >= 0 and not gone:
         return promise.acked
-    there = next((r for r in log.records if r.visible and r.uid == promise.uid), None) if log else None
+    there = (
+        next((r for r in log.records if r.visible and r.uid == promise.uid), None) if log else None
+    )
     return there.offset if there is not None and generation.native(there.offset) == own else -1

@@ -1,4 +1,5 @@
-"""Run by every process of Python that finds it: puts a planted bug into shadows and into clients (see `tests.planted`)."""
+"""Run by every process of Python that finds it: puts a planted bug into shadows and into clients
+(see `tests.planted`)."""
 
 import os
 import sys

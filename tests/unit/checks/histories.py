@@ -1,4 +1,5 @@
-"""Shorthand for the smallest histories: logs batch by batch, what clients were acknowledged, what readers got.
+"""Shorthand for the smallest histories: logs batch by batch, what clients were acknowledged, what
+readers got.
 
     a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
     view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
@@ -52,7 +53,16 @@ from linkflap.topologies import parse
 SECOND = 1_000_000_000
 ENDED = 1000 * SECOND
 """When every history ends, unless it says otherwise."""
-INTEGERS = ("base_offset", "last_offset", "length", "count", "crc", "leader_epoch", "producer_id", "producer_epoch")
+INTEGERS = (
+    "base_offset",
+    "last_offset",
+    "length",
+    "count",
+    "crc",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+)
 SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch")
 
 
@@ -67,8 +77,22 @@ def ints(*values: int) -> np.ndarray:
 class Log:
     """One replica's log, written batch by batch."""
 
-    def __init__(self, cluster: str, *, broker: int = 1, start: int = 0, leader: bool = True, canonical: bool = True) -> None:
-        self.cluster, self.broker, self.start, self.leader, self.canonical = cluster, broker, start, leader, canonical
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        broker: int = 1,
+        start: int = 0,
+        leader: bool = True,
+        canonical: bool = True,
+    ) -> None:
+        self.cluster, self.broker, self.start, self.leader, self.canonical = (
+            cluster,
+            broker,
+            start,
+            leader,
+            canonical,
+        )
         self.end = start
         self.batches: list[dict[str, int | bool]] = []
         self.records: list[tuple[int, int, int, int, int]] = []
@@ -94,9 +118,11 @@ class Log:
         keys: Mapping[int, int] | None = None,
         **header: int | bool,
     ) -> Log:
-        """A batch of records of one operation, numbered as its first payload unless `operation` says otherwise.
+        """A batch of records of one operation, numbered as its first payload unless `operation`
+        says otherwise.
 
-        `digest` gives payloads another content, `header` other header fields, `at` another offset, `keys` keys (else 0).
+        `digest` gives payloads another content, `header` other header fields, `at` another offset,
+        `keys` keys (else 0).
         """
         base = self.end if at is None else at
         first = self.sequences.get((pid, epoch), 0) if sequence is None else sequence
@@ -105,10 +131,20 @@ class Log:
         self.keys |= keys or {}
         for i, each in enumerate(uids):
             content = (digest or {}).get(each, each * 31 + 7)
-            self.records.append((base + i, each, content, len(self.batches), uids[0] if operation is None else operation))
+            self.records.append(
+                (
+                    base + i,
+                    each,
+                    content,
+                    len(self.batches),
+                    uids[0] if operation is None else operation,
+                )
+            )
         self._batch(
-            base, len(uids), pid=pid, epoch=epoch if pid >= 0 else -1, first=first if pid >= 0 else -1,
-            last=last if pid >= 0 else -1, transactional=transactional, control=DATA, written=written, **header,
+            base, len(uids), pid=pid, epoch=epoch if pid >= 0 else -1,
+            first=first if pid >= 0 else -1,
+            last=last if pid >= 0 else -1, transactional=transactional, control=DATA,
+            written=written, **header,
         )  # fmt: skip
         return self
 
@@ -119,23 +155,47 @@ class Log:
         self.end = max(self.end, base + count)
         self.batches.append(
             {
-                "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count, "count": count,
-                "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid, "producer_epoch": epoch,
-                "base_sequence": first, "last_sequence": last, "transactional": transactional, "control": control,
-                "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1, "written": written // 1_000_000,
+                "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count,
+                "count": count,
+                "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid,
+                "producer_epoch": epoch,
+                "base_sequence": first, "last_sequence": last, "transactional": transactional,
+                "control": control,
+                "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1,
+                "written": written // 1_000_000,
             }
             | header
         )  # fmt: skip
 
-    def txn(self, *uids: int, pid: int, epoch: int = 0, end: str | None = "commit", marker_epoch: int | None = None) -> Log:
+    def txn(
+        self,
+        *uids: int,
+        pid: int,
+        epoch: int = 0,
+        end: str | None = "commit",
+        marker_epoch: int | None = None,
+    ) -> Log:
         """A transaction in one batch, and its marker unless `end` is None."""
         self.data(*uids, pid=pid, epoch=epoch, transactional=True)
-        return self.marker(end, pid=pid, epoch=epoch if marker_epoch is None else marker_epoch) if end else self
+        return (
+            self.marker(end, pid=pid, epoch=epoch if marker_epoch is None else marker_epoch)
+            if end
+            else self
+        )
 
     def marker(self, kind: str, *, pid: int, epoch: int = 0, **header: int | bool) -> Log:
         control = {"commit": COMMIT, "abort": ABORT, "reset": OTHER_CONTROL}[kind]
         self._batch(
-            self.end, 1, pid=pid, epoch=epoch, first=-1, last=-1, transactional=True, control=control, written=ENDED, **header
+            self.end,
+            1,
+            pid=pid,
+            epoch=epoch,
+            first=-1,
+            last=-1,
+            transactional=True,
+            control=control,
+            written=ENDED,
+            **header,
         )
         return self
 
@@ -160,11 +220,17 @@ class Log:
         return self
 
     def replica(self) -> Replica:
-        columns: dict[str, Any] = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
-        flags: dict[str, Any] = {
-            name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")
+        columns: dict[str, Any] = {
+            name: np.array([b[name] for b in self.batches], np.int64)
+            for name in (*INTEGERS, *SEQUENCES)
         }
-        offsets, uids, digests, batch, operations = np.array(self.records, np.int64).reshape(-1, 5).T
+        flags: dict[str, Any] = {
+            name: np.array([b[name] for b in self.batches], np.bool_)
+            for name in ("crc_ok", "transactional")
+        }
+        offsets, uids, digests, batch, operations = (
+            np.array(self.records, np.int64).reshape(-1, 5).T
+        )
         return Replica(
             cluster=self.cluster,
             broker=self.broker,
@@ -190,7 +256,8 @@ class Log:
             stable_above=self.stable_above,
             parts=Parts(
                 offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), value=digests,
-                key=np.array([self.keys.get(u, 0) for u in uids.tolist()], np.int64), headers=np.zeros_like(offsets),
+                key=np.array([self.keys.get(u, 0) for u in uids.tolist()], np.int64),
+                headers=np.zeros_like(offsets),
             ),
         )  # fmt: skip
 
@@ -309,7 +376,9 @@ def view(
     descriptions: Sequence[Description] = (),
     disagreements: Sequence[Disagreement] = (),
 ) -> PartitionView:
-    options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
+    options = (
+        {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
+    )
     facts = RunFacts(
         run="run",
         topology=parse(topology),
@@ -346,11 +415,22 @@ def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
     """The same rows with another story: `changes` are of the run or of the partition."""
     names = {f.name for f in fields(RunFacts)}
     of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
-    of_partition: dict[str, Any] = {name: value for name, value in changes.items() if name not in names}
-    return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition))
+    of_partition: dict[str, Any] = {
+        name: value for name, value in changes.items() if name not in names
+    }
+    return replace(
+        seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition)
+    )
 
 
-def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: str = "B", at: int = 500 * SECOND) -> Promotion:
+def promoted(
+    offset: int,
+    *,
+    kind: str = "forced",
+    source: str = "A",
+    cluster: str = "B",
+    at: int = 500 * SECOND,
+) -> Promotion:
     return Promotion(
         link=f"{source}->{cluster}",
         kind="planned" if kind == "planned" else "forced",
@@ -363,8 +443,11 @@ def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: s
 
 
 def reversed_(link: str, *, at: int) -> Window:
-    """The fault that lets a link's source, given up before, follow its destination; within a second. `at` is in seconds."""
-    return Window(id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND)
+    """The fault that lets a link's source, given up before, follow its destination; within a
+    second. `at` is in seconds."""
+    return Window(
+        id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND
+    )
 
 
 def commit(
@@ -384,8 +467,13 @@ def commit(
     offsets: Sequence[int] | None = None,
     refused: Sequence[int] = (),
 ) -> Send:
-    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all); `refused` are payloads."""
-    acks = offsets if offsets is not None else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
+    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at
+    all); `refused` are payloads."""
+    acks = (
+        offsets
+        if offsets is not None
+        else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
+    )
     return Send(
         number=uids[0],
         client="client",
@@ -408,7 +496,9 @@ def commit(
 
 def send(*uids: int, acked: int = -1, **rest: Unpack[Sent]) -> Send:
     """Records sent without a transaction."""
-    return commit(*uids, acked=acked, kind="send", ending="none", transactional_id="", asked=0, **rest)
+    return commit(
+        *uids, acked=acked, kind="send", ending="none", transactional_id="", asked=0, **rest
+    )
 
 
 def poll(
@@ -438,7 +528,9 @@ def poll(
     )
 
 
-def samples(*rows: tuple[int, int], epochs: Sequence[int] | None = None, every: int = SECOND) -> Watermarks:
+def samples(
+    *rows: tuple[int, int], epochs: Sequence[int] | None = None, every: int = SECOND
+) -> Watermarks:
     """Samples of (LSO, high watermark), one each second from second 1 on."""
     n = len(rows)
     time = np.arange(1, n + 1, dtype=np.int64) * every
@@ -455,7 +547,8 @@ def samples(*rows: tuple[int, int], epochs: Sequence[int] | None = None, every: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The smallest history in which a kind of anomaly must be found, and where; `only` are all kinds that it may hold.
+    """The smallest history in which a kind of anomaly must be found, and where; `only` are all
+    kinds that it may hold.
 
     `beside`: other partitions of the run, where it takes several to see it.
     """
@@ -473,16 +566,27 @@ def findings(name: str, *views: PartitionView) -> list[Found]:
     judged = [(seen, f) for seen in views for f in check.kernel(seen)]
     raw = [f for _, f in judged]
     partials = [
-        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=seen.topic, partition=seen.partition)
+        PartialFinding(
+            cluster=f.cluster,
+            offset=f.offset,
+            data=f.data,
+            topic=seen.topic,
+            partition=seen.partition,
+        )
         for seen, f in judged
         if isinstance(f, PartialFinding)
     ]
-    combined = [c.found for c in check.combine(partials) if isinstance(c.found, Found)] if check.combine else []
+    combined = (
+        [c.found for c in check.combine(partials) if isinstance(c.found, Found)]
+        if check.combine
+        else []
+    )
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 
 def found_in(combined: Combined) -> Found:
-    """What was found once partitions were put together, where that is all that may have come of it."""
+    """What was found once partitions were put together, where that is all that may have come of
+    it."""
     assert isinstance(combined.found, Found)
     return combined.found
 
@@ -500,7 +604,9 @@ def examined(name: str, seen: PartitionView) -> dict[str, int]:
     return counts
 
 
-def due_at(name: str, scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, str]]:
+def due_at(
+    name: str, scenario: Scenario, promotions: Sequence[Promotion]
+) -> Collection[tuple[str, str]]:
     """Where a check that says so itself is due."""
     due = REGISTRY[name].due_at
     assert due is not None

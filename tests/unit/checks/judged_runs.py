@@ -1,4 +1,5 @@
-"""A recorded run with what a test adds to it, findings about it, and what the judge makes of them."""
+"""A recorded run with what a test adds to it, findings about it, and what the judge makes of
+them."""
 
 from __future__ import annotations
 
@@ -9,8 +10,24 @@ from typing import TypedDict, Unpack
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events.base import Event
-from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
-from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.history import (
+    Bounds,
+    Fetched,
+    Operation,
+    Poll,
+    PollKind,
+    SendGroup,
+    Watermark,
+)
+from linkflap.harness.model.scenario import (
+    Budgets,
+    FaultSpec,
+    Minimums,
+    MirrorSpec,
+    Scenario,
+    TopicSpec,
+    WorkloadSpec,
+)
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import CheckResult
 from linkflap.harness.rundir import Run, RunWriter
@@ -55,7 +72,8 @@ class Recorded:
         self.writer = RunWriter(
             folder,
             Run(
-                format=1, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0,
+                format=1, linkflap="0", command="", runtime="process", status="running",
+                started=now(), ended=0,
                 scenario=scenario(**rest),
             ),
         )  # fmt: skip
@@ -78,26 +96,51 @@ class Recorded:
         """An event, of which a test says what it cares about."""
         return self.writer.write(event(kind, subject, at=0, **data))
 
-    def read(self, kind: PollKind, reader: str, *, cluster: str = "A", group: str = "", partition: int = 0) -> None:
+    def read(
+        self,
+        kind: PollKind,
+        reader: str,
+        *,
+        cluster: str = "A",
+        group: str = "",
+        partition: int = 0,
+    ) -> None:
         """A row of a reader, who is at offset 3."""
         here = (Fetched(topic="A.t", partition=partition, position=3),)
         fetched = here if kind != "error" else ()
         self.polls.write(
             Poll(
-                time=now(), returned=now(), kind=kind, fetched=fetched, reader=reader, process=3, cluster=cluster,
+                time=now(), returned=now(), kind=kind, fetched=fetched, reader=reader, process=3,
+                cluster=cluster,
                 isolation="read_committed", group=group,
             )
         )  # fmt: skip
 
     def fault(
-        self, name: str = "f", *, bit: bool = True, healed: bool = True, fault: str = "mirror-kill", target: str = LINK
+        self,
+        name: str = "f",
+        *,
+        bit: bool = True,
+        healed: bool = True,
+        fault: str = "mirror-kill",
+        target: str = LINK,
     ) -> None:
         self.event("fault-start", target, id=name, fault=fault, restores=True, options={})
-        self.event("fault-bite", target, id=name, bit=bit, observable="worker", measured="alive", expected="dead")
+        self.event(
+            "fault-bite",
+            target,
+            id=name,
+            bit=bit,
+            observable="worker",
+            measured="alive",
+            expected="dead",
+        )
         self.event("fault-heal", target, id=name, healed=healed, checked=[])
         self.event("fault-end", target, id=name)
 
-    def close(self, *, commits: int = 1, aborts: int = 1, reads: int = 1, status: Status = "finished") -> Path:
+    def close(
+        self, *, commits: int = 1, aborts: int = 1, reads: int = 1, status: Status = "finished"
+    ) -> Path:
         for number in range(commits + aborts):
             for phase in ("invoke", "return"):
                 self.operations.write(
@@ -124,7 +167,9 @@ class Recorded:
                     cluster="A",
                     isolation="read_committed",
                     kind="poll",
-                    fetched=(Fetched(topic="A.t", partition=0, runs=((1, 0, reads),), position=reads),),
+                    fetched=(
+                        Fetched(topic="A.t", partition=0, runs=((1, 0, reads),), position=reads),
+                    ),
                 )
             )
         self.writer.write_bounds("end", [self._bounds(cluster) for cluster in "AB"])
@@ -134,7 +179,8 @@ class Recorded:
     @staticmethod
     def _bounds(cluster: str) -> Bounds:
         return Bounds(
-            cluster=cluster, broker=1, topic="A.t", partition=0, leader=True, alive=True, log_start=0, high_watermark=0,
+            cluster=cluster, broker=1, topic="A.t", partition=0, leader=True, alive=True,
+            log_start=0, high_watermark=0,
             high_watermark_from="sampled",
         )  # fmt: skip
 
@@ -152,14 +198,20 @@ class Rest(TypedDict, total=False):
 
 
 def row(folder: Path, check: str, finding: FindingName, **rest: Unpack[Rest]) -> FindingRow:
-    plain = FindingRow(run=str(folder), topic="A.t", partition=0, check=check, finding=finding, data={})
+    plain = FindingRow(
+        run=str(folder), topic="A.t", partition=0, check=check, finding=finding, data={}
+    )
     return replace(plain, **rest)
 
 
 def looked(folder: Path, *checks: str) -> list[FindingRow]:
     """Findings of checks that looked everywhere and found nothing."""
     where = (("A", "native"), ("B", "mirrored"))
-    return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in where]
+    return [
+        row(folder, c, "examined", cluster=cluster, origin=origin, count=3)
+        for c in checks
+        for cluster, origin in where
+    ]
 
 
 def result(judgement: Judgement, name: str) -> CheckResult:

@@ -1,4 +1,5 @@
-"""The smallest round trip: A dies with a tail, B goes on, A follows B, A is promoted again. Offsets of B are those of A.
+"""The smallest round trip: A dies with a tail, B goes on, A follows B, A is promoted again. Offsets
+of B are those of A.
 
 A  0 1 2        [3 died with A]                        B  0 1 2   4 5
 then A  0 1 2   4 5   6
@@ -35,7 +36,14 @@ def on_b() -> Log:
 
 
 def on_a() -> Log:
-    return Log("A").data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
+    return (
+        Log("A")
+        .data(1)
+        .data(2)
+        .data(4, crc=44, leader_epoch=3)
+        .data(5, crc=55, leader_epoch=3)
+        .data(6, leader_epoch=4)
+    )
 
 
 ACKED = [
@@ -61,8 +69,8 @@ def trip(**rest: Unpack[WholeHistory]) -> PartitionView:
 
 
 def emptied(*on_a: int, **rest: Unpack[WholeHistory]) -> PartitionView:
-    """With a mirror that moves offsets: A dies with 3, which B never got; B goes on with 8; A is emptied, gets `on_a` from B, and
-    goes on with 9."""
+    """With a mirror that moves offsets: A dies with 3, which B never got; B goes on with 8; A is
+    emptied, gets `on_a` from B, and goes on with 9."""
     given: WholeHistory = {
         "logs": [Log("A").data(*on_a).data(9, pid=4), Log("B").data(1, 2).data(8, pid=3)],
         "promotions": [AWAY, home_again(len(on_a))],

@@ -19,24 +19,41 @@ EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})
 SHADOW = shadow.guarantee({})
 COPIED = copied.guarantee({})
 LINK = "A->B"
-UNDATED = Anomaly(check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5)
+UNDATED = Anomaly(
+    check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5
+)
 
 
 def killed(target: str = LINK, start: int = 100, end: int = 105, name: str = "f") -> Window:
-    return Window(id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND)
+    return Window(
+        id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND
+    )
 
 
-def repeat(*, first: int = 98, again: int = 110, copy: int = 1, kind: str = "mirrored-duplicate") -> Anomaly:
+def repeat(
+    *, first: int = 98, again: int = 110, copy: int = 1, kind: str = "mirrored-duplicate"
+) -> Anomaly:
     evidence = {
         "copy": copy,
         "first_written": [(first - 1) * SECOND, first * SECOND],
         "written": [again * SECOND, (again + 1) * SECOND],
     }
-    return Anomaly(check="duplicate", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    return Anomaly(
+        check="duplicate",
+        kind=kind,
+        cluster="B",
+        topic="A.t",
+        partition=0,
+        offset=5,
+        evidence=evidence,
+    )
 
 
 def test_a_repeat_around_a_killed_worker() -> None:
-    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed()]) == "at-least-once: mirrored again around mirror-kill (f)"
+    assert (
+        why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed()])
+        == "at-least-once: mirrored again around mirror-kill (f)"
+    )
 
 
 def test_at_least_once_is_the_mirrors_default() -> None:
@@ -65,8 +82,10 @@ def test_clusters_that_count(target: str) -> None:
         (UNDATED, AT_LEAST_ONCE, [killed()]),
     ],
     ids=[
-        "exactly-once", "another mirror", "no fault", "another link", "clients' path", "first copy too old",
-        "long after the heal", "before the fault", "more copies than faults", "holes", "native", "undated",
+        "exactly-once", "another mirror", "no fault", "another link", "clients' path",
+        "first copy too old",
+        "long after the heal", "before the fault", "more copies than faults", "holes", "native",
+        "undated",
     ],
 )  # fmt: skip
 def test_nothing_else(anomaly: Anomaly, mirror: Guarantee, windows: list[Window]) -> None:
@@ -80,7 +99,15 @@ def test_two_faults_allow_two_copies() -> None:
 
 def replay(records: int, bound: int) -> Anomaly:
     evidence = {"records": records, "bound": bound}
-    return Anomaly(check="group-offsets", kind="group-replay", cluster="B", topic="A.t", partition=0, offset=0, evidence=evidence)
+    return Anomaly(
+        check="group-offsets",
+        kind="group-replay",
+        cluster="B",
+        topic="A.t",
+        partition=0,
+        offset=0,
+        evidence=evidence,
+    )
 
 
 def test_a_groups_replay_up_to_its_bound() -> None:
@@ -96,20 +123,40 @@ def test_a_groups_replay_up_to_its_bound() -> None:
     [
         ("torn-by-failover", {"failover": "forced", "records": 1}, "1 record"),
         ("torn-by-failover", {"failover": "forced", "records": 2}, "2 records"),
-        ("outcome-split", {"failover": "forced", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
-        ("outcome-split", {"failover": "run-end", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
+        (
+            "outcome-split",
+            {"failover": "forced", "not_arrived": "COMMIT at offset 7 of A"},
+            "COMMIT at offset 7 of A",
+        ),
+        (
+            "outcome-split",
+            {"failover": "run-end", "not_arrived": "COMMIT at offset 7 of A"},
+            "COMMIT at offset 7 of A",
+        ),
         ("outcome-split", {"failover": "planned", "not_arrived": "COMMIT at offset 7 of A"}, None),
         ("outcome-split", {}, None),
     ],
 )
-def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind: str, evidence: Mapping[str, object], what: str | None) -> None:
-    found = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+def test_what_had_not_arrived_when_a_mirror_ended_by_force(
+    kind: str, evidence: Mapping[str, object], what: str | None
+) -> None:
+    found = Anomaly(
+        check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence
+    )
     why = why_allowed(found, SHADOW, LINK, [])
-    assert why is None if what is None else why is not None and why.endswith(f": {what} had not arrived")
+    assert (
+        why is None
+        if what is None
+        else why is not None and why.endswith(f": {what} had not arrived")
+    )
 
 
-@pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
-def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood: int, last: int, allowed: bool) -> None:
+@pytest.mark.parametrize(
+    ("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)]
+)
+def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(
+    stood: int, last: int, allowed: bool
+) -> None:
     evidence = {"records": 5, "truncated_to": 900, "stood_at": stood, "last_skipped": last}
     found = Anomaly(
         check="poll-continuity",
@@ -132,7 +179,9 @@ def test_the_table_names_kinds_that_exist_and_says_where_it_is_written() -> None
 
 
 KEPT = {
-    "send-inversion": "KIP-382: one task per partition, in order; at-least-once repeats records and swaps none",
+    "send-inversion": (
+        "KIP-382: one task per partition, in order; at-least-once repeats records and swaps none"
+    ),
     "internal-inversion": "the same",
     "mirror-inversion": "the same",
     "inconsistent-offset": "an offset is written once, whoever writes it",
@@ -145,17 +194,26 @@ KEPT = {
     "internal-regression": "the same",
     "uncommitted-read": "the same",
     "unseen-write": "a record that did not arrive is not due on the destination, one that did is",
-    "write-cycle": "a mirror reads what is committed (isolation.level of MirrorMaker 2 here), and no circle closes over it",
+    "write-cycle": (
+        "a mirror reads what is committed (isolation.level of MirrorMaker 2 here), and no circle "
+        "closes over it"
+    ),
     "circular-mirror": "KIP-1279 refuses it; KIP-382: topics keep away from where they came from",
 }
 
 
 @pytest.mark.parametrize("kind", KEPT)
 @pytest.mark.parametrize(
-    "mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED], ids=["mm2", "mm2 exactly-once", "shadow", "copied"]
+    "mirror",
+    [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED],
+    ids=["mm2", "mm2 exactly-once", "shadow", "copied"],
 )
-def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind: str, mirror: Guarantee) -> None:
+def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(
+    kind: str, mirror: Guarantee
+) -> None:
     assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}
     evidence = {**repeat().evidence, "records": 1, "bound": 9, "failover": "forced"}
-    anomaly = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    anomaly = Anomaly(
+        check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence
+    )
     assert why_allowed(anomaly, mirror, LINK, [killed()]) is None

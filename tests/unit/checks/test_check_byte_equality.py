@@ -30,20 +30,28 @@ from tests.unit.checks.histories import (
 NAME = "byte-equality"
 
 
-def kept(logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]) -> PartitionView:
+def kept(
+    logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]
+) -> PartitionView:
     """A history of a mirror that keeps offsets."""
-    return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
+    return but(
+        view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {}))
+    )
 
 
 A = Log("A").data(1).data(2, 3)
 ACCEPTED = {
     "same": (kept([A, Log("B").data(1).data(2, 3)]), {"B/mirrored": 2}),
-    "another leader epoch": (kept([A, Log("B").data(1, leader_epoch=4).data(2, 3, leader_epoch=4)]), {"B/mirrored": 2}),
+    "another leader epoch": (kept([A, Log("B").data(1, leader_epoch=4).data(2, 3, leader_epoch=4)]),
+        {"B/mirrored": 2}),
     "behind": (kept([A, Log("B").data(1)]), {"B/mirrored": 1}),
-    "its own after a promotion": (kept([A, Log("B").data(1).data(9)], promotions=[promoted(1)]), {"B/mirrored": 1}),
-    "a log that began to be mirrored late": (kept([A, Log("B", start=1).data(2, 3)]), {"B/mirrored": 1}),
+    "its own after a promotion": (kept([A, Log("B").data(1).data(9)], promotions=[promoted(1)]),
+        {"B/mirrored": 1}),
+    "a log that began to be mirrored late": (kept([A, Log("B", start=1).data(2, 3)]),
+        {"B/mirrored": 1}),
     "ids mapped as declared": (
-        kept([Log("A").data(1, pid=3), Log("B").data(1, pid=-5, epoch=0, crc=4, producer_epoch=0, base_sequence=0)],
+        kept([Log("A").data(1, pid=3),
+            Log("B").data(1, pid=-5, epoch=0, crc=4, producer_epoch=0, base_sequence=0)],
              options={"producer_ids": "negate"}),
         {"B/mirrored": 1},
     ),
@@ -51,22 +59,39 @@ ACCEPTED = {
 REJECTS = {
     "record-divergence": Rejected(
         view=kept(
-            [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, producer_epoch=0, base_sequence=0, digest={1: 5})],
+            [
+                Log("A").data(1, pid=3),
+                Log("B").data(1, pid=-5, producer_epoch=0, base_sequence=0, digest={1: 5}),
+            ],
             options={"producer_ids": "negate"},
         ),
         cluster="B",
         offset=0,
     ),
-    "byte-divergence": Rejected(view=kept([Log("A").data(1), Log("B").data(1, crc=5)]), cluster="B", offset=0),
-    "byte-hole": Rejected(view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0),
-    "byte-stranger": Rejected(view=kept([Log("A").data(1, 2), Log("B").data(1, 2).data(2, at=1)]), cluster="B", offset=1),
+    "byte-divergence": Rejected(
+        view=kept([Log("A").data(1), Log("B").data(1, crc=5)]), cluster="B", offset=0
+    ),
+    "byte-hole": Rejected(
+        view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0
+    ),
+    "byte-stranger": Rejected(
+        view=kept([Log("A").data(1, 2), Log("B").data(1, 2).data(2, at=1)]), cluster="B", offset=1
+    ),
 }
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("abort", "commit"), ("commit", "abort")])
-def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(theirs: str, ours: str) -> None:
+def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(
+    theirs: str, ours: str
+) -> None:
     def log(cluster: str, end: str, **header: Unpack[Header]) -> Log:
-        return Log(cluster).txn(1, 2, pid=7, end=None).data(9).marker(end, pid=7, **header).txn(3, pid=7)
+        return (
+            Log(cluster)
+            .txn(1, 2, pid=7, end=None)
+            .data(9)
+            .marker(end, pid=7, **header)
+            .txn(3, pid=7)
+        )
 
     (found,) = findings(NAME, kept([log("A", theirs), log("B", ours, crc=5)]))
     assert (found.kind, found.cluster, found.offset) == ("byte-divergence", "B", 3)
@@ -75,10 +100,14 @@ def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_a
 
 
 def test_a_marker_of_no_record_and_one_that_differs_otherwise() -> None:
-    (found,) = findings(NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("commit", pid=7, crc=5)]))
+    (found,) = findings(
+        NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("commit", pid=7, crc=5)])
+    )
     assert found.evidence["ends"] == 0
     assert "first_offset" not in found.evidence
-    (found,) = findings(NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7, crc=5)]))
+    (found,) = findings(
+        NAME, kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7, crc=5)])
+    )
     assert "markers" not in found.evidence
 
 
@@ -91,13 +120,24 @@ def test_a_marker_of_no_record_and_one_that_differs_otherwise() -> None:
         (Log("B").data(1).torn().data(2, crc=5), []),
         (Log("B").torn().data(1, crc=5).data(2), []),
     ],
-    ids=["whole before it", "another batch before it", "none before it", "another behind it", "at the beginning"],
+    ids=[
+        "whole before it",
+        "another batch before it",
+        "none before it",
+        "another behind it",
+        "at the beginning",
+    ],
 )
-def test_a_torn_log_is_compared_to_where_it_is_torn(ours: Log, found: list[tuple[str, str, int]]) -> None:
+def test_a_torn_log_is_compared_to_where_it_is_torn(
+    ours: Log, found: list[tuple[str, str, int]]
+) -> None:
     seen = kept([Log("A").data(1).data(2).data(3), ours])
     assert anomalies(NAME, seen) == found
     assert unjudged(NAME, seen)
-    assert anomalies(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
+    assert (
+        anomalies(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)]))
+        == []
+    )
 
 
 def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal() -> None:
@@ -131,8 +171,12 @@ REGION = -(1 << 63) + (77 << 31)
         ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [0, 1]),
     ],
 )
-def test_each_id_is_what_the_mapping_gives(how: str, source: int, pids: tuple[int, int], wrong: list[int]) -> None:
-    assert anomalies(NAME, mapped(how, source, *pids)) == [("byte-divergence", "B", offset) for offset in wrong]
+def test_each_id_is_what_the_mapping_gives(
+    how: str, source: int, pids: tuple[int, int], wrong: list[int]
+) -> None:
+    assert anomalies(NAME, mapped(how, source, *pids)) == [
+        ("byte-divergence", "B", offset) for offset in wrong
+    ]
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
@@ -156,7 +200,8 @@ def test_a_log_that_was_not_captured_is_unjudged() -> None:
 
 @pytest.mark.parametrize("crc", [7, 1002])
 def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc: int) -> None:
-    """B has 1 2 from A and an ABORT that its mirror wrote when it ended, A one of its own; C has 1 and an ABORT of its mirror."""
+    """B has 1 2 from A and an ABORT that its mirror wrote when it ended, A one of its own; C has 1
+    and an ABORT of its mirror."""
     logs = [
         Log("A").txn(1, pid=7, end=None).data(2).marker("abort", pid=7),
         Log("B").txn(1, pid=7, end=None).data(2).marker("abort", pid=7, crc=crc),
@@ -165,12 +210,20 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc:
     ends = {"B": 2, "C": 1}
     stops = [
         Stop(
-            link=link, cluster=link[-1], time=900 * SECOND, mirrored=at, promoted=at + 1, truncated=(), appended=((at, "ABORT"),)
+            link=link,
+            cluster=link[-1],
+            time=900 * SECOND,
+            mirrored=at,
+            promoted=at + 1,
+            truncated=(),
+            appended=((at, "ABORT"),),
         )
         for link, at in (("A->B", ends["B"]), ("B->C", ends["C"]))
     ]
     assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops)) == []
-    assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops[1:])) == ([("byte-divergence", "B", 2)] if crc == 7 else [])
+    assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops[1:])) == (
+        [("byte-divergence", "B", 2)] if crc == 7 else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +239,16 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc:
 def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(
     log: Log, appended: list[tuple[int, str]], wrong: list[int]
 ) -> None:
-    """A has 1; no failover: the mirror is ended when the run is over, and says what it appended then."""
-    stop = Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=1, promoted=2, truncated=(), appended=appended)
+    """A has 1; no failover: the mirror is ended when the run is over, and says what it appended
+    then."""
+    stop = Stop(
+        link="A->B",
+        cluster="B",
+        time=900 * SECOND,
+        mirrored=1,
+        promoted=2,
+        truncated=(),
+        appended=appended,
+    )
     seen = kept([Log("A").data(1), log], stops=[stop])
     assert anomalies(NAME, seen) == [("byte-stranger", "B", offset) for offset in wrong]

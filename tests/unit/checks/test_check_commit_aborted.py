@@ -23,18 +23,31 @@ DIES = 500 * SECOND
 OPEN = Log("A").txn(1, pid=7, end=None)
 ACCEPTED = {
     "committed": (view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0)]), {"A/native": 1}),
-    "aborted as asked": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")]), {}),
-    "unknown": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="info")]), {}),
+    "aborted as asked": (
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")]),
+        {},
+    ),
+    "unknown": (
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="info")]),
+        {},
+    ),
     "two of one producer": (
-        view([Log("A").txn(1, pid=7).txn(2, pid=7)], sends=[commit(1, acked=0), commit(2, acked=2)]),
+        view(
+            [Log("A").txn(1, pid=7).txn(2, pid=7)], sends=[commit(1, acked=0), commit(2, acked=2)]
+        ),
         {"A/native": 2},
     ),
     "unknown, and then another": (
-        view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7)], sends=[commit(1, outcome="info"), commit(2, acked=1)]),
+        view(
+            [Log("A").txn(1, pid=7, end=None).txn(2, pid=7)],
+            sends=[commit(1, outcome="info"), commit(2, acked=1)],
+        ),
         {"A/native": 1},
     ),
     "A died before the marker": (
-        view([OPEN], sends=[commit(1, acked=0, returned=DIES - 1)], promotions=[promoted(0, at=DIES)]),
+        view(
+            [OPEN], sends=[commit(1, acked=0, returned=DIES - 1)], promotions=[promoted(0, at=DIES)]
+        ),
         {"A/native": 1},
     ),
     "A was broken when it died": (
@@ -42,19 +55,29 @@ ACCEPTED = {
             [OPEN],
             sends=[commit(1, acked=0, returned=100 * SECOND)],
             promotions=[promoted(0, at=DIES)],
-            windows=[Window(id="f", fault="broker-pause", target="A/1", start=90 * SECOND, end=110 * SECOND)],
+            windows=[
+                Window(
+                    id="f", fault="broker-pause", target="A/1", start=90 * SECOND, end=110 * SECOND
+                )
+            ],
         ),
         {"A/native": 1},
     ),
 }
 REJECTS = {
     "abort-committed": Rejected(
-        view=view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, ending="abort")]), cluster="A", offset=1
+        view=view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, ending="abort")]),
+        cluster="A",
+        offset=1,
     ),
     "commit-aborted": Rejected(
-        view=view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]), cluster="A", offset=1
+        view=view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]),
+        cluster="A",
+        offset=1,
     ),
-    "commit-unmarked": Rejected(view=view([OPEN], sends=[commit(1, acked=0)]), cluster="A", offset=0),
+    "commit-unmarked": Rejected(
+        view=view([OPEN], sends=[commit(1, acked=0)]), cluster="A", offset=0
+    ),
 }
 
 
@@ -72,11 +95,21 @@ def test_rejects(kind: str) -> None:
 def test_a_commit_that_was_certainly_never_asked_for_and_was_done() -> None:
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, outcome="fail")])
     assert anomalies(NAME, seen) == [("abort-committed", "A", 1)]
-    assert anomalies(NAME, view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")])) == []
+    assert (
+        anomalies(
+            NAME,
+            view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")]),
+        )
+        == []
+    )
 
 
 def test_a_marker_that_was_due_long_before_the_cluster_died() -> None:
-    seen = view([OPEN], sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)], promotions=[promoted(0, at=DIES)])
+    seen = view(
+        [OPEN],
+        sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)],
+        promotions=[promoted(0, at=DIES)],
+    )
     assert anomalies(NAME, seen) == [("commit-unmarked", "A", 0)]
 
 
@@ -100,11 +133,17 @@ def test_the_marker_of_the_next_transaction_is_not_its_own() -> None:
 
 
 def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun() -> None:
-    assert anomalies(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [
+        ("commit-unmarked", "A", 0)
+    ]
     still_open = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7, end=None)
-    assert anomalies(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [
+        ("commit-unmarked", "A", 0)
+    ]
 
 
 def test_a_missing_marker_before_an_abort_aborts() -> None:
-    seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)])
+    seen = view(
+        [Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)]
+    )
     assert anomalies(NAME, seen) == [("commit-aborted", "A", 2)]

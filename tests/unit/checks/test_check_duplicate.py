@@ -19,13 +19,21 @@ from tests.unit.checks.histories import (
 
 NAME = "duplicate"
 ACCEPTED = {
-    "once each": (view([Log("A").data(1, 2), Log("B").data(1, 2)]), {"A/native": 2, "B/mirrored": 2}),
+    "once each": (
+        view([Log("A").data(1, 2), Log("B").data(1, 2)]),
+        {"A/native": 2, "B/mirrored": 2},
+    ),
     "not ours": (view([Log("A").data(-1, -1)]), {}),
-    "mirror's own abort": (view([Log("B").txn(1, pid=5, end="abort").txn(1, pid=5, epoch=1)]), {"B/mirrored": 1}),
+    "mirror's own abort": (
+        view([Log("B").txn(1, pid=5, end="abort").txn(1, pid=5, epoch=1)]),
+        {"B/mirrored": 1},
+    ),
 }
 REJECTS = {
     "duplicate": Rejected(
-        view=view([Log("B").data(1).data(7, pid=3).data(7, pid=3)], promotions=[promoted(1)]), cluster="B", offset=2
+        view=view([Log("B").data(1).data(7, pid=3).data(7, pid=3)], promotions=[promoted(1)]),
+        cluster="B",
+        offset=2,
     ),
     "mirrored-duplicate": Rejected(view=view([Log("B").data(1).data(1)]), cluster="B", offset=1),
 }
@@ -53,7 +61,9 @@ def test_a_replayed_range_is_one_anomaly_whoever_wrote_it() -> None:
 
 
 def test_a_mirrored_repeat_says_when_both_copies_were_written() -> None:
-    seen = view([Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))})
+    seen = view(
+        [Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))}
+    )
     (found,) = findings(NAME, seen)
     assert found.evidence["first_written"] == [SECOND, 2 * SECOND + 1000]
     assert found.evidence["written"] == [3 * SECOND, 4 * SECOND + 1000]

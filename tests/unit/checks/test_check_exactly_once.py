@@ -52,24 +52,42 @@ class Output(Sent, total=False):
 
 
 def made(uid: int, *inputs: int, position: int = -1, **rest: Unpack[Output]) -> Send:
-    """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with them."""
+    """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with
+    them."""
     outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
     return replace(
-        outputs, group="g", input_topic="A.t", input_partition=0, position=position if position >= 0 else inputs[-1] + 1,
+        outputs, group="g", input_topic="A.t", input_partition=0,
+        position=position if position >= 0 else inputs[-1] + 1,
         inputs=ints(*inputs), input_uids=ints(*(i + 1 for i in inputs)),
     )  # fmt: skip
 
 
 def began(at: int = 0, cluster: str = "A", seconds: int = 1) -> Read:
-    return poll(kind="assign", group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)
+    return poll(
+        kind="assign",
+        group="g",
+        reader="relay-1",
+        position=at,
+        cluster=cluster,
+        at=seconds * SECOND,
+    )
 
 
 def sampled(offset: int, cluster: str = "A", seconds: int = 300) -> GroupOffset:
-    return GroupOffset(time=seconds * SECOND, cluster=cluster, group="g", topic="A.t", partition=0, offset=offset)
+    return GroupOffset(
+        time=seconds * SECOND, cluster=cluster, group="g", topic="A.t", partition=0, offset=offset
+    )
 
 
 def committed(position: int, cluster: str = "A", seconds: int = 20) -> Read:
-    return poll(kind="commit", group="g", reader="relay-1", position=position, cluster=cluster, at=seconds * SECOND)
+    return poll(
+        kind="commit",
+        group="g",
+        reader="relay-1",
+        position=position,
+        cluster=cluster,
+        at=seconds * SECOND,
+    )
 
 
 def log(name: str = "A", inputs: int = INPUTS) -> Log:
@@ -83,7 +101,13 @@ ABORTED = Log("A").txn(1, pid=5, end="abort").data(2)
 
 
 def over(
-    *, on_b: Log, began_at: int, sends: list[Send], kind: str = "forced", inputs: int = INPUTS, source: Log = BOTH
+    *,
+    on_b: Log,
+    began_at: int,
+    sends: list[Send],
+    kind: str = "forced",
+    inputs: int = INPUTS,
+    source: Log = BOTH,
 ) -> PartitionView:
     """A is given up, and the group goes on at B."""
     reads = [*READ, began(began_at, "B", seconds=600)]
@@ -98,7 +122,10 @@ ACCEPTED = {
         view([log().txn(13, 14, pid=7)], sends=[ACKED[1]], reads=[began(2), committed(4)]),
         {"A/native": 2},
     ),
-    "not passed yet": (view([log().txn(11, 12, pid=7)], sends=[ACKED[0]], reads=[began(), committed(2)]), {"A/native": 2}),
+    "not passed yet": (
+        view([log().txn(11, 12, pid=7)], sends=[ACKED[0]], reads=[began(), committed(2)]),
+        {"A/native": 2},
+    ),
     "an attempt that was aborted": (
         view(
             [log().txn(11, 12, pid=7, end="abort").txn(13, 14, pid=7).txn(15, 16, pid=7)],
@@ -116,7 +143,11 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "nobody knows, and it was aborted": (
-        view([log().txn(11, 12, pid=7, end="abort")], sends=[made(11, 0, 1, outcome="info", returned=-1)], reads=[began()]),
+        view(
+            [log().txn(11, 12, pid=7, end="abort")],
+            sends=[made(11, 0, 1, outcome="info", returned=-1)],
+            reads=[began()],
+        ),
         {},
     ),
     "acknowledged, and given up before the marker": (
@@ -132,11 +163,21 @@ ACCEPTED = {
         {},
     ),
     "an output that was compacted away": (
-        view([Log("A").skip(2).data(3)], sends=[made(11, 2)], reads=[began(2), committed(3)], compacted={"A": 2}),
+        view(
+            [Log("A").skip(2).data(3)],
+            sends=[made(11, 2)],
+            reads=[began(2), committed(3)],
+            compacted={"A": 2},
+        ),
         {"A/native": 1},
     ),
     "inputs that were compacted away": (
-        view([Log("A").skip(4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=ACKED, reads=READ, compacted={"A": 4}),
+        view(
+            [Log("A").skip(4).txn(11, 12, pid=7).txn(13, 14, pid=7)],
+            sends=ACKED,
+            reads=READ,
+            compacted={"A": 4},
+        ),
         {},
     ),
     "fewer acknowledgements than inputs": (
@@ -148,14 +189,20 @@ ACCEPTED = {
         {"A/native": 2},
     ),
     "sampled while the next is open": (
-        view([BOTH], sends=ACKED, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
+        view(
+            [BOTH], sends=ACKED, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]
+        ),
         {"A/native": 4, "A/checkpoints": 2},
     ),
 }
 REJECTS = {
-    "input-lost": Rejected(view=view([log().txn(13, 14, pid=7)], sends=[ACKED[1]], reads=READ), cluster="A", offset=0),
+    "input-lost": Rejected(
+        view=view([log().txn(13, 14, pid=7)], sends=[ACKED[1]], reads=READ), cluster="A", offset=0
+    ),
     "output-duplicated": Rejected(
-        view=view([BOTH.txn(15, pid=7)], sends=[*ACKED, made(15, 3)], reads=READ), cluster="A", offset=3
+        view=view([BOTH.txn(15, pid=7)], sends=[*ACKED, made(15, 3)], reads=READ),
+        cluster="A",
+        offset=3,
     ),
     "output-without-input": Rejected(
         view=view(
@@ -166,14 +213,25 @@ REJECTS = {
         cluster="A",
         offset=0,
     ),
-    "offset-behind": Rejected(view=view([BOTH], sends=ACKED, reads=READ, groups=[sampled(1, seconds=50)]), cluster="A", offset=1),
+    "offset-behind": Rejected(
+        view=view([BOTH], sends=ACKED, reads=READ, groups=[sampled(1, seconds=50)]),
+        cluster="A",
+        offset=1,
+    ),
     "output-repeated-by-failover": Rejected(
-        view=over(on_b=log("B").data(11, 12, 13, 14).txn(21, pid=9), began_at=3, inputs=8, sends=[*ACKED, AGAIN]),
+        view=over(
+            on_b=log("B").data(11, 12, 13, 14).txn(21, pid=9),
+            began_at=3,
+            inputs=8,
+            sends=[*ACKED, AGAIN],
+        ),
         cluster="B",
         offset=3,
     ),
     "output-lost-by-failover": Rejected(
-        view=over(on_b=log("B").data(11, 12), began_at=4, inputs=6, sends=ACKED), cluster="B", offset=2
+        view=over(on_b=log("B").data(11, 12), began_at=4, inputs=6, sends=ACKED),
+        cluster="B",
+        offset=2,
     ),
 }
 
@@ -190,15 +248,22 @@ def test_rejects(kind: str) -> None:
 
 
 def apart(
-    inputs: list[Log], outputs: list[Log], sends: list[Send], reads: list[Read], promotions: Sequence[Promotion] = ()
+    inputs: list[Log],
+    outputs: list[Log],
+    sends: list[Send],
+    reads: list[Read],
+    promotions: Sequence[Promotion] = (),
 ) -> list[tuple[str, str, str, int, bool]]:
-    """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and outputs in another."""
+    """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and
+    outputs in another."""
     seen = [
         view(inputs, reads=reads, promotions=promotions),
         view(outputs, topic="A.u", sends=sends, promotions=promotions),
     ]
     partials = [
-        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0)
+        PartialFinding(
+            cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0
+        )
         for each in seen
         for f in REGISTRY[NAME].kernel(each)
         if isinstance(f, PartialFinding)
@@ -211,23 +276,39 @@ def apart(
 
 def allowed(found: Found) -> bool:
     anomaly = Anomaly(
-        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset, evidence=found.evidence
+        check=NAME,
+        kind=found.kind,
+        cluster=found.cluster,
+        topic="A.t",
+        partition=0,
+        offset=found.offset,
+        evidence=found.evidence,
     )
-    return all(why_allowed(anomaly, DECLARATIONS[kind]({}), "A->B", ()) is not None for kind in ("shadow", "mm2"))
+    return all(
+        why_allowed(anomaly, DECLARATIONS[kind]({}), "A->B", ()) is not None
+        for kind in ("shadow", "mm2")
+    )
 
 
 ON_A = Log("A").txn(11, 12, pid=7).txn(13, 14, pid=7)
 MOVED = [*READ, began(4, "B", seconds=600), committed(5, "B", seconds=700)]
-NEXT = replace(made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(5))
+NEXT = replace(
+    made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(5)
+)
 
 
 def test_a_relay_that_goes_on_where_it_was_is_sound() -> None:
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
-    assert apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)]) == []
+    assert (
+        apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)])
+        == []
+    )
 
 
 @pytest.mark.parametrize(("kind", "may"), [("forced", True), ("planned", False)])
-def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(kind: str, may: bool) -> None:
+def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(
+    kind: str, may: bool
+) -> None:
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     promotions = [promoted(4, kind=kind)]
     found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=promotions)
@@ -238,11 +319,15 @@ def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began
     reads = [*READ, began(3, "B", seconds=600), committed(5, "B", seconds=700)]
     again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], reads, promotions=[promoted(4)])
+    found = apart(
+        [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], reads, promotions=[promoted(4)]
+    )
     assert found == [("output-repeated-by-failover", "B", "A.t", 3, True)]
     twice = replace(made(23, 4, cluster="B", invoked=630 * SECOND, returned=640 * SECOND))
     on_b[1] = Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9).txn(23, pid=9)
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again, twice], reads, promotions=[promoted(4)])
+    found = apart(
+        [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again, twice], reads, promotions=[promoted(4)]
+    )
     assert ("output-duplicated", "B", "A.t", 4, False) in found
 
 
@@ -250,7 +335,9 @@ def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost(
     on_a = Log("A").txn(11, 12, pid=7)
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     reads = [began(), committed(2), *MOVED[2:]]
-    found = apart([log(), on_b[0]], [on_a, on_b[1]], [ACKED[0], NEXT], reads, promotions=[promoted(4)])
+    found = apart(
+        [log(), on_b[0]], [on_a, on_b[1]], [ACKED[0], NEXT], reads, promotions=[promoted(4)]
+    )
     assert found == [("input-lost", "B", "A.t", 2, False)]
 
 
@@ -263,7 +350,9 @@ def test_a_torn_log_proves_nothing_and_says_so() -> None:
 
 
 def test_an_impossible_sample_before_any_transaction_is_behind_nothing() -> None:
-    assert findings(NAME, view([BOTH], sends=ACKED, reads=READ, groups=[sampled(-2, seconds=5)])) == []
+    assert (
+        findings(NAME, view([BOTH], sends=ACKED, reads=READ, groups=[sampled(-2, seconds=5)])) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,9 +360,15 @@ def test_an_impossible_sample_before_any_transaction_is_behind_nothing() -> None
     [(0, 45, []), (1, 45, ["offset-behind"]), (0, 55, ["offset-behind"])],
     ids=["where it began", "no commit of the group", "before the fault"],
 )
-def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset: int, struck_at: int, found: list[str]) -> None:
-    kill = Window(id="f", fault="broker-kill", target="A/1", start=struck_at * SECOND, end=struck_at * SECOND)
-    seen = view([BOTH], sends=ACKED, reads=READ, groups=[sampled(offset, seconds=50)], windows=[kill])
+def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(
+    offset: int, struck_at: int, found: list[str]
+) -> None:
+    kill = Window(
+        id="f", fault="broker-kill", target="A/1", start=struck_at * SECOND, end=struck_at * SECOND
+    )
+    seen = view(
+        [BOTH], sends=ACKED, reads=READ, groups=[sampled(offset, seconds=50)], windows=[kill]
+    )
     rows = agreement.findings(REGISTRY[NAME], [seen])
     assert [row.kind for row in rows if row.finding == "found"] == found
     assert agreement.disagreement(NAME, rows, [seen]) == ""
@@ -281,33 +376,51 @@ def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(offset:
 
 def test_it_is_due_where_relays_begin_and_nowhere_else() -> None:
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
-        workloads=(WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="relay", home="A")),
+        name="s", about="", seed=1, topology=parse("A->B"),
+        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
+        workloads=(WorkloadSpec(kind="transactional", home="A"),
+            WorkloadSpec(kind="relay", home="A")),
     )  # fmt: skip
     due = REGISTRY[NAME].due_at
     assert due is not None
     assert due(scenario, ()) == {("A", "native"), ("A", "checkpoints")}
-    assert due(scenario, [promoted(4)]) == {("A", "native"), ("A", "checkpoints"), ("B", "checkpoints")}
-    assert due(scenario, [promoted(4, source="B", cluster="C")]) == {("A", "native"), ("A", "checkpoints")}
+    assert due(scenario, [promoted(4)]) == {
+        ("A", "native"),
+        ("A", "checkpoints"),
+        ("B", "checkpoints"),
+    }
+    assert due(scenario, [promoted(4, source="B", cluster="C")]) == {
+        ("A", "native"),
+        ("A", "checkpoints"),
+    }
     assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
 
 
 def test_a_group_that_committed_and_was_never_sampled_is_unknown() -> None:
     def reasons(*groups: GroupOffset, seconds: int = 20) -> list[str]:
         marks = {"A": samples(*[(4, 4)] * seconds)}
-        return unjudged(NAME, view([BOTH], sends=ACKED, reads=READ, groups=groups, watermarks=marks))
+        return unjudged(
+            NAME, view([BOTH], sends=ACKED, reads=READ, groups=groups, watermarks=marks)
+        )
 
     committed_at = max(r.returned for r in READ if r.kind == "commit") // SECOND
-    reason = "no committed offset of group g was ever sampled on A, so how far it was there is unknown"
+    reason = (
+        "no committed offset of group g was ever sampled on A, so how far it was there is unknown"
+    )
     assert reasons(seconds=committed_at + 10) == [reason]
     assert reasons(seconds=1) == [], "nobody had the time to ask"
     assert reasons(sampled(2, seconds=35), seconds=committed_at + 10) == []
 
 
 def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts() -> None:
-    """The output of the first copy came over; the group on B had got to the second, and made another of it."""
+    """The output of the first copy came over; the group on B had got to the second, and made
+    another of it."""
     a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)
-    again = replace(made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1))
+    again = replace(
+        made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1)
+    )
     seen = over(on_b=b, began_at=1, inputs=3, sends=[made(11, 0), again], source=a)
-    found_here = [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen) if f.cluster == "B"]
+    found_here = [
+        (f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen) if f.cluster == "B"
+    ]
     assert found_here == [("output-repeated-by-failover", 1, 1)]

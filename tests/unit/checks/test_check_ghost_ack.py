@@ -29,13 +29,19 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "native on B": (
-        view([Log("B").data(1).data(8)], sends=[send(8, acked=1, cluster="B")], promotions=[promoted(1)]),
+        view(
+            [Log("B").data(1).data(8)],
+            sends=[send(8, acked=1, cluster="B")],
+            promotions=[promoted(1)],
+        ),
         {"B/native": 1},
     ),
     "deleted since": (view([Log("A", start=3).data(9)], sends=[send(1, acked=0)]), {}),
 }
 REJECTS = {
-    "ghost-ack": Rejected(view=view([Log("A").data(5)], sends=[send(7, acked=0)]), cluster="A", offset=0),
+    "ghost-ack": Rejected(
+        view=view([Log("A").data(5)], sends=[send(7, acked=0)]), cluster="A", offset=0
+    ),
 }
 
 
@@ -52,7 +58,11 @@ def test_rejects(kind: str) -> None:
 
 REASONS = {
     "below the promotion offset": (
-        view([Log("B").data(1).data(8)], sends=[send(9, acked=0, cluster="B")], promotions=[promoted(1)]),
+        view(
+            [Log("B").data(1).data(8)],
+            sends=[send(9, acked=0, cluster="B")],
+            promotions=[promoted(1)],
+        ),
         0,
     ),
     "acknowledged twice": (view([Log("A").data(1)], sends=[send(1, acked=0), send(2, acked=0)]), 0),
@@ -77,16 +87,24 @@ def test_a_torn_log_is_not_judged_beyond_its_end() -> None:
 def test_what_is_missing_before_the_damage_was_never_there() -> None:
     seen = view([Log("A").data(1).skip(1).data(3).torn()], sends=[send(2, acked=1)])
     assert anomalies(NAME, seen) == [("ghost-ack", "A", 1)]
-    assert anomalies(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)])) == []
+    assert (
+        anomalies(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)]))
+        == []
+    )
 
 
 def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged() -> None:
-    assert "no promotion" in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
+    assert (
+        "no promotion"
+        in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
+    )
 
 
 def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time() -> None:
     assert anomalies(NAME, trip()) == []
-    assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
+    assert anomalies(
+        NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])
+    ) == [("ghost-ack", "A", 2)]
 
 
 def test_after_the_failback_the_same_offset_is_another_acknowledgement() -> None:
@@ -100,5 +118,8 @@ def test_an_offset_below_the_truncation_must_hold_its_record_for_ever() -> None:
 
 
 def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately() -> None:
-    """Below the truncation the next generation has the right record; behind it nobody else answers."""
-    assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
+    """Below the truncation the next generation has the right record; behind it nobody else
+    answers."""
+    assert anomalies(
+        NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])
+    ) == [("ghost-ack", "A", 2)]

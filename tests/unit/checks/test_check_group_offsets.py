@@ -38,7 +38,10 @@ AFTER = 600 * SECOND
 
 
 def moved(
-    committed: int, *got: tuple[int, int], before: tuple[tuple[int, int], ...] = ((0, 1),), cluster_at: int = AFTER
+    committed: int,
+    *got: tuple[int, int],
+    before: tuple[tuple[int, int], ...] = ((0, 1),),
+    cluster_at: int = AFTER,
 ) -> list[Read]:
     return [
         poll(*before, group="g"),
@@ -50,8 +53,14 @@ def moved(
 LOGS = [Log("A").data(1, 2, 3), Log("B").data(1, 2, 3)]
 FAILED_OVER = [promoted(3)]
 ACCEPTED = {
-    "goes on where it was": (view(LOGS, promotions=FAILED_OVER, reads=moved(1, (1, 2), (2, 3))), {"B/mirrored": 3}),
-    "read on both sides all along": (view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), cluster_at=SECOND)), {}),
+    "goes on where it was": (
+        view(LOGS, promotions=FAILED_OVER, reads=moved(1, (1, 2), (2, 3))),
+        {"B/mirrored": 3},
+    ),
+    "read on both sides all along": (
+        view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), cluster_at=SECOND)),
+        {},
+    ),
     "no failover": (view(LOGS, reads=moved(2, (0, 1))), {}),
     "no group sync": (
         view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1)), mirror={"groups": ""}),
@@ -67,7 +76,14 @@ ACCEPTED = {
 def synced(*offsets: int, group: str = "g", every: int = SECOND) -> list[GroupOffset]:
     """What the mirror committed for the group on B, sampled at seconds 300, 301, …"""
     return [
-        GroupOffset(time=300 * SECOND + i * every, cluster="B", group=group, topic="A.t", partition=0, offset=offset)
+        GroupOffset(
+            time=300 * SECOND + i * every,
+            cluster="B",
+            group=group,
+            topic="A.t",
+            partition=0,
+            offset=offset,
+        )
         for i, offset in enumerate(offsets)
     ]
 
@@ -77,7 +93,9 @@ def checkpointed(*offsets: int, high: int = 3, got: int = 3) -> PartitionView:
     before = tuple((i, i + 1) for i in range(got))
     reads = moved(got, (3, 8), before=before)
     marks = {"B": samples(*[(high, high)] * 400)}
-    return view(LOGS, promotions=FAILED_OVER, reads=reads, groups=synced(*offsets), watermarks=marks)
+    return view(
+        LOGS, promotions=FAILED_OVER, reads=reads, groups=synced(*offsets), watermarks=marks
+    )
 
 
 ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpoints": 3})}
@@ -86,14 +104,17 @@ ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpo
 def coordinator(
     cluster: str, *written: int | str | tuple[int, ...], group: str = "g", start: int = 0
 ) -> tuple[Log, tuple[GroupCommit | GroupMembers, ...]]:
-    """What a group coordinator wrote: offsets of the group, "members", "empty", or, in a tuple, offsets of one transaction."""
+    """What a group coordinator wrote: offsets of the group, "members", "empty", or, in a tuple,
+    offsets of one transaction."""
     log = Log(cluster, start=start)
     entries: list[GroupCommit | GroupMembers] = []
     for one in written:
         at = log.end
         if isinstance(one, str):
             log.data(-1)
-            entries.append(GroupMembers(offset=at, group=group, member="", present=one == "members"))
+            entries.append(
+                GroupMembers(offset=at, group=group, member="", present=one == "members")
+            )
             continue
         offsets = one if isinstance(one, tuple) else (one,)
         log = log.txn(*[-1] * len(offsets), pid=9) if isinstance(one, tuple) else log.data(-1)
@@ -104,38 +125,62 @@ def coordinator(
     return log, tuple(entries)
 
 
-def coordinators(*logs: tuple[Log, tuple[GroupCommit | GroupMembers, ...]], disturbed: str = "") -> PartitionView:
+def coordinators(
+    *logs: tuple[Log, tuple[GroupCommit | GroupMembers, ...]], disturbed: str = ""
+) -> PartitionView:
     """`__consumer_offsets` of clusters, in a run in which brokers of one may have been killed."""
     seen = view([log for log, _ in logs], topic=GROUPS)
-    seen = replace(seen, replicas=[replace(r, entries=e) for r, (_, e) in zip(seen.replicas, logs, strict=True)])
+    seen = replace(
+        seen,
+        replicas=[replace(r, entries=e) for r, (_, e) in zip(seen.replicas, logs, strict=True)],
+    )
     if not disturbed:
         return seen
     window = Window(id="f", fault="broker-kill", target=f"{disturbed}/1", start=0, end=0)
-    return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window])))
+    return replace(
+        seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window]))
+    )
 
 
 READ_ON_A = [poll((0, 1), group="g")]
-BYTES = view([Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4)], reads=READ_ON_A, mirror_kind="shadow")
+BYTES = view(
+    [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4)],
+    reads=READ_ON_A,
+    mirror_kind="shadow",
+)
 """A group reads on A, nobody fails over; B's log can have ended at 2 and at 4."""
 
 
 def beside(
-    *mirror: int | str | tuple[int, int], source: tuple[int | str, ...] = ("members", 1, 3), disturbed: str = "", start: int = 0
+    *mirror: int | str | tuple[int, int],
+    source: tuple[int | str, ...] = ("members", 1, 3),
+    disturbed: str = "",
+    start: int = 0,
 ) -> PartitionView:
     """What the group committed on A, and what there is of it on B."""
-    return coordinators(coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed)
+    return coordinators(
+        coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed
+    )
 
 
 REJECTS = {
-    "group-skip": Rejected(view=view(LOGS, promotions=FAILED_OVER, reads=moved(1, (2, 3))), cluster="B", offset=1),
+    "group-skip": Rejected(
+        view=view(LOGS, promotions=FAILED_OVER, reads=moved(1, (2, 3))), cluster="B", offset=1
+    ),
     "group-replay": Rejected(
-        view=view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), (1, 2), (2, 3))), cluster="B", offset=0
+        view=view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), (1, 2), (2, 3))),
+        cluster="B",
+        offset=0,
     ),
     "checkpoint-regression": Rejected(view=checkpointed(2, 1), cluster="B", offset=1),
     "checkpoint-beyond-end": Rejected(view=checkpointed(3, high=2), cluster="B", offset=3),
-    "checkpoint-ahead": Rejected(view=checkpointed(2, got=1), cluster="B", offset=1, only=("group-skip",)),
+    "checkpoint-ahead": Rejected(
+        view=checkpointed(2, got=1), cluster="B", offset=1, only=("group-skip",)
+    ),
     "checkpoint-beyond-commit": Rejected(view=BYTES, beside=(beside(4),), cluster="B", offset=4),
-    "checkpoint-stranger": Rejected(view=BYTES, beside=(beside(1, source=("members", 2)),), cluster="B", offset=1),
+    "checkpoint-stranger": Rejected(
+        view=BYTES, beside=(beside(1, source=("members", 2)),), cluster="B", offset=1
+    ),
 }
 
 
@@ -156,15 +201,24 @@ def test_a_replay_comes_with_its_bound() -> None:
 
 
 def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint() -> None:
-    late = [GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=offset) for offset in (3, 1)]
-    seen = view(LOGS, promotions=FAILED_OVER, reads=moved(3, (2, 3), before=((0, 1), (1, 2), (2, 3))), groups=late)
+    late = [
+        GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=offset)
+        for offset in (3, 1)
+    ]
+    seen = view(
+        LOGS,
+        promotions=FAILED_OVER,
+        reads=moved(3, (2, 3), before=((0, 1), (1, 2), (2, 3))),
+        groups=late,
+    )
     assert "checkpoint-regression" not in {f.kind for f in findings(NAME, seen)}
 
 
 def test_it_is_due_where_a_group_follows_a_failover() -> None:
     def due(*workloads: WorkloadSpec, **mirror: str) -> Collection[tuple[str, str]]:
         scenario = Scenario(
-            name="", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
+            name="", about="", seed=1, topology=parse("A->B"),
+            mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
             workloads=workloads, schedule=(),
         )  # fmt: skip
         return due_at(NAME, scenario, FAILED_OVER)
@@ -175,21 +229,41 @@ def test_it_is_due_where_a_group_follows_a_failover() -> None:
     followed = {("B", "mirrored"), ("A", "checkpoints")}
     assert due(readers(group="g")) == followed
     assert due(readers()) == followed, "readers are in a group unless they are assigned"
-    assert due(readers(assign=True)) == due(readers(follow=False)) == due(readers(cluster="B")) == set()
+    assert (
+        due(readers(assign=True))
+        == due(readers(follow=False))
+        == due(readers(cluster="B"))
+        == set()
+    )
     assert due(readers(group="g"), groups="") == set()
-    assert due(WorkloadSpec(kind="relay", home="A")) == followed, "relays are in a group, and follow"
+    assert due(WorkloadSpec(kind="relay", home="A")) == followed, (
+        "relays are in a group, and follow"
+    )
 
 
 def test_one_groups_samples_say_nothing_of_another() -> None:
-    """Both committed on A, where bounds were sampled long after that; offsets were sampled of g alone."""
+    """Both committed on A, where bounds were sampled long after that; offsets were sampled of g
+    alone."""
     reads = [replace(r, group=group, reader=group) for group in "gh" for r in moved(1, (1, 2))]
-    on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
-    seen = view(LOGS, promotions=FAILED_OVER, reads=reads, groups=[on_source], watermarks={"A": samples(*[(3, 3)] * 400)})
-    assert unjudged(NAME, seen) == ["no committed offset of group h was ever sampled on A, so how far it was there is unknown"]
+    on_source = GroupOffset(
+        time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1
+    )
+    seen = view(
+        LOGS,
+        promotions=FAILED_OVER,
+        reads=reads,
+        groups=[on_source],
+        watermarks={"A": samples(*[(3, 3)] * 400)},
+    )
+    assert unjudged(NAME, seen) == [
+        "no committed offset of group h was ever sampled on A, so how far it was there is unknown"
+    ]
 
 
 @pytest.mark.parametrize(("sync_times", "bound"), [((), 200), ((150,), 100)])
-def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times: tuple[int, ...], bound: int) -> None:
+def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(
+    sync_times: tuple[int, ...], bound: int
+) -> None:
     uids = range(1, 201)
     again = [(i, uid) for i, uid in enumerate(uids)]
     reads = [
@@ -199,45 +273,73 @@ def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times: 
         poll(*again, cluster="B", group="g", at=AFTER),
     ]
     logs = [Log("A").data(*uids), Log("B").data(*uids)]
-    (found,) = findings(NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*sync_times)))
-    assert (found.kind, found.evidence["records"], found.evidence["bound"]) == ("group-replay", 200, bound)
+    (found,) = findings(
+        NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*sync_times))
+    )
+    assert (found.kind, found.evidence["records"], found.evidence["bound"]) == (
+        "group-replay",
+        200,
+        bound,
+    )
 
 
 def test_sampled_offsets_are_counted_where_they_were_sampled() -> None:
-    on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
+    on_source = GroupOffset(
+        time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1
+    )
     after = GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=3)
     another = GroupOffset(time=SECOND, cluster="A", group="h", topic="A.t", partition=0, offset=1)
-    seen = view(LOGS, promotions=FAILED_OVER, reads=moved(1, (1, 2)), groups=[on_source, another, *synced(1), after])
+    seen = view(
+        LOGS,
+        promotions=FAILED_OVER,
+        reads=moved(1, (1, 2)),
+        groups=[on_source, another, *synced(1), after],
+    )
     assert examined(NAME, seen) == {"A/checkpoints": 1, "B/checkpoints": 1, "B/mirrored": 3}
 
 
 def killed(seen: PartitionView, second: int = 299) -> PartitionView:
     """The same, and a broker of B had been killed by that second."""
-    window = Window(id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND)
-    return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window])))
+    window = Window(
+        id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND
+    )
+    return replace(
+        seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window]))
+    )
 
 
-def committed(*offsets: int, start: int = 0, group: str = "g", end: str | None = None) -> PartitionView:
-    """B's group coordinator, one commit after the other, in a run in which a broker of B was killed; `end`: in a transaction."""
+def committed(
+    *offsets: int, start: int = 0, group: str = "g", end: str | None = None
+) -> PartitionView:
+    """B's group coordinator, one commit after the other, in a run in which a broker of B was
+    killed; `end`: in a transaction."""
     log = Log("B", start=start)
     for _ in offsets if end is None else ():
         log.data(-1)
     log = log if end is None else log.txn(*[-1] * len(offsets), pid=9, end=end)
     entries = [
-        GroupCommit(offset=start + n, group=group, topic="A.t", partition=0, committed=offset) for n, offset in enumerate(offsets)
+        GroupCommit(offset=start + n, group=group, topic="A.t", partition=0, committed=offset)
+        for n, offset in enumerate(offsets)
     ]
     seen = killed(view([log], topic=GROUPS))
     return replace(seen, replicas=[replace(r, entries=tuple(entries)) for r in seen.replicas])
 
 
 def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
-    """What is found in partitions of one run, (kind, offset), and why something could not be judged."""
+    """What is found in partitions of one run, (kind, offset), and why something could not be
+    judged."""
     raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
-    partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
+    partials = [
+        replace(f, topic=one.topic, partition=one.partition)
+        for one, f in raw
+        if isinstance(f, PartialFinding)
+    ]
     combine = REGISTRY[NAME].combine
     assert combine is not None
     every = [*(f for _, f in raw), *(c.found for c in combine(partials))]
-    return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [f.reason for f in every if isinstance(f, Unjudged)]
+    return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [
+        f.reason for f in every if isinstance(f, Unjudged)
+    ]
 
 
 BACK = checkpointed(2, 1)
@@ -248,7 +350,9 @@ BACK = checkpointed(2, 1)
     [committed(1, 2), committed(1, 2, 3), committed(1, 2, end="commit"), committed(2, 1, 2)],
     ids=["in order", "and on", "in a transaction", "back and on again, before the samples"],
 )
-def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log: PartitionView) -> None:
+def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(
+    log: PartitionView,
+) -> None:
     assert together(killed(BACK), log) == ([], [])
 
 
@@ -262,15 +366,31 @@ def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commi
         (killed(BACK, second=302), committed(1, 2)),
         (BACK, committed(1, 2)),
     ],
-    ids=["the log went back", "never there", "of another group", "aborted", "before the fault", "without a fault"],
+    ids=[
+        "the log went back",
+        "never there",
+        "of another group",
+        "aborted",
+        "before the fault",
+        "without a fault",
+    ],
 )
-def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen: tuple[PartitionView, PartitionView]) -> None:
+def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(
+    seen: tuple[PartitionView, PartitionView],
+) -> None:
     assert together(*seen) == ([("checkpoint-regression", 1)], [])
 
 
-@pytest.mark.parametrize("logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"])
-def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs: tuple[PartitionView, ...]) -> None:
-    why = "the offset of group g in A.t-0 on B stepped back after a fault on its brokers, and not all of __consumer_offsets is "
+@pytest.mark.parametrize(
+    "logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"]
+)
+def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(
+    logs: tuple[PartitionView, ...],
+) -> None:
+    why = (
+        "the offset of group g in A.t-0 on B stepped back after a fault on its brokers, and not all"
+        " of __consumer_offsets is "
+    )
     assert together(killed(BACK), *logs) == ([], [why + "there to say why"])
 
 
@@ -304,7 +424,10 @@ def truncated(offset: int) -> PartitionView:
         (MOVED, beside(2, 4)),
         (MOVED, beside(2, 1, source=("members", 3, 1))),
         (replace(BYTES, reads=[]), beside(4)),
-        (replace(BYTES, reads=[*BYTES.reads, poll(kind="commit", group="g", position=4)]), beside(4)),
+        (
+            replace(BYTES, reads=[*BYTES.reads, poll(kind="commit", group="g", position=4)]),
+            beside(4),
+        ),
     ],
     ids=[
         "as on the source",
@@ -333,7 +456,11 @@ def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: Par
     [
         (BYTES, beside(3, 1), ("checkpoint-regression", 1)),
         (BYTES, beside(3, 2), ("checkpoint-regression", 2)),
-        (BYTES, beside(3, 1, source=("members", 1, 3), disturbed="B"), ("checkpoint-regression", 1)),
+        (
+            BYTES,
+            beside(3, 1, source=("members", 1, 3), disturbed="B"),
+            ("checkpoint-regression", 1),
+        ),
         (BYTES, beside("members", 9, "empty", 4), ("checkpoint-beyond-commit", 4)),
         (truncated(2), beside(3, 1, source=("members", 3)), ("checkpoint-stranger", 1)),
         (MOVED, beside(4, 2), ("checkpoint-regression", 2)),
@@ -349,15 +476,22 @@ def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: Par
         "translated too far",
     ],
 )
-def test_what_a_mirror_may_not_commit_for_a_group(seen: PartitionView, internal: PartitionView, found: tuple[str, int]) -> None:
+def test_what_a_mirror_may_not_commit_for_a_group(
+    seen: PartitionView, internal: PartitionView, found: tuple[str, int]
+) -> None:
     assert together(seen, internal) == ([found], [])
 
 
 def test_a_translated_offset_may_point_at_the_first_of_what_came_twice() -> None:
     """B has 3 and 4 twice: who goes on at the second 3 skips nothing."""
-    twice = view([Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A)
+    twice = view(
+        [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A
+    )
     assert together(twice, beside(4, source=("members", 2))) == ([], [])
-    assert together(twice, beside(5, source=("members", 2))) == ([("checkpoint-beyond-commit", 5)], [])
+    assert together(twice, beside(5, source=("members", 2))) == (
+        [("checkpoint-beyond-commit", 5)],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,12 +503,20 @@ def test_a_translated_offset_may_point_at_the_first_of_what_came_twice() -> None
     ],
     ids=["the destination's", "both", "the source's"],
 )
-def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(internal: PartitionView) -> None:
-    why = "what the mirror committed for group g in A.t-0 on B looks wrong, and not all of __consumer_offsets is there to say so"
+def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(
+    internal: PartitionView,
+) -> None:
+    why = (
+        "what the mirror committed for group g in A.t-0 on B looks wrong, and not all of "
+        "__consumer_offsets is there to say so"
+    )
     assert together(BYTES, internal) == ([], [why])
 
 
 def test_a_step_back_of_a_translating_mirror_is_unknown_after_a_fault_on_the_destination() -> None:
-    why = "the mirror took the offset of group g on B back from 4 to 2; after a fault on its brokers, "
+    why = (
+        "the mirror took the offset of group g on B back from 4 to 2; after a fault on its "
+        "brokers, "
+    )
     why += "its coordinator may have answered late"
     assert together(MOVED, beside(4, 2, disturbed="B")) == ([], [why])

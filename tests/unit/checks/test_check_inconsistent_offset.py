@@ -27,7 +27,8 @@ NAME = "inconsistent-offset"
 A = Log("A").data(1)
 ACCEPTED = {
     "log, client and readers": (
-        view([A], sends=[send(1, acked=0)], reads=[poll((0, 1)), poll((0, 1), reader="s", isolation="read_uncommitted")]),
+        view([A], sends=[send(1, acked=0)],
+            reads=[poll((0, 1)), poll((0, 1), reader="s", isolation="read_uncommitted")]),
         {"A/native": 1},
     ),
     "no log": (view([], sends=[send(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
@@ -44,7 +45,9 @@ ACCEPTED = {
     ),
 }  # fmt: skip
 REJECTS = {
-    "inconsistent-offset": Rejected(view=view([A], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0),
+    "inconsistent-offset": Rejected(
+        view=view([A], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0
+    ),
 }
 
 
@@ -70,7 +73,15 @@ def test_rejects(kind: str) -> None:
         view([], reads=[poll((0, 1)), poll((0, 2), at=200 * SECOND)]),
         view([], reads=[poll((0, 1)), poll((0, -1), reader="s")]),
     ],
-    ids=["log and reader", "log and uncommitted", "log and client", "clients", "client and reader", "one reader", "not ours"],
+    ids=[
+        "log and reader",
+        "log and uncommitted",
+        "log and client",
+        "clients",
+        "client and reader",
+        "one reader",
+        "not ours",
+    ],
 )
 def test_whoever_the_two_are(seen: PartitionView) -> None:
     assert anomalies(NAME, seen) == [("inconsistent-offset", "A", 0)]
@@ -79,11 +90,16 @@ def test_whoever_the_two_are(seen: PartitionView) -> None:
 def test_neighbours_are_one_anomaly_and_everybody_is_named() -> None:
     seen = view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)], reads=[poll((0, 8), (1, 9))])
     (found,) = findings(NAME, seen)
-    assert found.evidence == {"records": 2, "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}]}
+    assert found.evidence == {
+        "records": 2,
+        "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}],
+    }
 
 
 def test_what_was_seen_below_a_truncation_still_holds() -> None:
-    assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
+    assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [
+        ("inconsistent-offset", "A", 1)
+    ]
 
 
 def test_what_was_seen_in_the_tail_is_held_against_the_tail() -> None:
@@ -92,22 +108,45 @@ def test_what_was_seen_in_the_tail_is_held_against_the_tail() -> None:
 
 
 def test_a_reader_that_goes_on_getting_the_tail_after_the_truncation() -> None:
-    assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+    assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [
+        ("inconsistent-offset", "A", 2)
+    ]
 
 
 def test_a_tail_that_was_not_captured_is_still_held_against_its_clients() -> None:
-    assert anomalies(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [
+        ("inconsistent-offset", "A", 2)
+    ]
     assert anomalies(NAME, trip(earlier=[before()])) == []
 
 
-@pytest.mark.parametrize(("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])])
+@pytest.mark.parametrize(
+    ("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])]
+)
 def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
+    stop = Stop(
+        link="A->B",
+        cluster="B",
+        time=501 * SECOND,
+        mirrored=2,
+        promoted=1,
+        truncated=truncated,
+        appended=(),
+    )
     b = Log("B").data(1).data(8)
-    got = [poll((1, 2), cluster="B", isolation="read_uncommitted"), poll((1, 8), cluster="B", at=600 * SECOND)]
-    seen = view([Log("A").data(1, 2), b], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
+    got = [
+        poll((1, 2), cluster="B", isolation="read_uncommitted"),
+        poll((1, 8), cluster="B", at=600 * SECOND),
+    ]
+    seen = view(
+        [Log("A").data(1, 2), b],
+        mirror_kind="shadow",
+        promotions=[promoted(1)],
+        stops=[stop],
+        reads=got,
+    )
     assert anomalies(NAME, seen) == found
 
 

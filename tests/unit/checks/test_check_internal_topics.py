@@ -27,7 +27,17 @@ from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, U
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
-from tests.unit.checks.histories import Header, History, Log, Rejected, but, found_in, poll, promoted, view
+from tests.unit.checks.histories import (
+    Header,
+    History,
+    Log,
+    Rejected,
+    but,
+    found_in,
+    poll,
+    promoted,
+    view,
+)
 
 CHECK = REGISTRY["internal-topics"]
 TOPIC_PARTITION = ("A.t", 0)
@@ -43,7 +53,10 @@ def own(
     """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
     logs = [log] if isinstance(log, Log) else log
     seen = view(logs, topic=topic, compacted=compacted)
-    return replace(seen, replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas])
+    return replace(
+        seen,
+        replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas],
+    )
 
 
 def written(records: int, **header: Unpack[Header]) -> Log:
@@ -53,9 +66,16 @@ def written(records: int, **header: Unpack[Header]) -> Log:
     return log
 
 
-def state(kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch: int = 0, name: str = "t") -> TransactionState:
+def state(
+    kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch: int = 0, name: str = "t"
+) -> TransactionState:
     return TransactionState(
-        offset=at, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=kind, partitions=tuple(partitions)
+        offset=at,
+        transactional_id=name,
+        producer_id=pid,
+        producer_epoch=epoch,
+        state=kind,
+        partitions=tuple(partitions),
     )
 
 
@@ -74,16 +94,25 @@ class Producer(TypedDict, total=False):
 
 
 def coordinator(
-    *kinds: int, partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,), log: Log | None = None, **rest: Unpack[Producer]
+    *kinds: int,
+    partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,),
+    log: Log | None = None,
+    **rest: Unpack[Producer],
 ) -> PartitionView:
     """A's coordinator, one state after the other; those that prepare an end name the partitions."""
-    entries = [state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
+    entries = [
+        state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest)
+        for n, k in enumerate(kinds)
+    ]
     return own(log or written(len(kinds)), entries=entries)
 
 
 def groups(*committed: int, log: Log | None = None) -> PartitionView:
     """A's group coordinator, one commit after the other."""
-    entries = [GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c) for n, c in enumerate(committed)]
+    entries = [
+        GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c)
+        for n, c in enumerate(committed)
+    ]
     return own(log or written(len(committed)), GROUPS, entries)
 
 
@@ -96,7 +125,8 @@ def data(*ends: str | None, **rest: Unpack[History]) -> PartitionView:
 
 
 def twice(end: str, then: tuple[str, ...] = (), start: int = 0) -> PartitionView:
-    """A's partition with one transaction whose marker its coordinator wrote twice, and others behind it."""
+    """A's partition with one transaction whose marker its coordinator wrote twice, and others
+    behind it."""
     log = Log("A", start=start).txn(1, pid=7, end=end).marker(end, pid=7, leader_epoch=1)
     for number, other in enumerate(then, start=2):
         log.txn(number, pid=7, end=other)
@@ -109,7 +139,10 @@ def cleaned(last: str) -> PartitionView:
 
 
 def sampled(*offsets: int, windows: Sequence[Window] = ()) -> PartitionView:
-    rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
+    rows = [
+        GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o)
+        for n, o in enumerate(offsets)
+    ]
     return view([Log("A").data(1)], groups=rows, windows=windows)
 
 
@@ -140,9 +173,14 @@ UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
 
 
 def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[str]]:
-    """What is found in partitions of one run: (kind, cluster, topic, offset); and why something could not be judged."""
+    """What is found in partitions of one run: (kind, cluster, topic, offset); and why something
+    could not be judged."""
     raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
-    partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
+    partials = [
+        replace(f, topic=one.topic, partition=one.partition)
+        for one, f in raw
+        if isinstance(f, PartialFinding)
+    ]
     found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
     assert CHECK.combine is not None
     combined = [(c.topic, found_in(c)) for c in CHECK.combine(partials)]
@@ -169,19 +207,23 @@ def above(log: Log, high_watermark: int) -> Log:
 ACCEPTED = {
     "committed, and so the partition says": [coordinator(*DONE), data("commit")],
     "aborted, and so the partition says": [coordinator(*UNDONE), data("abort")],
-    "many of one epoch, in their order": [coordinator(*DONE, *UNDONE, *DONE), data("commit", "abort", "commit")],
-    "a marker written again by a coordinator that got no answer": [coordinator(*DONE), twice("commit")],
+    "many of one epoch, in their order": [coordinator(*DONE, *UNDONE, *DONE),
+        data("commit", "abort", "commit")],
+    "a marker written again by a coordinator that got no answer": [coordinator(*DONE),
+        twice("commit")],
     "a marker written again, and then other outcomes": [
         coordinator(*DONE, *DONE, *UNDONE), twice("commit", then=("commit", "abort")),
     ],
-    "two markers alike, the second of a transaction without data here": [coordinator(*DONE, *DONE), twice("commit")],
+    "two markers alike, the second of a transaction without data here": [coordinator(*DONE, *DONE),
+        twice("commit")],
     "a marker written again behind a deleted beginning": [
         coordinator(*UNDONE, *DONE, *DONE), twice("commit", then=("commit",), start=5),
     ],
     "killed before the markers were written": [coordinator(ONGOING, PREPARE_COMMIT), data(None)],
     "killed before that was written down": [coordinator(ONGOING, PREPARE_COMMIT), data("commit")],
     "killed while it was open": [coordinator(ONGOING), data(None)],
-    "prepared again by a coordinator that moved": [coordinator(ONGOING, *[PREPARE_COMMIT] * 2, COMPLETE_COMMIT), data("commit")],
+    "prepared again by a coordinator that moved": [coordinator(ONGOING, *[PREPARE_COMMIT] * 2,
+        COMPLETE_COMMIT), data("commit")],
     "complete above the high watermark": [
         coordinator(*DONE, log=above(written(3), 2)), data(None),
     ],
@@ -196,9 +238,11 @@ ACCEPTED = {
                 state(PREPARE_ABORT, TOPIC_PARTITION, at=4, pid=8, epoch=1),
             ],
         ),
-        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, end="abort", marker_epoch=1)]),
+        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, end="abort",
+            marker_epoch=1)]),
     ],
-    "of a deleted beginning": [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="abort")])],
+    "of a deleted beginning": [coordinator(*DONE, *UNDONE),
+        view([Log("A", start=5).txn(2, pid=7, end="abort")])],
     "of a partition from whose middle a cleaner took a transaction": [
         coordinator(*DONE, *UNDONE, *DONE), cleaned("commit"),
     ],
@@ -207,11 +251,15 @@ ACCEPTED = {
     ],
     "a commit that was seen": [groups(3, 5), sampled(3, 3, 5)],
     "a commit that went back": [groups(5, 3), sampled(5, 3)],
-    "an earlier commit again, of a leader that wrote later": [groups(3, 5, 6, log=led_again(0, 0, 2)), sampled(3, 5, 3, 5, 6)],
-    "an earlier commit again, once a broker was killed": [groups(3, 5), sampled(3, 5, 3, 5, **fault("broker-kill", "A/1", 2))],
-    "an earlier commit again, once all of them were": [groups(3, 5), sampled(5, 3, **fault("failover-forced", "A->B", 1))],
+    "an earlier commit again, of a leader that wrote later": [groups(3, 5, 6,
+        log=led_again(0, 0, 2)), sampled(3, 5, 3, 5, 6)],
+    "an earlier commit again, once a broker was killed": [groups(3, 5),
+        sampled(3, 5, 3, 5, **fault("broker-kill", "A/1", 2))],
+    "an earlier commit again, once all of them were": [groups(3, 5),
+        sampled(5, 3, **fault("failover-forced", "A->B", 1))],
     "a commit that was acknowledged": [groups(3, 5), acknowledged(3)],
-    "acknowledged, and its transaction has no marker yet": [groups(3, log=transaction(None)), acknowledged(3)],
+    "acknowledged, and its transaction has no marker yet": [groups(3, log=transaction(None)),
+        acknowledged(3)],
     "replicas agree": [own([written(2), second(1, 2)])],
     "torn above the high watermark": [own(above(written(2), 1))],
     "a cleaner's gap": [own(written(1).skip(1).data(-1), compacted={"A": 2})],
@@ -224,7 +272,11 @@ SMALLEST = {
     "log-disorder": ([own(written(1).data(-1, at=0))], TRANSACTIONS, 0),
     "replica-disagreement": ([own([written(1), second(1, crc=9)])], TRANSACTIONS, 0),
     "replica-missing": ([own([written(2), above(second(1), 2)])], TRANSACTIONS, 1),
-    "leader-epoch-regression": ([own(Log("A").data(-1, leader_epoch=2).data(-1, leader_epoch=1))], TRANSACTIONS, 1),
+    "leader-epoch-regression": (
+        [own(Log("A").data(-1, leader_epoch=2).data(-1, leader_epoch=1))],
+        TRANSACTIONS,
+        1,
+    ),
     "offsets-missing": ([own(written(1).skip(1).data(-1))], TRANSACTIONS, 1),
     "ends-early": ([own(above(written(1), 2))], TRANSACTIONS, 1),
     "outcome-disagreement": ([coordinator(*DONE), data("abort")], "A.t", 1),
@@ -232,29 +284,40 @@ SMALLEST = {
     "marker-unexplained": ([coordinator(ONGOING, partitions=()), data("commit")], "A.t", 1),
     "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
 }
-REJECTS = {kind: Rejected(view=seen[-1], cluster="A", offset=offset) for kind, (seen, _, offset) in SMALLEST.items()}
+REJECTS = {
+    kind: Rejected(view=seen[-1], cluster="A", offset=offset)
+    for kind, (seen, _, offset) in SMALLEST.items()
+}
 """The partition in which each is found; some take the coordinator's beside it."""
 NEIGHBOURS = {
-    "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")], "outcome-disagreement", 3),
-    "the first of two has no marker": ([coordinator(*DONE, *UNDONE), data("abort")], "marker-missing", -1),
+    "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")],
+        "outcome-disagreement", 3),
+    "the first of two has no marker": ([coordinator(*DONE, *UNDONE), data("abort")],
+        "marker-missing", -1),
     "the last outcome behind a deleted beginning": (
-        [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="commit")])], "outcome-disagreement", 6,
+        [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="commit")])],
+        "outcome-disagreement", 6,
     ),
     "the last outcome above a cleaner's checkpoint": (
         [coordinator(*DONE, *UNDONE, *DONE), cleaned("abort")], "outcome-disagreement", 5,
     ),
-    "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")], "marker-unexplained", 3),
+    "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")],
+        "marker-unexplained", 3),
     "the other marker again": (
-        [coordinator(*DONE), view([Log("A").txn(1, pid=7).marker("abort", pid=7)])], "marker-unexplained", 2,
+        [coordinator(*DONE), view([Log("A").txn(1, pid=7).marker("abort", pid=7)])],
+        "marker-unexplained", 2,
     ),
     "a marker of an epoch that nobody had": (
         [coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained", 1,
     ),
     "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
-    "acknowledged and aborted": ([groups(3, log=transaction("abort")), acknowledged(3)], "commit-missing", 3),
-    "sampled in a transaction that is open": ([groups(3, log=transaction(None)), sampled(3)], "commit-missing", 3),
+    "acknowledged and aborted": ([groups(3, log=transaction("abort")), acknowledged(3)],
+        "commit-missing", 3),
+    "sampled in a transaction that is open": ([groups(3, log=transaction(None)), sampled(3)],
+        "commit-missing", 3),
     "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
-    "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)], "commit-missing", 3),
+    "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)],
+        "commit-missing", 3),
     "an earlier commit again, of the leader that wrote the later one": (
         [groups(3, 5, log=led_again(0, 2)), sampled(3, 5, 3)], "commit-missing", 3,
     ),
@@ -264,12 +327,14 @@ NEIGHBOURS = {
     "an earlier commit again, and the other cluster's brokers were killed": (
         [groups(3, 5), sampled(5, 3, **fault("failover-forced", "B->A", 0))], "commit-missing", 3,
     ),
-    "not written, and another leader wrote later": ([groups(3, 6, log=led_again(0, 2)), sampled(3, 5)], "commit-missing", 5),
+    "not written, and another leader wrote later": ([groups(3, 6, log=led_again(0, 2)),
+        sampled(3, 5)], "commit-missing", 5),
     "not written, and a broker was killed": (
         [groups(3, 6), sampled(3, 5, **fault("broker-kill", "A/1", 0))], "commit-missing", 5,
     ),
     "nothing of the group, and a broker was killed": (
-        [own(written(1), GROUPS), sampled(3, **fault("broker-kill", "A/1", 0))], "commit-missing", 3,
+        [own(written(1), GROUPS), sampled(3, **fault("broker-kill", "A/1", 0))], "commit-missing",
+        3,
     ),
     "nothing of the group": ([own(written(1), GROUPS), sampled(3)], "commit-missing", 3),
 }  # fmt: skip
@@ -297,7 +362,10 @@ def test_rejects_the_neighbours_too(case: str) -> None:
 
 def test_below_the_high_watermark_a_torn_log_is_unknown_and_no_coordinator_is_believed() -> None:
     seen = coordinator(*DONE, log=torn(written(3)))
-    assert judged(seen, data("abort")) == ([], [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 3 on"])
+    assert judged(seen, data("abort")) == (
+        [],
+        [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 3 on"],
+    )
 
 
 def test_a_log_with_a_hole_says_of_no_transaction_how_it_ended() -> None:
@@ -329,9 +397,14 @@ def test_what_is_examined_are_batches_of_kafkas_own_topics() -> None:
 
 def test_no_other_check_looks_at_them() -> None:
     corrupt = own(written(1, crc_ok=False))
-    assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {"internal-topics"}
+    assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {
+        "internal-topics"
+    }
 
 
 def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too() -> None:
     assert judged(own([written(2), second(1, 2)], MIRROR_STATE)) == ([], [])
-    assert judged(own(written(1).skip(1).data(-1), MIRROR_STATE)) == ([("offsets-missing", "A", MIRROR_STATE, 1)], [])
+    assert judged(own(written(1).skip(1).data(-1), MIRROR_STATE)) == (
+        [("offsets-missing", "A", MIRROR_STATE, 1)],
+        [],
+    )

@@ -34,8 +34,17 @@ OPEN = Log("A").txn(1, pid=7, end=None)
 
 
 def truncated_back(truncated: list[tuple[int, int]], *marks: tuple[int, int]) -> PartitionView:
-    """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients wrote 3 there."""
-    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
+    """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients
+    wrote 3 there."""
+    stop = Stop(
+        link="A->B",
+        cluster="B",
+        time=501 * SECOND,
+        mirrored=2,
+        promoted=1,
+        truncated=truncated,
+        appended=(),
+    )
     return view(
         [Log("B").data(1).txn(3, pid=7)],
         promotions=[promoted(1)],
@@ -59,10 +68,16 @@ ACCEPTED = {
         {"A/native": 2},
     ),
     "a new leader begins lower": (
-        view([Log("A").data(1, 2)], watermarks={"A": samples((2, 2), (1, 1), (2, 2), epochs=[0, 1, 1])}),
+        view(
+            [Log("A").data(1, 2)],
+            watermarks={"A": samples((2, 2), (1, 1), (2, 2), epochs=[0, 1, 1])},
+        ),
         {"A/native": 3},
     ),
-    "no answer": (view([Log("A").data(1)], watermarks={"A": samples((-1, -1), (1, 1))}), {"A/native": 1}),
+    "no answer": (
+        view([Log("A").data(1)], watermarks={"A": samples((-1, -1), (1, 1))}),
+        {"A/native": 1},
+    ),
     "open, of a client whose clock is behind": (
         view(
             [Log("A").data(1, pid=7, transactional=True, written=0)],
@@ -71,13 +86,20 @@ ACCEPTED = {
         ),
         {"A/native": 1},
     ),
-    "a high watermark of what a mirror truncated since": (truncated_back([(2, 1)], (2, 2)), {"B/native": 1}),
+    "a high watermark of what a mirror truncated since": (
+        truncated_back([(2, 1)], (2, 2)),
+        {"B/native": 1},
+    ),
     "began in what retention has deleted since": (
         view([Log("A", start=2).data(3)], watermarks={"A": samples((0, 2), (3, 3))}),
         {"A/native": 2},
     ),
     "began in what a cleaner has taken since": (
-        view([Log("A").skip(2).data(3)], watermarks={"A": samples((0, 2), (3, 3))}, compacted={"A": 2}),
+        view(
+            [Log("A").skip(2).data(3)],
+            watermarks={"A": samples((0, 2), (3, 3))},
+            compacted={"A": 2},
+        ),
         {"A/native": 2},
     ),
     "open when A died": (
@@ -92,7 +114,9 @@ ACCEPTED = {
 }
 
 
-def begins(*starts: int, epochs: Sequence[int] | None = None, last_stable: int = 2) -> PartitionView:
+def begins(
+    *starts: int, epochs: Sequence[int] | None = None, last_stable: int = 2
+) -> PartitionView:
     """A log of two records, and samples of its start, one a second."""
     marks = samples(*[(last_stable, 2)] * len(starts), epochs=epochs)
     return view([Log("A").data(1, 2)], watermarks={"A": replace(marks, log_start=ints(*starts))})
@@ -102,7 +126,10 @@ ACCEPTED |= {
     "its beginning is deleted": (begins(0, 1, 2, 2), {"A/native": 4}),
     "a new leader has deleted less": (begins(0, 2, 1, epochs=[0, 0, 1]), {"A/native": 3}),
     "a start that nobody answered": (begins(1, -1, 1), {"A/native": 3}),
-    "a new leader's start is above the LSO that the old one answered": (begins(0, 3, epochs=[0, 1]), {"A/native": 2}),
+    "a new leader's start is above the LSO that the old one answered": (
+        begins(0, 3, epochs=[0, 1]),
+        {"A/native": 2},
+    ),
 }
 REJECTS = {
     "log-start-regression": Rejected(view=begins(2, 1), cluster="A", offset=1),
@@ -114,15 +141,26 @@ REJECTS = {
         only=("lso-mismatch",),
     ),
     "lso-regression": Rejected(
-        view=view([Log("A").data(1, 2)], watermarks={"A": samples((2, 2), (1, 2))}), cluster="A", offset=1, only=("lso-mismatch",)
+        view=view([Log("A").data(1, 2)], watermarks={"A": samples((2, 2), (1, 2))}),
+        cluster="A",
+        offset=1,
+        only=("lso-mismatch",),
     ),
     "high-watermark-regression": Rejected(
-        view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((2, 3), (2, 2))}), cluster="A", offset=2
+        view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((2, 3), (2, 2))}),
+        cluster="A",
+        offset=2,
     ),
-    "lso-mismatch": Rejected(view=view([OPEN], watermarks={"A": samples((0, 1), (1, 1))}), cluster="A", offset=1),
-    "high-watermark-above-log": Rejected(view=view([Log("A").data(1)], watermarks={"A": samples((1, 2))}), cluster="A", offset=1),
+    "lso-mismatch": Rejected(
+        view=view([OPEN], watermarks={"A": samples((0, 1), (1, 1))}), cluster="A", offset=1
+    ),
+    "high-watermark-above-log": Rejected(
+        view=view([Log("A").data(1)], watermarks={"A": samples((1, 2))}), cluster="A", offset=1
+    ),
     "hanging-transaction": Rejected(
-        view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND), cluster="A", offset=0
+        view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND),
+        cluster="A",
+        offset=0,
     ),
 }
 
@@ -138,9 +176,13 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-@pytest.mark.parametrize("log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)])
+@pytest.mark.parametrize(
+    "log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)]
+)
 def test_what_is_there_of_a_shortened_log_is_judged(log: Log) -> None:
-    one = view([log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2})
+    one = view(
+        [log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2}
+    )
     assert anomalies(NAME, one) == [("lso-mismatch", "A", 3)]
 
 
@@ -152,13 +194,20 @@ def test_a_stable_offset_that_lags_behind_its_markers() -> None:
 def test_brokers_that_are_blind_to_negative_producer_ids() -> None:
     """They take a transaction for plain data; by the bytes it is open until its marker."""
     b = Log("B").txn(1, pid=-9)
-    assert anomalies(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow")) == []
+    assert (
+        anomalies(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow"))
+        == []
+    )
     seen = view([b], watermarks={"B": samples((1, 1), (2, 2))}, mirror_kind="shadow")
     assert anomalies(NAME, seen) == [("lso-mismatch", "B", 1)]
 
 
-@pytest.mark.parametrize(("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])])
-def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind: str, found: list[tuple[str, str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])]
+)
+def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
+    kind: str, found: list[tuple[str, str, int]]
+) -> None:
     """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
     b = Log("B").data(1).txn(2, pid=7, end=None)
     seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
@@ -175,7 +224,9 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind: str, fo
     ids=["nothing was truncated", "truncated above it", "below the truncation"],
 )
 def test_what_no_truncation_explains(
-    truncated: list[tuple[int, int]], marks: list[tuple[int, int]], found: list[tuple[str, str, int]]
+    truncated: list[tuple[int, int]],
+    marks: list[tuple[int, int]],
+    found: list[tuple[str, str, int]],
 ) -> None:
     assert anomalies(NAME, truncated_back(truncated, *marks))[:1] == found
 
@@ -192,9 +243,20 @@ def test_unknown_epochs_under_a_broker_fault_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(("at", "found"), [(5, ["high-watermark-regression"]), (2, [])])
-def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at: int, found: list[str]) -> None:
-    """It truncates what it had mirrored too far, and the partition gets another leader; samples that say no epoch cannot tell."""
-    truncated = Stop(link="A->B", cluster="B", time=at * SECOND, mirrored=2, promoted=1, truncated=((2, 1),), appended=())
+def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(
+    at: int, found: list[str]
+) -> None:
+    """It truncates what it had mirrored too far, and the partition gets another leader; samples
+    that say no epoch cannot tell."""
+    truncated = Stop(
+        link="A->B",
+        cluster="B",
+        time=at * SECOND,
+        mirrored=2,
+        promoted=1,
+        truncated=((2, 1),),
+        appended=(),
+    )
     seen = view(
         [Log("A").data(1, 2), Log("B").data(1)],
         stops=[truncated],
@@ -202,12 +264,20 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at: in
     )
     assert [kind for kind, _, _ in anomalies(NAME, seen) if kind.endswith("regression")] == found
     known = {"B": samples((1, 2), (1, 1), epochs=[0, 0])}
-    assert "high-watermark-regression" in [kind for kind, _, _ in anomalies(NAME, replace(seen, watermarks=known))]
+    assert "high-watermark-regression" in [
+        kind for kind, _, _ in anomalies(NAME, replace(seen, watermarks=known))
+    ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])),
+        max_size=25,
+    )
+)
 def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
-    """For every value: the interval of high watermarks that `attained` gives is exactly where `recompute` gives that value."""
+    """For every value: the interval of high watermarks that `attained` gives is exactly where
+    `recompute` gives that value."""
     log = Log("A")
     for n, (pid, step) in enumerate(steps):
         if step == "data":

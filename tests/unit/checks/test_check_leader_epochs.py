@@ -32,7 +32,9 @@ KEEP = {"leader_epochs": "keep"}
 REWRITE = {"leader_epochs": "rewrite"}
 
 
-def sampled(*epochs: int, options: dict[str, str] = KEEP, high_watermark: int = 1, **rest: Unpack[History]) -> PartitionView:
+def sampled(
+    *epochs: int, options: dict[str, str] = KEEP, high_watermark: int = 1, **rest: Unpack[History]
+) -> PartitionView:
     log = Log("B").data(1, leader_epoch=5)
     marks = samples(*((high_watermark, high_watermark) for _ in epochs), epochs=epochs)
     given: History = {"mirror_kind": "shadow", "mirror": options, "watermarks": {"B": marks}}
@@ -47,14 +49,23 @@ def promoted_in(epoch: int, **rest: Unpack[History]) -> PartitionView:
 
 
 def truncated_off(*, reported: bool) -> PartitionView:
-    """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it ended."""
+    """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it
+    ended."""
     stop = Stop(
-        link="A->B", cluster="B", time=5 * SECOND, mirrored=1, promoted=0, truncated=[(1, 0)] if reported else [], appended=[]
+        link="A->B",
+        cluster="B",
+        time=5 * SECOND,
+        mirrored=1,
+        promoted=0,
+        truncated=[(1, 0)] if reported else [],
+        appended=[],
     )
     return sampled(3, stops=[stop])
 
 
-def mirrored_in(epoch: int, *, options: dict[str, str] = KEEP, **rest: Unpack[History]) -> PartitionView:
+def mirrored_in(
+    epoch: int, *, options: dict[str, str] = KEEP, **rest: Unpack[History]
+) -> PartitionView:
     """A has 1 in epoch 2; B got it in `epoch`."""
     logs = [Log("A").data(1, leader_epoch=2), Log("B").data(1, leader_epoch=epoch)]
     given: History = {"mirror_kind": "shadow", "mirror": options}
@@ -62,8 +73,12 @@ def mirrored_in(epoch: int, *, options: dict[str, str] = KEEP, **rest: Unpack[Hi
 
 
 def cleaned_twice(*, below: int = 2, **header: Unpack[Header]) -> PartitionView:
-    """A's second broker has a marker that its cleaner has given a delete horizon, or of which something else is different."""
-    one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True) for n in (1, 2))
+    """A's second broker has a marker that its cleaner has given a delete horizon, or of which
+    something else is different."""
+    one, other = (
+        Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True)
+        for n in (1, 2)
+    )
     horizon: Header = {"length": 80, "crc": 9}
     logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **horizon | header)]
     return view(logs, topology="A:3->B", compacted={"A": below})
@@ -71,7 +86,11 @@ def cleaned_twice(*, below: int = 2, **header: Unpack[Header]) -> PartitionView:
 
 def reported(*epochs: int, windows: Sequence[Window] = ()) -> PartitionView:
     """A has 1 in epoch 0, and its leaders reported these epochs, a second apart."""
-    return view([Log("A").data(1)], watermarks={"A": samples(*((1, 1) for _ in epochs), epochs=epochs)}, windows=windows)
+    return view(
+        [Log("A").data(1)],
+        watermarks={"A": samples(*((1, 1) for _ in epochs), epochs=epochs)},
+        windows=windows,
+    )
 
 
 def election(start: int, end: int) -> Window:
@@ -87,20 +106,44 @@ ACCEPTED = {
     ),
     "leaders that did not say their epoch": (reported(0, 3, -1), {"A/native": 1}),
     "the epoch of the source, kept": (mirrored_in(2), {"A/native": 1, "B/mirrored": 1}),
-    "an epoch of its own, which nobody promised to keep": (mirrored_in(3, options=REWRITE), {"A/native": 1, "B/mirrored": 1}),
-    "MirrorMaker's own epoch": (mirrored_in(3, mirror_kind="mm2", options={}), {"A/native": 1, "B/mirrored": 1}),
+    "an epoch of its own, which nobody promised to keep": (
+        mirrored_in(3, options=REWRITE),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "MirrorMaker's own epoch": (
+        mirrored_in(3, mirror_kind="mm2", options={}),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
     "a delete horizon of one broker's cleaner": (cleaned_twice(), {"A/native": 2}),
     "rising": (view([Log("A").data(1).data(2, leader_epoch=3)]), {"A/native": 2}),
-    "replicas agree": (view([Log("A").data(1), Log("A", broker=2, canonical=False).data(1)]), {"A/native": 1}),
-    "truncated and written in a later epoch": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
+    "replicas agree": (
+        view([Log("A").data(1), Log("A", broker=2, canonical=False).data(1)]),
+        {"A/native": 1},
+    ),
+    "truncated and written in a later epoch": (
+        trip(),
+        {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2},
+    ),
     "a leader of the batches' epoch": (sampled(5), {"B/mirrored": 1}),
     "a leader of the batches' epoch, rewritten": (sampled(5, options=REWRITE), {"B/mirrored": 1}),
-    "truncated and written again between samples": (sampled(3, 5, options=REWRITE), {"B/mirrored": 1}),
-    "written after the last sample": (sampled(3, options=REWRITE, high_watermark=0), {"B/mirrored": 1}),
+    "truncated and written again between samples": (
+        sampled(3, 5, options=REWRITE),
+        {"B/mirrored": 1},
+    ),
+    "written after the last sample": (
+        sampled(3, options=REWRITE, high_watermark=0),
+        {"B/mirrored": 1},
+    ),
     "the last sample knows no epoch": (sampled(5, -1, options=REWRITE), {"B/mirrored": 1}),
-    "what a sample saw was truncated when the mirror ended": (truncated_off(reported=True), {"B/mirrored": 1}),
+    "what a sample saw was truncated when the mirror ended": (
+        truncated_off(reported=True),
+        {"B/mirrored": 1},
+    ),
     "a hand-over that raised the epoch": (promoted_in(3), {"B/mirrored": 1, "B/native": 1}),
-    "MirrorMaker writes in the epochs of the leader": (promoted_in(2, mirror_kind="mm2"), {"B/mirrored": 1, "B/native": 1}),
+    "MirrorMaker writes in the epochs of the leader": (
+        promoted_in(2, mirror_kind="mm2"),
+        {"B/mirrored": 1, "B/native": 1},
+    ),
 }
 AGAIN = Log("A").data(1).data(2).data(4, crc=44).data(5, crc=55, leader_epoch=3)
 REJECTS = {
@@ -177,6 +220,9 @@ def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault() -> Non
 
 def test_epochs_begin_anew_in_a_log_that_was_emptied_and_not_within_it() -> None:
     early, late = [(3, 3)] * 5, [(0, 0), (3, 3), (3, 3)]
-    for epochs, found in (([4] * 5 + [0, 1, 1], []), ([4] * 5 + [0, 2, 1], [("sampled-epoch-regression", "A", 3)])):
+    for epochs, found in (
+        ([4] * 5 + [0, 1, 1], []),
+        ([4] * 5 + [0, 2, 1], [("sampled-epoch-regression", "A", 3)]),
+    ):
         marks = samples(*early, *late, epochs=epochs, every=110 * SECOND)
         assert anomalies(NAME, emptied(1, 2, 8, watermarks={"A": marks})) == found

@@ -33,26 +33,46 @@ A3 = Log("A").txn(1, 2, 3, pid=7)
 ACKED = [commit(1, 2, 3, acked=0)]
 ACCEPTED = {
     "there": (view([A3, Log("B").data(1, 2, 3)], sends=ACKED), {"A/native": 3}),
-    "aborted need not be": (view([Log("A"), Log("B")], sends=[commit(1, acked=0, ending="abort")]), {}),
+    "aborted need not be": (
+        view([Log("A"), Log("B")], sends=[commit(1, acked=0, ending="abort")]),
+        {},
+    ),
     "info that nobody saw": (view([Log("A"), Log("B")], sends=[commit(1, outcome="info")]), {}),
-    "tail lost with A": (view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]), {"A/native": 3}),
+    "tail lost with A": (
+        view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]),
+        {"A/native": 3},
+    ),
     "unmarked when A died": (
-        view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)]),
+        view(
+            [Log("A").txn(1, pid=7, end=None), Log("B")],
+            sends=[commit(1, acked=0)],
+            promotions=[promoted(0)],
+        ),
         {"A/native": 1},
     ),
     "unmarked when A died by itself": (
-        view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], deaths={"A": SECOND}),
+        view(
+            [Log("A").txn(1, pid=7, end=None), Log("B")],
+            sends=[commit(1, acked=0)],
+            deaths={"A": SECOND},
+        ),
         {"A/native": 1},
     ),
     "deleted on B": (view([A3, Log("B", start=1).data(2, 3)], sends=ACKED), {"A/native": 3}),
     "written natively on B": (
-        view([Log("A"), Log("B").data(8, pid=3)], sends=[send(8, acked=0, cluster="B")], promotions=[promoted(0)]),
+        view(
+            [Log("A"), Log("B").data(8, pid=3)],
+            sends=[send(8, acked=0, cluster="B")],
+            promotions=[promoted(0)],
+        ),
         {"B/native": 1},
     ),
 }
 ACCEPTED["there and back"] = (trip(), {"A/native": 4, "B/native": 2})
 REJECTS = {
-    "lost-write": Rejected(view=view([A3, Log("B").data(1, 3)], sends=ACKED), cluster="A", offset=1),
+    "lost-write": Rejected(
+        view=view([A3, Log("B").data(1, 3)], sends=ACKED), cluster="A", offset=1
+    ),
 }
 
 
@@ -74,21 +94,30 @@ def test_the_evidence_says_where_it_belongs_on_the_destination() -> None:
 
 
 def test_absent_where_it_was_acknowledged() -> None:
-    seen = view([Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)])
+    seen = view(
+        [Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)]
+    )
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
 @pytest.mark.parametrize("died", [False, True])
 def test_acknowledged_one_by_one_in_an_operation_of_unknown_outcome(died: bool) -> None:
-    """What the planted bug `purged-is-acknowledged` makes of a send that its producer's end cut off."""
+    """What the planted bug `purged-is-acknowledged` makes of a send that its producer's end cut
+    off."""
     after = [promoted(1)] if died else []
-    seen = view([Log("A").data(1), Log("B").data(1)], sends=[send(1, 2, 3, acked=0, outcome="info")], promotions=after)
+    seen = view(
+        [Log("A").data(1), Log("B").data(1)],
+        sends=[send(1, 2, 3, acked=0, outcome="info")],
+        promotions=after,
+    )
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)], "both, as one run of offsets"
 
 
 def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible() -> None:
     seen = view([Log("A").txn(1, pid=7, end="abort"), Log("B")], sends=[commit(1, acked=0)])
-    assert [(f.kind, f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [("lost-write", 0, "not visible")]
+    assert [(f.kind, f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [
+        ("lost-write", 0, "not visible")
+    ]
 
 
 def test_an_unknown_commit_that_a_reader_saw_must_be_there() -> None:
@@ -102,12 +131,19 @@ def test_a_tail_missing_after_a_planned_failover() -> None:
 
 
 def test_a_tail_that_a_reader_on_the_destination_had_got() -> None:
-    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    lost = view(
+        [A3, Log("B").data(1)],
+        sends=ACKED,
+        promotions=[promoted(3)],
+        reads=[poll((1, 2), cluster="B")],
+    )
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
-def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(isolation: str, lost: int) -> None:
+def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(
+    isolation: str, lost: int
+) -> None:
     b = Log("B").txn(1, 2, 3, pid=7, end="abort")
     got = poll((1, 2), cluster="B", isolation=isolation)
     seen = view([A3, b], mirror_kind="shadow", sends=ACKED, promotions=[promoted(3)], reads=[got])
@@ -115,22 +151,40 @@ def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_commit
 
 
 def test_a_tail_that_a_high_watermark_of_the_destination_had_covered() -> None:
-    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
+    lost = view(
+        [A3, Log("B").data(1)],
+        sends=ACKED,
+        promotions=[promoted(3)],
+        watermarks={"B": samples((2, 2))},
+    )
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
 def test_a_truncated_tail_that_nobody_had_seen_is_not_a_lost_write() -> None:
-    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
+    lost = view(
+        [A3, Log("B").data(1)],
+        sends=ACKED,
+        promotions=[promoted(3)],
+        watermarks={"B": samples((1, 1))},
+    )
     assert anomalies(NAME, lost) == []
 
 
-def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era() -> None:
-    seen = view([A3, Log("B").data(1).data(8)], sends=ACKED, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
+def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era() -> (
+    None
+):
+    seen = view(
+        [A3, Log("B").data(1).data(8)],
+        sends=ACKED,
+        promotions=[promoted(1)],
+        watermarks={"B": samples((2, 2))},
+    )
     assert anomalies(NAME, seen) == []
 
 
 def written_later(at: int) -> Send:
-    """B acknowledged its own 8 at offset 3, asked for at this time; the promotion was at second 501."""
+    """B acknowledged its own 8 at offset 3, asked for at this time; the promotion was at second
+    501."""
     return replace(send(8, acked=3, cluster="B"), invoked=at * SECOND)
 
 
@@ -147,14 +201,18 @@ def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_ta
     marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
-    unwritten = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks=marks)
+    unwritten = view(
+        [A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks=marks
+    )
     assert anomalies(NAME, unwritten) == [("lost-write", "A", 1)]
 
 
 def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing() -> None:
     marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
     late = replace(marks["B"], returned=marks["B"].returned + SECOND)
-    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
+    seen = view(
+        GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late}
+    )
     assert anomalies(NAME, seen) == []
 
 
@@ -186,13 +244,30 @@ def test_a_hole_in_what_came_back() -> None:
 
 
 def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end() -> None:
-    before = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
+    before = (
+        Log("A")
+        .data(1)
+        .data(2, pid=7, transactional=True)
+        .marker("commit", pid=7)
+        .taken("1-away", at=510)
+    )
     b = Log("B").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5)
-    a = Log("A").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5).data(6)
+    a = (
+        Log("A")
+        .data(1)
+        .data(2, pid=7, transactional=True)
+        .marker("abort", pid=7)
+        .data(4)
+        .data(5)
+        .data(6)
+    )
     sends = [send(1, acked=0), commit(2, acked=1), *TRIP[2:]]
     ends = [AWAY, home_again(5)]
     seen = trip(
-        logs=[a, b], earlier=[before], promotions=ends, sends=[replace(s, offsets=s.offsets + (s.number > 3)) for s in sends]
+        logs=[a, b],
+        earlier=[before],
+        promotions=ends,
+        sends=[replace(s, offsets=s.offsets + (s.number > 3)) for s in sends],
     )
     assert anomalies(NAME, seen) == []
     assert anomalies("commit-aborted", seen) == []
@@ -216,31 +291,56 @@ def test_an_unknown_leader_with_replicas_missing_is_not_judged() -> None:
 
 
 def test_what_retention_deleted_is_not_lost() -> None:
-    assert anomalies(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []
+    assert (
+        anomalies(
+            NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])
+        )
+        == []
+    )
 
 
-def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_the_repeats_are_there() -> None:
-    """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3 there."""
+def test_what_was_mirrored_before_a_restart_may_be_deleted_while_its_repeats_are_there() -> None:
+    """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3
+    there."""
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
     logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
-    story: History = {"sends": sends, "promotions": [promoted(4)], "reads": [poll((2, 3), cluster="B")]}
+    story: History = {
+        "sends": sends,
+        "promotions": [promoted(4)],
+        "reads": [poll((2, 3), cluster="B")],
+    }
     flapped: History = {**story, "windows": [flap]}
     assert anomalies(NAME, view(logs, **flapped)) == []
     assert anomalies(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
-    assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], **flapped)) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], **flapped)) == [
+        ("lost-write", "A", 2)
+    ]
 
 
 def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
-    assert anomalies(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [
+        ("lost-write", "A", 2)
+    ]
 
 
-@pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
+@pytest.mark.parametrize(
+    ("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"]
+)
 def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(
     mirrored: int, found: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and truncated B to 0."""
+    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror
+    ended, and truncated B to 0."""
     truncated = [(mirrored, 0)]
-    stop = Stop(link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=0, truncated=truncated, appended=())
+    stop = Stop(
+        link="A->B",
+        cluster="B",
+        time=500 * SECOND,
+        mirrored=mirrored,
+        promoted=0,
+        truncated=truncated,
+        appended=(),
+    )
     seen = view(
         [Log("A").txn(1, pid=7), Log("B").data(9)],
         mirror_kind="shadow",

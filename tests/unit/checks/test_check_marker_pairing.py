@@ -29,13 +29,24 @@ from tests.unit.checks.histories import (
 NAME = "marker-pairing"
 ACCEPTED = {
     "transactions v1": (view([Log("A").txn(1, pid=7).txn(2, pid=7)]), {"A/native": 2}),
-    "transactions v2": (view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, epoch=1, marker_epoch=2)]), {"A/native": 2}),
-    "transactions v2, the epochs used up: another id from then on": (
-        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, marker_epoch=1)]),
+    "transactions v2": (
+        view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, epoch=1, marker_epoch=2)]),
         {"A/native": 2},
     ),
-    "fenced": (view([Log("A").txn(1, pid=7, end="abort", marker_epoch=3).txn(2, pid=7, epoch=4)]), {"A/native": 2}),
-    "empty markers": (view([Log("A").marker("commit", pid=7).txn(1, pid=7).marker("abort", pid=7)]), {"A/native": 1}),
+    "transactions v2, the epochs used up: another id from then on": (
+        view(
+            [Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, marker_epoch=1)]
+        ),
+        {"A/native": 2},
+    ),
+    "fenced": (
+        view([Log("A").txn(1, pid=7, end="abort", marker_epoch=3).txn(2, pid=7, epoch=4)]),
+        {"A/native": 2},
+    ),
+    "empty markers": (
+        view([Log("A").marker("commit", pid=7).txn(1, pid=7).marker("abort", pid=7)]),
+        {"A/native": 1},
+    ),
     "open at the end": (view([Log("A").txn(1, pid=7, end=None)]), {"A/native": 1}),
     "others in between": (
         view(
@@ -52,11 +63,21 @@ ACCEPTED = {
     "no transactions": (view([Log("A").data(1, pid=7).data(2, pid=7)]), {}),
     "not ours": (view([Log("A").txn(-1, pid=7, end=None).txn(-1, -1, pid=7)]), {"A/native": 1}),
     "a mirror's own": (
-        view([Log("A"), Log("B").txn(1, pid=5, end=None).txn(2, pid=5).data(3)], promotions=[promoted(3)]),
+        view(
+            [Log("A"), Log("B").txn(1, pid=5, end=None).txn(2, pid=5).data(3)],
+            promotions=[promoted(3)],
+        ),
         {"B/mirrored": 1},
     ),
     "left open, fenced by a successor": (
-        view([Log("A").txn(1, pid=7, end=None).marker("abort", pid=7, epoch=1).txn(2, pid=7, epoch=2, end=None)]),
+        view(
+            [
+                Log("A")
+                .txn(1, pid=7, end=None)
+                .marker("abort", pid=7, epoch=1)
+                .txn(2, pid=7, epoch=2, end=None)
+            ]
+        ),
         {"A/native": 2},
     ),
     "begun anew after a reset (KIP-1279)": (
@@ -64,7 +85,10 @@ ACCEPTED = {
         {"A/native": 2},
     ),
     "open where it is still mirrored": (
-        view([Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None)], mirror_kind="shadow"),
+        view(
+            [Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None)],
+            mirror_kind="shadow",
+        ),
         {"A/native": 1, "B/mirrored": 1},
     ),
     "aborted by the mirror that ended": (
@@ -79,17 +103,36 @@ ACCEPTED = {
         {"A/native": 1, "B/mirrored": 1, "B/native": 1},
     ),
     "aborted on both": (
-        view([Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7, end="abort", marker_epoch=1)], mirror_kind="shadow"),
+        view(
+            [
+                Log("A").txn(1, pid=7, end="abort"),
+                Log("B").txn(1, pid=7, end="abort", marker_epoch=1),
+            ],
+            mirror_kind="shadow",
+        ),
         {"A/native": 1, "B/mirrored": 1},
     ),
     "stable up to what is open": (
         view([Log("A").txn(1, pid=7).txn(2, pid=8, end=None).data(3).answered(2, above=4)]),
         {"A/native": 2},
     ),
-    "ended after it was asked": (view([Log("A").txn(1, pid=7).answered(0, above=1)]), {"A/native": 1}),
-    "asked when there was more": (view([Log("A").txn(1, pid=7).answered(9, above=2)]), {"A/native": 1}),
+    "ended after it was asked": (
+        view([Log("A").txn(1, pid=7).answered(0, above=1)]),
+        {"A/native": 1},
+    ),
+    "asked when there was more": (
+        view([Log("A").txn(1, pid=7).answered(9, above=2)]),
+        {"A/native": 1},
+    ),
     "coordinators in turn": (
-        view([Log("A").txn(1, pid=7, end=None).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=8)]),
+        view(
+            [
+                Log("A")
+                .txn(1, pid=7, end=None)
+                .marker("commit", pid=7, coordinator_epoch=4)
+                .txn(2, pid=8)
+            ]
+        ),
         {"A/native": 2},
     ),
     "coordinators of two clusters": (
@@ -104,7 +147,11 @@ ACCEPTED = {
         {"A/native": 1, "B/mirrored": 1, "B/native": 1},
     ),
     "ids that clash over a promotion": (
-        view([Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)], mirror_kind="shadow", promotions=[promoted(1)]),
+        view(
+            [Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)],
+            mirror_kind="shadow",
+            promotions=[promoted(1)],
+        ),
         {"B/mirrored": 1},
     ),
 }
@@ -115,22 +162,47 @@ def pair(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
     return view([a, b], **(given | rest))
 
 
-LEFT = pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1))
+LEFT = pair(
+    Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)
+)
 SPLIT = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"))
 REJECTS = {
-    "marker-epoch": Rejected(view=view([Log("A").txn(1, pid=7, epoch=2, marker_epoch=1)]), cluster="A", offset=1),
-    "marker-missing": Rejected(view=view([Log("A").txn(9, pid=7).txn(1, pid=7, end=None).txn(2, pid=7)]), cluster="A", offset=2),
+    "marker-epoch": Rejected(
+        view=view([Log("A").txn(1, pid=7, epoch=2, marker_epoch=1)]), cluster="A", offset=1
+    ),
+    "marker-missing": Rejected(
+        view=view([Log("A").txn(9, pid=7).txn(1, pid=7, end=None).txn(2, pid=7)]),
+        cluster="A",
+        offset=2,
+    ),
     "transaction-left-open": Rejected(view=LEFT, cluster="B", offset=0),
-    "stable-offset-stuck": Rejected(view=view([Log("A").txn(1, pid=7).answered(0, above=2)]), cluster="A", offset=0),
+    "stable-offset-stuck": Rejected(
+        view=view([Log("A").txn(1, pid=7).answered(0, above=2)]), cluster="A", offset=0
+    ),
     "outcome-split": Rejected(view=SPLIT, cluster="B", offset=1),
-    "impossible-header": Rejected(view=view([Log("A").data(1, transactional=True)]), cluster="A", offset=0),
-    "not-transactional": Rejected(view=view([Log("A").data(1, pid=7).marker("commit", pid=7)]), cluster="A", offset=0),
+    "impossible-header": Rejected(
+        view=view([Log("A").data(1, transactional=True)]), cluster="A", offset=0
+    ),
+    "not-transactional": Rejected(
+        view=view([Log("A").data(1, pid=7).marker("commit", pid=7)]), cluster="A", offset=0
+    ),
     "coordinator-epoch-regression": Rejected(
-        view=view([Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=7)]),
+        view=view(
+            [
+                Log("A")
+                .data(1, pid=7, transactional=True)
+                .marker("commit", pid=7, coordinator_epoch=4)
+                .txn(2, pid=7)
+            ]
+        ),
         cluster="A",
         offset=3,
     ),
-    "stale-data": Rejected(view=view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, end=None)]), cluster="A", offset=2),
+    "stale-data": Rejected(
+        view=view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, end=None)]),
+        cluster="A",
+        offset=2,
+    ),
 }
 
 
@@ -151,7 +223,12 @@ def test_a_new_epoch_without_a_marker() -> None:
 
 
 def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next() -> None:
-    log = Log("A").txn(1, 2, pid=7, end=None).txn(20, pid=8).data(3, pid=7, transactional=True, operation=1)
+    log = (
+        Log("A")
+        .txn(1, 2, pid=7, end=None)
+        .txn(20, pid=8)
+        .data(3, pid=7, transactional=True, operation=1)
+    )
     log.txn(4, pid=7, end=None).txn(5, pid=7, end=None)
     found = findings(NAME, view([log]))
     assert [(f.kind, f.offset) for f in found] == [("marker-missing", 0), ("marker-missing", 5)]
@@ -167,28 +244,48 @@ def test_a_mirror_that_keeps_bytes_keeps_markers() -> None:
 
 
 def test_natively_on_a_promoted_cluster() -> None:
-    seen = view([Log("A"), Log("B").data(9).txn(1, pid=7, end=None).txn(2, pid=7)], promotions=[promoted(1)])
+    seen = view(
+        [Log("A"), Log("B").data(9).txn(1, pid=7, end=None).txn(2, pid=7)], promotions=[promoted(1)]
+    )
     assert anomalies(NAME, seen) == [("marker-missing", "B", 1)]
 
 
 def test_a_batch_that_rotted_may_have_been_another_producers() -> None:
-    """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves nothing."""
-    rotten = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
+    """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves
+    nothing."""
+    rotten = (
+        Log("A")
+        .txn(1, pid=7, epoch=1, end=None)
+        .data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
+    )
     rotten.marker("commit", pid=7, epoch=1).data(3, pid=7, epoch=0, crc_ok=False)
     assert anomalies(NAME, view([rotten])) == []
-    whole = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True).marker("commit", pid=7, epoch=1)
+    whole = (
+        Log("A")
+        .txn(1, pid=7, epoch=1, end=None)
+        .data(2, pid=7, epoch=9, transactional=True)
+        .marker("commit", pid=7, epoch=1)
+    )
     found = {kind for kind, *_ in anomalies(NAME, view([whole.data(3, pid=7, epoch=0)]))}
     assert found >= {"marker-epoch", "stale-data"}
 
 
 def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too() -> None:
-    seen = view([Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t")
+    seen = view(
+        [Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t"
+    )
     assert anomalies(NAME, seen) == [("transaction-left-open", "B", 0)]
 
 
 def test_a_marker_behind_the_reset_ends_nothing_before_it() -> None:
-    """B hands the id out again: its own producer's transaction is committed, and A's is open for ever."""
-    b = Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1).data(2, pid=7, sequence=0, transactional=True)
+    """B hands the id out again: its own producer's transaction is committed, and A's is open for
+    ever."""
+    b = (
+        Log("B")
+        .txn(1, pid=7, end=None)
+        .marker("reset", pid=-1)
+        .data(2, pid=7, sequence=0, transactional=True)
+    )
     seen = pair(Log("A").txn(1, pid=7, end=None), b.marker("commit", pid=7))
     assert anomalies(NAME, seen) == [("transaction-left-open", "B", 0)]
     assert findings(NAME, seen)[0].evidence == {
@@ -197,9 +294,14 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it() -> None:
 
 
 def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come() -> None:
-    seen = but(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
+    seen = but(
+        pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)),
+        recorded=False,
+    )
     assert anomalies(NAME, seen) == []
-    assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
+    assert unjudged(NAME, seen) == [
+        "1 transactions were open where B was promoted, and have no marker: it may be on its way"
+    ]
 
 
 def test_a_split_outcome_names_both_markers() -> None:
@@ -213,41 +315,103 @@ def test_a_split_outcome_names_both_markers() -> None:
 def stopped(mirrored: int) -> Stop:
     """The mirror ended with the run, and aborted what was open."""
     appended = ((1, "ABORT of producer 7, epoch 0"),)
-    return Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=mirrored, promoted=2, truncated=(), appended=appended)
+    return Stop(
+        link="A->B",
+        cluster="B",
+        time=900 * SECOND,
+        mirrored=mirrored,
+        promoted=2,
+        truncated=(),
+        appended=appended,
+    )
 
 
 @pytest.mark.parametrize(
     ("seen", "failover"),
     [
         (but(SPLIT, recorded=False), None),
-        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(1, kind="planned")]), "planned"),
-        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(2)]), None),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[promoted(1, kind="planned")],
+            ),
+            "planned",
+        ),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[promoted(2)],
+            ),
+            None,
+        ),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
-        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[], stops=[stopped(1)]), "run-end"),
-        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[], stops=[stopped(2)]), None),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[],
+                stops=[stopped(1)],
+            ),
+            "run-end",
+        ),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[],
+                stops=[stopped(2)],
+            ),
+            None,
+        ),
         (pair(Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7)), None),
     ],
-    ids=["copied", "planned", "mirrored marker", "no promotion", "behind at the end", "not behind at the end", "committed there"],
+    ids=[
+        "copied",
+        "planned",
+        "mirrored marker",
+        "no promotion",
+        "behind at the end",
+        "not behind at the end",
+        "committed there",
+    ],
 )
-def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(seen: PartitionView, failover: str | None) -> None:
+def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(
+    seen: PartitionView, failover: str | None
+) -> None:
     assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
     assert findings(NAME, seen)[0].evidence.get("failover") == failover
 
 
 @pytest.mark.parametrize(
-    "other", [Log("B").txn(2, pid=8, end="abort"), Log("B").txn(1, pid=7, epoch=1, end="abort"), Log("B").data(0).txn(1, pid=7)]
+    "other",
+    [
+        Log("B").txn(2, pid=8, end="abort"),
+        Log("B").txn(1, pid=7, epoch=1, end="abort"),
+        Log("B").data(0).txn(1, pid=7),
+    ],
 )
 def test_another_transaction_may_have_another_outcome(other: Log) -> None:
     assert anomalies(NAME, pair(Log("A").txn(1, pid=7), other)) == []
 
 
 def test_ids_that_a_mirror_maps_are_of_one_transaction() -> None:
-    seen = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=2**63 - 9, end="abort"), mirror={"producer_ids": "complement"})
+    seen = pair(
+        Log("A").txn(1, pid=7),
+        Log("B").txn(1, pid=2**63 - 9, end="abort"),
+        mirror={"producer_ids": "complement"},
+    )
     assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
 
 
 def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
-    mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7, transactional=True, operation=1).data(3, pid=7)
+    mixed = (
+        Log("A")
+        .data(1, pid=7, transactional=True)
+        .data(2, pid=7, transactional=True, operation=1)
+        .data(3, pid=7)
+    )
     assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 2)]
     mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7).data(3, pid=7)
     assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 0)]
@@ -255,20 +419,28 @@ def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
 
 def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known() -> None:
     def log(**header: Unpack[Header]) -> Log:
-        log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
+        log = (
+            Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
+        )
         return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
 
     raised = view([log(leader_epoch=9)])
     assert anomalies(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
     assert anomalies(NAME, but(raised, recorded=False)) == []
-    assert anomalies(NAME, but(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]
+    assert anomalies(NAME, but(view([log()]), recorded=False)) == [
+        ("coordinator-epoch-regression", "A", 3)
+    ]
 
 
 @pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
-def test_a_marker_that_rotted_fences_nobody(rotten: bool, found: list[tuple[str, str, int]]) -> None:
+def test_a_marker_that_rotted_fences_nobody(
+    rotten: bool, found: list[tuple[str, str, int]]
+) -> None:
     log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
     log.batches[1]["crc_ok"] = not rotten
-    assert [anomaly for anomaly in anomalies(NAME, view([log])) if anomaly[0] == "stale-data"] == found
+    assert [
+        anomaly for anomaly in anomalies(NAME, view([log])) if anomaly[0] == "stale-data"
+    ] == found
 
 
 @pytest.mark.parametrize(
@@ -280,7 +452,13 @@ def test_a_marker_that_rotted_fences_nobody(rotten: bool, found: list[tuple[str,
         Log("A").marker("commit", pid=-1),
         Log("A").marker("abort", pid=7, epoch=-1),
     ],
-    ids=["a sequence", "an epoch", "an id alone", "a marker of nobody", "a marker without an epoch"],
+    ids=[
+        "a sequence",
+        "an epoch",
+        "an id alone",
+        "a marker of nobody",
+        "a marker without an epoch",
+    ],
 )
 def test_a_header_that_names_a_producer_in_part(log: Log) -> None:
     assert anomalies(NAME, view([log])) == [("impossible-header", "A", 0)]
@@ -290,9 +468,18 @@ def test_a_marker_is_transactional() -> None:
     seen = view([Log("A").txn(1, pid=7)])
     (replica,) = seen.replicas
     batches = replace(replica.batches, transactional=np.array([True, False]))
-    assert anomalies(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [("impossible-header", "A", 1)]
+    assert anomalies(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [
+        ("impossible-header", "A", 1)
+    ]
 
 
-@pytest.mark.parametrize("log", [Log("A").data(1), Log("A").data(1, pid=-9, producer_epoch=0), Log("A").marker("reset", pid=-1)])
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log("A").data(1),
+        Log("A").data(1, pid=-9, producer_epoch=0),
+        Log("A").marker("reset", pid=-1),
+    ],
+)
 def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log: Log) -> None:
     assert anomalies(NAME, view([log])) == []

@@ -8,7 +8,13 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Truncation, Window
+from linkflap.spark_verify.facts.story import (
+    Description,
+    Disagreement,
+    Promotion,
+    Truncation,
+    Window,
+)
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import (
     SECOND,
@@ -30,13 +36,20 @@ BOTH = {"A/native": 2}
 
 def said(lag: int, at: int, *, state: str = "MIRRORING", link: str = "A->B") -> Description:
     return Description(
-        link=link, state=state, mirrors=state == "MIRRORING", lag=lag, asked=at * SECOND, returned=at * SECOND + 1000
+        link=link,
+        state=state,
+        mirrors=state == "MIRRORING",
+        lag=lag,
+        asked=at * SECOND,
+        returned=at * SECOND + 1000,
     )
 
 
 def marks(a: Sequence[int], b: Sequence[int]) -> dict[str, Watermarks]:
     """High watermarks of A and B, one each second from second 1 on."""
-    return {name: samples(*[(high, high) for high in highs]) for name, highs in (("A", a), ("B", b))}
+    return {
+        name: samples(*[(high, high) for high in highs]) for name, highs in (("A", a), ("B", b))
+    }
 
 
 class Rest(TypedDict, total=False):
@@ -71,14 +84,23 @@ OVER: Failover = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promote
 ACCEPTED = {
     "as far behind as it says": (seen(said(1, 8)), {"B/mirrored": 1}),
     "further behind than it is": (seen(said(5, 8)), {"B/mirrored": 1}),
-    "behind for less than 5 s": (seen(said(0, 8), a=(1, 1, 1, 1, 2, 2, 2, 2, 2)), {"B/mirrored": 1}),
-    "not behind at one moment of the last 5 s": (seen(said(0, 8), b=(1, 1, 1, 1, 2, 2, 2, 2, 2)), {"B/mirrored": 1}),
+    "behind for less than 5 s": (
+        seen(said(0, 8), a=(1, 1, 1, 1, 2, 2, 2, 2, 2)),
+        {"B/mirrored": 1},
+    ),
+    "not behind at one moment of the last 5 s": (
+        seen(said(0, 8), b=(1, 1, 1, 1, 2, 2, 2, 2, 2)),
+        {"B/mirrored": 1},
+    ),
     "it does not say": (seen(said(-1, 8)), {"B/mirrored": 1}),
     "not mirrored": (seen(said(0, 8, state="FAILED")), {"B/mirrored": 1}),
     "no sample from before": (seen(said(0, 3)), {"B/mirrored": 1}),
     "no sample from after": (seen(said(0, 20)), {"B/mirrored": 1}),
     "the log was truncated meanwhile": (seen(said(0, 8), truncations=[GONE]), {"B/mirrored": 1}),
-    "a leader with followers that are behind": (seen(said(0, 8), topology="A->B:3"), {"B/mirrored": 1}),
+    "a leader with followers that are behind": (
+        seen(said(0, 8), topology="A->B:3"),
+        {"B/mirrored": 1},
+    ),
     "mirrored for some seconds after a promotion": (seen(said(0, 503), **OVER), {"B/mirrored": 1}),
     "stopped after a promotion": (seen(said(-1, 600, state="STOPPED"), **OVER), {"B/mirrored": 1}),
     "mirrored again": (
@@ -87,10 +109,16 @@ ACCEPTED = {
     ),
     "nothing said": (seen(), {}),
 }
-PAUSED_TWICE = Disagreement(link="A->B", said="pause A.t was accepted, expected: INVALID_CLUSTER_MIRROR_STATES", time=8 * SECOND)
+PAUSED_TWICE = Disagreement(
+    link="A->B",
+    said="pause A.t was accepted, expected: INVALID_CLUSTER_MIRROR_STATES",
+    time=8 * SECOND,
+)
 REJECTS = {
     "state-lie": Rejected(view=seen(said(0, 8)), cluster="B", offset=1),
-    "verb-disagreement": Rejected(view=seen(said(1, 8), disagreements=[PAUSED_TWICE]), cluster="B", offset=-1),
+    "verb-disagreement": Rejected(
+        view=seen(said(1, 8), disagreements=[PAUSED_TWICE]), cluster="B", offset=-1
+    ),
 }
 
 

@@ -26,12 +26,26 @@ from tests.unit.checks.round_trip import emptied
 NAME = "order-equality"
 ACCEPTED = {
     "same": (view([Log("A").txn(1, 2, pid=7), Log("B").data(1, 2)]), {"B/mirrored": 2}),
-    "aborted dropped": (view([Log("A").txn(9, pid=7, end="abort").txn(1, pid=7), Log("B").data(1)]), {"B/mirrored": 1}),
-    "other batches": (view([Log("A").data(1, 2, 3), Log("B").data(1).data(2, 3)]), {"B/mirrored": 3}),
-    "tail lost with A": (view([Log("A").data(1, 2), Log("B").data(1)], promotions=[promoted(1)]), {"B/mirrored": 1}),
-    "native after": (view([Log("A").data(1), Log("B").data(1).data(8, pid=3)], promotions=[promoted(1)]), {"B/mirrored": 1}),
+    "aborted dropped": (
+        view([Log("A").txn(9, pid=7, end="abort").txn(1, pid=7), Log("B").data(1)]),
+        {"B/mirrored": 1},
+    ),
+    "other batches": (
+        view([Log("A").data(1, 2, 3), Log("B").data(1).data(2, 3)]),
+        {"B/mirrored": 3},
+    ),
+    "tail lost with A": (
+        view([Log("A").data(1, 2), Log("B").data(1)], promotions=[promoted(1)]),
+        {"B/mirrored": 1},
+    ),
+    "native after": (
+        view([Log("A").data(1), Log("B").data(1).data(8, pid=3)], promotions=[promoted(1)]),
+        {"B/mirrored": 1},
+    ),
     "mirror's own abort": (
-        view([Log("A").data(1, 2), Log("B").txn(1, 2, pid=5, end="abort").txn(1, 2, pid=5, epoch=1)]),
+        view(
+            [Log("A").data(1, 2), Log("B").txn(1, 2, pid=5, end="abort").txn(1, 2, pid=5, epoch=1)]
+        ),
         {"B/mirrored": 2},
     ),
     "held back by an open transaction": (
@@ -39,7 +53,10 @@ ACCEPTED = {
         {"B/mirrored": 1},
     ),
     "not ours": (view([Log("A").data(-1, 1), Log("B").data(-1, -1, 1)]), {"B/mirrored": 1}),
-    "deleted at the beginning": (view([Log("A").data(1, 2, 3), Log("B", start=1).data(2, 3)]), {"B/mirrored": 2}),
+    "deleted at the beginning": (
+        view([Log("A").data(1, 2, 3), Log("B", start=1).data(2, 3)]),
+        {"B/mirrored": 2},
+    ),
     "repeated, and the first copies deleted": (
         view([Log("A").data(1, 2, 3), Log("B", start=2).data(3, 2)]),
         {"B/mirrored": 1},
@@ -56,12 +73,24 @@ ACCEPTED = {
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
 REJECTS = {
-    "mirror-hole": Rejected(view=view([Log("A").data(1, 2, 3), Log("B").data(1, 3)]), cluster="B", offset=1),
-    "mirror-inversion": Rejected(view=view([Log("A").data(1, 2), Log("B").data(2, 1)]), cluster="B", offset=1),
-    "mirror-divergence": Rejected(view=view([Log("A").data(1), Log("B").data(1, digest={1: 5})]), cluster="B", offset=0),
-    "mirror-phantom": Rejected(view=view([Log("A").data(1), Log("B").data(1, 9)]), cluster="B", offset=1),
-    "mirrored-duplicate": Rejected(view=view([Log("A").data(1, 2), Log("B").data(1, 1, 2)]), cluster="B", offset=1),
-    "mirrored-aborted": Rejected(view=view([Log("A").txn(1, pid=7, end="abort"), Log("B").data(1)]), cluster="B", offset=0),
+    "mirror-hole": Rejected(
+        view=view([Log("A").data(1, 2, 3), Log("B").data(1, 3)]), cluster="B", offset=1
+    ),
+    "mirror-inversion": Rejected(
+        view=view([Log("A").data(1, 2), Log("B").data(2, 1)]), cluster="B", offset=1
+    ),
+    "mirror-divergence": Rejected(
+        view=view([Log("A").data(1), Log("B").data(1, digest={1: 5})]), cluster="B", offset=0
+    ),
+    "mirror-phantom": Rejected(
+        view=view([Log("A").data(1), Log("B").data(1, 9)]), cluster="B", offset=1
+    ),
+    "mirrored-duplicate": Rejected(
+        view=view([Log("A").data(1, 2), Log("B").data(1, 1, 2)]), cluster="B", offset=1
+    ),
+    "mirrored-aborted": Rejected(
+        view=view([Log("A").txn(1, pid=7, end="abort"), Log("B").data(1)]), cluster="B", offset=0
+    ),
 }
 
 
@@ -82,7 +111,9 @@ def test_a_batch_repeated_after_a_rewind_is_one_duplicate_and_keeps_the_order() 
 
 
 def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found() -> None:
-    assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [("mirrored-aborted", "B", 0)]
+    assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [
+        ("mirrored-aborted", "B", 0)
+    ]
 
 
 def test_a_tail_at_the_end_of_a_run_without_failover_is_not_judged() -> None:
@@ -103,9 +134,16 @@ def test_a_deleted_log_start_makes_strangers_unjudged() -> None:
     assert unjudged(NAME, seen)
 
 
-@pytest.mark.parametrize(("a", "compacted"), [(Log("A", start=1).data(2), {}), (Log("A").skip(1).data(2), {"A": 1})])
-def test_but_where_offsets_are_kept_only_what_lies_below_is_left_out(a: Log, compacted: dict[str, int]) -> None:
-    for b, wrong in ((Log("B").data(1).data(2), []), (Log("B").data(1).data(2).data(9), [("mirror-phantom", "B", 2)])):
+@pytest.mark.parametrize(
+    ("a", "compacted"), [(Log("A", start=1).data(2), {}), (Log("A").skip(1).data(2), {"A": 1})]
+)
+def test_but_where_offsets_are_kept_only_what_lies_below_is_left_out(
+    a: Log, compacted: dict[str, int]
+) -> None:
+    for b, wrong in (
+        (Log("B").data(1).data(2), []),
+        (Log("B").data(1).data(2).data(9), [("mirror-phantom", "B", 2)]),
+    ):
         seen = view([a, b], mirror_kind="shadow", compacted=compacted)
         assert (anomalies(NAME, seen), unjudged(NAME, seen)) == (wrong, [])
 
@@ -123,20 +161,30 @@ REPEATED = (1, 2, 3, 2, 3, 4)
 def chain(b: tuple[int, ...], c: tuple[int, ...], *windows: Window, **mirror: str) -> PartitionView:
     """A->B->C of which B lost its beginning."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=6 - len(b)).data(*b), Log("C").data(*c)]
-    return view(logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror)
+    return view(
+        logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror
+    )
 
 
 @pytest.mark.parametrize("b", [(3, 2, 3, 4), (2, 3, 4), (3, 4)])
-def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(b: tuple[int, ...]) -> None:
+def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(
+    b: tuple[int, ...],
+) -> None:
     seen = chain(b, REPEATED, FLAP)
     allowed = [("mirrored-duplicate", "B", 4)] if b.count(3) > 1 else []
     assert anomalies(NAME, seen) == anomalies("duplicate", seen) == allowed
-    assert any("came again, out of order, or never: so may B have had them" in reason for reason in unjudged(NAME, seen))
+    assert any(
+        "came again, out of order, or never: so may B have had them" in reason
+        for reason in unjudged(NAME, seen)
+    )
     assert anomalies("lost-write", seen) == []
 
 
 def test_but_not_where_nothing_can_have_repeated_them() -> None:
-    for seen in (chain((2, 3, 4), REPEATED), chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once")):
+    for seen in (
+        chain((2, 3, 4), REPEATED),
+        chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once"),
+    ):
         assert ("mirrored-duplicate", "C", 3) in anomalies(NAME, seen)
         assert ("mirrored-duplicate", "C", 3) in anomalies("duplicate", seen)
 
@@ -147,11 +195,14 @@ def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
     seen = view(logs, topology="A->B->C", windows=[FLAP])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "C", 3), ("mirror-hole", "C", 2)]
     logs[2] = Log("C").data(1, 2, 4, 3)
-    assert anomalies(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [("mirror-inversion", "C", 3)]
+    assert anomalies(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [
+        ("mirror-inversion", "C", 3)
+    ]
 
 
 def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure() -> None:
-    """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in what B has left."""
+    """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in
+    what B has left."""
     logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP], sends=[send(1, 2, 3, acked=0)])
     assert [anomalies(name, seen) for name in (NAME, "lost-write")] == [[], []]
@@ -159,7 +210,9 @@ def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for
 
 
 def test_a_chain_is_compared_hop_by_hop() -> None:
-    seen = view([Log("A").data(1, 2, 3), Log("B").data(1, 2, 3), Log("C").data(1, 3)], topology="A->B->C")
+    seen = view(
+        [Log("A").data(1, 2, 3), Log("B").data(1, 2, 3), Log("C").data(1, 3)], topology="A->B->C"
+    )
     assert anomalies(NAME, seen) == [("mirror-hole", "C", 1)]
 
 
@@ -168,7 +221,9 @@ def test_a_missing_log_is_not_judged() -> None:
 
 
 def test_neighbours_that_diverge_are_one_anomaly() -> None:
-    seen = view([Log("A").data(1, 2, 3, 4, 5), Log("B").data(1, 2, 3, 4, 5, digest={1: 5, 2: 5, 4: 5})])
+    seen = view(
+        [Log("A").data(1, 2, 3, 4, 5), Log("B").data(1, 2, 3, 4, 5, digest={1: 5, 2: 5, 4: 5})]
+    )
     assert [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [
         ("mirror-divergence", 0, 2),
         ("mirror-divergence", 3, 1),
@@ -184,30 +239,42 @@ def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror() 
 
 
 def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole() -> None:
-    """A's marker is behind what B has: B must abort what it has of the transaction, though later records are there."""
+    """A's marker is behind what B has: B must abort what it has of the transaction, though later
+    records are there."""
     begun = Log("A").data(1, pid=7, transactional=True).data(2)
     a = begun.marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
     assert anomalies(NAME, view([a, b], promotions=[promoted(2)], mirror_kind="shadow")) == []
     crossed = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7).data(2)
     lost = Log("B").data(1, pid=7, transactional=True).marker("abort", pid=7).data(2)
-    assert anomalies(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]
+    assert anomalies(
+        NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")
+    ) == [("mirror-hole", "B", 2)]
 
 
 def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole() -> None:
-    """What came after it is in no transaction: B shows it, and not yet the record. No cluster was promoted."""
+    """What came after it is in no transaction: B shows it, and not yet the record. No cluster was
+    promoted."""
     a = Log("A").data(1, pid=7, transactional=True).data(2).marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2)
     sent = [commit(1, acked=0), send(2, acked=1)]
     seen = view([a, b], sends=sent, mirror_kind="shadow")
     assert (anomalies(NAME, seen), anomalies("lost-write", seen)) == ([], [])
     ended = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
-    assert anomalies(NAME, view([a, ended], sends=sent, mirror_kind="shadow")) == [("mirror-hole", "B", 1)]
+    assert anomalies(NAME, view([a, ended], sends=sent, mirror_kind="shadow")) == [
+        ("mirror-hole", "B", 1)
+    ]
 
 
 @pytest.mark.parametrize(
     ("on_a", "kind", "offset"),
-    [((1, 8), "mirror-hole", 1), ((1, 2, 3, 8), "mirror-phantom", 2), ((2, 1, 8), "mirror-inversion", 1)],
+    [
+        ((1, 8), "mirror-hole", 1),
+        ((1, 2, 3, 8), "mirror-phantom", 2),
+        ((2, 1, 8), "mirror-inversion", 1),
+    ],
 )
-def test_what_was_copied_back_is_held_against_the_new_owner(on_a: tuple[int, ...], kind: str, offset: int) -> None:
+def test_what_was_copied_back_is_held_against_the_new_owner(
+    on_a: tuple[int, ...], kind: str, offset: int
+) -> None:
     assert (kind, "A", offset) in anomalies(NAME, emptied(*on_a))

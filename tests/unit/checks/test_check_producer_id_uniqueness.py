@@ -26,10 +26,17 @@ NAME = "producer-id-uniqueness"
 P1, P2, P3 = (partial(uid, process) for process in (1, 2, 3))
 ACCEPTED = {
     "one each": (view([Log("A").data(P1(1), pid=7).data(P2(1), pid=8)]), {"A/native": 2}),
-    "fenced by a higher epoch": (view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1)]), {"A/native": 2}),
+    "fenced by a higher epoch": (
+        view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1)]),
+        {"A/native": 2},
+    ),
     "one producer with two ids in turn, the epochs of the first used up": (
         view(
-            [Log("A").txn(P1(1), pid=7, epoch=32766, marker_epoch=32767).txn(P1(2), pid=8, marker_epoch=1)],
+            [
+                Log("A")
+                .txn(P1(1), pid=7, epoch=32766, marker_epoch=32767)
+                .txn(P1(2), pid=8, marker_epoch=1)
+            ],
             sends=[
                 commit(P1(1), acked=0, producer_id=7, producer_epoch=32766),
                 commit(P1(2), acked=2, producer_id=8, producer_epoch=0),
@@ -38,11 +45,17 @@ ACCEPTED = {
         {"A/native": 2},
     ),
     "same id on another cluster": (
-        view([Log("A").data(P1(1), pid=7), Log("B").data(1).data(P2(1), pid=7)], promotions=[promoted(1)]),
+        view(
+            [Log("A").data(P1(1), pid=7), Log("B").data(1).data(P2(1), pid=7)],
+            promotions=[promoted(1)],
+        ),
         {"A/native": 1, "B/native": 1},
     ),
     "reset in between": (
-        view([Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7, sequence=0)], promotions=[promoted(1)]),
+        view(
+            [Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7, sequence=0)],
+            promotions=[promoted(1)],
+        ),
         {"B/mirrored": 1, "B/native": 1},
     ),
     "epochs in turn as reported": (
@@ -57,7 +70,9 @@ ACCEPTED = {
     ),
 }
 REJECTS = {
-    "producer-id-collision": Rejected(view=view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)]), cluster="A", offset=1),
+    "producer-id-collision": Rejected(
+        view=view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)]), cluster="A", offset=1
+    ),
 }
 
 
@@ -100,7 +115,9 @@ def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew()
 
 
 def test_interleaved_epochs_collide() -> None:
-    seen = view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)])
+    seen = view(
+        [Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)]
+    )
     assert anomalies(NAME, seen) == [("producer-id-collision", "A", 2)]
 
 
@@ -113,16 +130,30 @@ def test_the_intruder_is_the_one_whose_client_never_had_that_id() -> None:
     assert anomalies(NAME, seen) == [("producer-id-collision", "A", 0)]
 
 
-@pytest.mark.parametrize(("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)])
+@pytest.mark.parametrize(
+    ("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)]
+)
 def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away_or_lied_to(
     acked: int, reset: bool, found: int | None
 ) -> None:
     b = Log("B").data(P1(1), pid=7)
     if reset:
         b = b.marker("reset", pid=-1)
-    sends = [send(P2(1), acked=acked, cluster="B", outcome="info", producer_id=7, producer_epoch=0, process=2)]
+    sends = [
+        send(
+            P2(1),
+            acked=acked,
+            cluster="B",
+            outcome="info",
+            producer_id=7,
+            producer_epoch=0,
+            process=2,
+        )
+    ]
     seen = view([b], promotions=[promoted(1)], sends=sends)
-    assert anomalies(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
+    assert anomalies(NAME, seen) == (
+        [] if found is None else [("producer-id-collision", "B", found)]
+    )
 
 
 class Batch(TypedDict, total=False):
@@ -142,10 +173,14 @@ def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended() -> Non
     seen = behind_a_reset(pid=7, sequence=1)
     assert anomalies(NAME, seen) == [("producer-id-collision", "B", 2)]
     assert findings(NAME, seen)[0].evidence == {
-        "producer_id": 7, "producer_epoch": 0, "mirrored_offset": 0, "handed_out_by": ["A", "B"], "processes": [1, 2],
+        "producer_id": 7, "producer_epoch": 0, "mirrored_offset": 0, "handed_out_by": ["A", "B"],
+        "processes": [1, 2],
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("second", [{"pid": 7, "sequence": 2}, {"pid": 7, "epoch": 1, "sequence": 1}, {"pid": 8, "sequence": 1}])
+@pytest.mark.parametrize(
+    "second",
+    [{"pid": 7, "sequence": 2}, {"pid": 7, "epoch": 1, "sequence": 1}, {"pid": 8, "sequence": 1}],
+)
 def test_an_id_that_begins_elsewhere_behind_a_reset_is_another_one(second: dict[str, int]) -> None:
     assert anomalies(NAME, behind_a_reset(**second)) == []

@@ -1,4 +1,5 @@
-"""program-copies: the smallest histories. Two topics: what a program reads, A.t, and what it writes, A.out."""
+"""program-copies: the smallest histories. Two topics: what a program reads, A.t, and what it
+writes, A.out."""
 
 from __future__ import annotations
 
@@ -20,11 +21,15 @@ from tests.oracles.agreement import disagreement, findings
 from tests.unit.checks.histories import SECOND, Log, but, due_at, promoted, view
 
 NAME = "program-copies"
-PROGRAM = Copying(name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"}))
+PROGRAM = Copying(
+    name="command-1", home="A", group="g", reads=frozenset({"A.t"}), writes=frozenset({"A.out"})
+)
 
 
 def committed(offset: int, *, cluster: str = "A", at: int = 300) -> GroupOffset:
-    return GroupOffset(cluster=cluster, group="g", topic="A.t", partition=0, offset=offset, time=at * SECOND)
+    return GroupOffset(
+        cluster=cluster, group="g", topic="A.t", partition=0, offset=offset, time=at * SECOND
+    )
 
 
 class Away(TypedDict):
@@ -42,17 +47,24 @@ def run(
     promotions: Sequence[Promotion] = (),
     mirror_kind: str = "mm2",
 ) -> list[PartitionView]:
-    """Views of both topics. The payloads of an output are those of the inputs that it was made from."""
+    """Views of both topics. The payloads of an output are those of the inputs that it was made
+    from."""
     reads = view(inputs, groups=groups, promotions=promotions, mirror_kind=mirror_kind)
     writes = view(outputs, topic="A.out", promotions=promotions, mirror_kind=mirror_kind)
     writes = replace(
         writes,
         replicas=[
-            replace(r, made_from=r.records.uid, records=replace(r.records, uid=np.full(len(r.records), -1, np.int64)))
+            replace(
+                r,
+                made_from=r.records.uid,
+                records=replace(r.records, uid=np.full(len(r.records), -1, np.int64)),
+            )
             for r in writes.replicas
         ],
     )
-    return [but(each, copying=(PROGRAM,), programs=frozenset({"A.out"})) for each in (reads, writes)]
+    return [
+        but(each, copying=(PROGRAM,), programs=frozenset({"A.out"})) for each in (reads, writes)
+    ]
 
 
 @dataclass(frozen=True)
@@ -70,11 +82,15 @@ class Rejected:
 def found(views: list[PartitionView]) -> list[tuple[str, str, str, int]]:
     rows = findings(REGISTRY[NAME], views)
     assert disagreement(NAME, rows, views) == ""
-    return sorted((row.kind, row.cluster, row.topic, row.offset) for row in rows if row.finding == "found")
+    return sorted(
+        (row.kind, row.cluster, row.topic, row.offset) for row in rows if row.finding == "found"
+    )
 
 
 def unjudged(views: list[PartitionView]) -> list[object]:
-    return [row.data["reason"] for row in findings(REGISTRY[NAME], views) if row.finding == "unjudged"]
+    return [
+        row.data["reason"] for row in findings(REGISTRY[NAME], views) if row.finding == "unjudged"
+    ]
 
 
 BOTH = Log("A").data(1, 2)
@@ -84,16 +100,20 @@ BEGAN, GOT_ON = committed(0, cluster="B"), committed(2, cluster="B", at=600)
 ACCEPTED = {
     "each once": run([BOTH], [Log("A").data(2, 1)], [committed(2)]),
     "not passed yet": run([BOTH], [Log("A").data(1)], [committed(1)]),
-    "aborted, not passed on": run([Log("A").txn(1, pid=7, end="abort").data(2)], [Log("A").data(2)], [committed(3)]),
+    "aborted, not passed on": run([Log("A").txn(1, pid=7, end="abort").data(2)], [Log("A").data(2)],
+        [committed(3)]),
     "made again of what was aborted": run(
-        [BOTH], [Log("A").txn(1, 2, pid=7, end="abort").txn(1, 2, pid=7, end="commit")], [committed(2)]
+        [BOTH], [Log("A").txn(1, 2, pid=7, end="abort").txn(1, 2, pid=7, end="commit")],
+        [committed(2)]
     ),
     "deleted outputs": run([BOTH], [Log("A", start=1).data(2)], [committed(2)]),
     "deleted inputs": run([Log("A", start=1).data(2)], [Log("A").data(1, 2)], [committed(2)]),
-    "goes on after a failover": run(ON_B, [Log("A").data(1), Log("B").data(1, 2)], [committed(1, cluster="B"), GOT_ON],
+    "goes on after a failover": run(ON_B, [Log("A").data(1), Log("B").data(1, 2)],
+    [committed(1, cluster="B"), GOT_ON],
                                     promotions=[promoted(1)], mirror_kind="shadow"),
     "what a mirror repeats": run(
-        [BOTH, Log("B").data(1, 2)], [Log("A").data(1, 2), Log("B").data(1, 1, 2)], [BEGAN, GOT_ON], promotions=[promoted(3)]
+        [BOTH, Log("B").data(1, 2)], [Log("A").data(1, 2), Log("B").data(1, 1, 2)], [BEGAN, GOT_ON],
+        promotions=[promoted(3)]
     ),
 }  # fmt: skip
 REJECTS = {
@@ -106,10 +126,12 @@ REJECTS = {
         ("A", "A.out", 0),
     ),
     "copy-repeated-by-failover": Rejected(
-        run(ON_B, [Log("A").data(1, 2), Log("B").data(1, 2, 1)], [BEGAN, GOT_ON], **AWAY), ("B", "A.out", 2),
+        run(ON_B, [Log("A").data(1, 2), Log("B").data(1, 2, 1)], [BEGAN, GOT_ON], **AWAY),
+        ("B", "A.out", 2),
     ),
     "copy-lost-by-failover": Rejected(
-        run(ON_B, [Log("A").data(1, 2), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY), ("B", "A.t", 1),
+        run(ON_B, [Log("A").data(1, 2), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON],
+            **AWAY), ("B", "A.t", 1),
     ),
 }  # fmt: skip
 
@@ -125,8 +147,12 @@ def test_rejects(kind: str) -> None:
     assert found(rejected.views) == [(kind, *rejected.at)]
 
 
-def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program() -> None:
-    views = run(ON_B, [Log("A").data(1), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY)
+def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program() -> (
+    None
+):
+    views = run(
+        ON_B, [Log("A").data(1), Log("B").data(1)], [committed(2, cluster="B"), GOT_ON], **AWAY
+    )
     assert found(views) == [("input-not-copied", "B", "A.t", 1)]
 
 
@@ -138,17 +164,30 @@ def test_outputs_of_other_partitions_count() -> None:
 
 def test_what_cannot_be_known_is_said() -> None:
     without = run([BOTH], [Log("A").data(1, 2)], [committed(2)])
-    unlabelled = replace(without[1], replicas=[replace(r, made_from=np.array([1, -1])) for r in without[1].replicas])
+    unlabelled = replace(
+        without[1], replicas=[replace(r, made_from=np.array([1, -1])) for r in without[1].replicas]
+    )
     assert unjudged([without[0], unlabelled]) == [
-        "program command-1 wrote A.out-0@1 on A without the header 'linkflap' of what it was made from"
+        "program command-1 wrote A.out-0@1 on A without the header 'linkflap' of what it was made "
+        "from"
     ]
-    assert unjudged(run([BOTH], [Log("A").data(1, 2)], [])) == ["no committed offset of group g was ever sampled on A"]
-    deleted = "outputs of program command-1 below 1 of A.out-0 on A are deleted, so what has none is unknown"
+    assert unjudged(run([BOTH], [Log("A").data(1, 2)], [])) == [
+        "no committed offset of group g was ever sampled on A"
+    ]
+    deleted = (
+        "outputs of program command-1 below 1 of A.out-0 on A are deleted, so what has none is "
+        "unknown"
+    )
     assert unjudged(ACCEPTED["deleted outputs"]) == [deleted]
-    moved = run(ON_B, [Log("A").data(1), Log("B").data(1)], [committed(1, cluster="B"), GOT_ON], **AWAY)
-    mirrored = replace(moved[1], replicas=[replace(r, made_from=np.array([-1])) for r in moved[1].replicas])
+    moved = run(
+        ON_B, [Log("A").data(1), Log("B").data(1)], [committed(1, cluster="B"), GOT_ON], **AWAY
+    )
+    mirrored = replace(
+        moved[1], replicas=[replace(r, made_from=np.array([-1])) for r in moved[1].replicas]
+    )
     assert unjudged([moved[0], mirrored]) == [
-        "program command-1 wrote A.out-0@0 on B without the header 'linkflap' of what it was made from"
+        "program command-1 wrote A.out-0@0 on B without the header 'linkflap' of what it was made "
+        "from"
     ]
     torn = run([Log("A").data(1, 2).torn()], [Log("A").data(1)], [committed(2)])
     assert unjudged(torn) == ["the log of A.t-0 on A is torn, so not all of it could be judged"]
@@ -158,7 +197,10 @@ def test_what_cannot_be_known_is_said() -> None:
 @pytest.mark.parametrize("mirror", ["shadow", "mm2", "cluster-mirroring"])
 def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror: str) -> None:
     allowed = {line.kind for line in declared(MirrorSpec(kind=mirror)).guarantee.allowed}
-    assert {kind.name for kind in REGISTRY[NAME].anomalies} & allowed == {"copy-repeated-by-failover", "copy-lost-by-failover"}
+    assert {kind.name for kind in REGISTRY[NAME].anomalies} & allowed == {
+        "copy-repeated-by-failover",
+        "copy-lost-by-failover",
+    }
 
 
 def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when_it_began() -> None:
@@ -169,12 +211,30 @@ def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when
 
 @pytest.mark.parametrize(
     ("promotions", "due"),
-    [([], {("A", "native"), ("A", "checkpoints")}), ([promoted(1)], {("B", "mirrored"), ("B", "checkpoints")})],
+    [
+        ([], {("A", "native"), ("A", "checkpoints")}),
+        ([promoted(1)], {("B", "mirrored"), ("B", "checkpoints")}),
+    ],
 )
-def test_it_is_due_where_such_a_program_is_in_the_end(promotions: list[Promotion], due: set[tuple[str, str]]) -> None:
-    program = WorkloadSpec(kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True)
+def test_it_is_due_where_such_a_program_is_in_the_end(
+    promotions: list[Promotion], due: set[tuple[str, str]]
+) -> None:
+    program = WorkloadSpec(
+        kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True
+    )
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), workloads=(program,), schedule=()
+        name="s",
+        about="",
+        seed=1,
+        topology=parse("A->B"),
+        mirror=MirrorSpec(kind="shadow"),
+        workloads=(program,),
+        schedule=(),
     )
     assert due_at(NAME, scenario, promotions) == due
-    assert due_at(NAME, replace(scenario, workloads=(replace(program, exactly_once=False),)), promotions) == set()
+    assert (
+        due_at(
+            NAME, replace(scenario, workloads=(replace(program, exactly_once=False),)), promotions
+        )
+        == set()
+    )

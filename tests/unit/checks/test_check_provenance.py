@@ -26,13 +26,22 @@ from tests.unit.checks.round_trip import trip
 NAME = "provenance"
 ACCEPTED = {
     "sent": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
-    "sent, nobody knows": (view([Log("A").txn(1, pid=7, end=None)], sends=[commit(1, outcome="info")]), {"A/native": 1}),
+    "sent, nobody knows": (
+        view([Log("A").txn(1, pid=7, end=None)], sends=[commit(1, outcome="info")]),
+        {"A/native": 1},
+    ),
     "refused, and not there": (
         view([Log("A").data(1)], sends=[send(1, 2, offsets=[0, -1], outcome="info", refused=(2,))]),
         {"A/native": 1},
     ),
-    "given up in flight, and there": (view([Log("A").data(1)], sends=[send(1, outcome="info")]), {"A/native": 1}),
-    "in any order": (view([Log("A").data(8, 9).data(1)], sends=[send(1), send(8, 9)]), {"A/native": 3}),
+    "given up in flight, and there": (
+        view([Log("A").data(1)], sends=[send(1, outcome="info")]),
+        {"A/native": 1},
+    ),
+    "in any order": (
+        view([Log("A").data(8, 9).data(1)], sends=[send(1), send(8, 9)]),
+        {"A/native": 3},
+    ),
     "by a program of the user's, which has no history": (
         but(view([Log("A").data(-1, 9)], sends=[send(1)]), programs=frozenset({"A.t"})),
         {},
@@ -45,9 +54,15 @@ ACCEPTED = {
 }
 REJECTS = {
     "refused-write": Rejected(
-        view=view([Log("A").data(1, 2)], sends=[send(1, 2, offsets=[0, -1], outcome="info", refused=(2,))]), cluster="A", offset=1
+        view=view(
+            [Log("A").data(1, 2)], sends=[send(1, 2, offsets=[0, -1], outcome="info", refused=(2,))]
+        ),
+        cluster="A",
+        offset=1,
     ),
-    "stranger": Rejected(view=view([Log("A").data(1, 9)], sends=[send(1, acked=0)]), cluster="A", offset=1),
+    "stranger": Rejected(
+        view=view([Log("A").data(1, 9)], sends=[send(1, acked=0)]), cluster="A", offset=1
+    ),
 }
 
 
@@ -63,27 +78,42 @@ def test_rejects(kind: str) -> None:
 
 
 def test_without_any_history_there_is_nothing_to_hold_a_log_against() -> None:
-    (unjudged,) = [f for f in REGISTRY[NAME].kernel(view([Log("A").data(1)])) if isinstance(f, Unjudged)]
+    (unjudged,) = [
+        f for f in REGISTRY[NAME].kernel(view([Log("A").data(1)])) if isinstance(f, Unjudged)
+    ]
     assert unjudged.reason == "nothing is written down of what clients sent to A.t-0"
     assert anomalies(NAME, view([Log("A").data(1)])) == []
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", None])
 def test_what_was_refused_is_not_there_however_its_transaction_ended(end: str | None) -> None:
-    sent = commit(1, 2, 3, ending="abort" if end == "abort" else "commit", offsets=[0, -1, -1], refused=(2, 3))
+    sent = commit(
+        1, 2, 3, ending="abort" if end == "abort" else "commit", offsets=[0, -1, -1], refused=(2, 3)
+    )
     (found,) = findings(NAME, view([Log("A").txn(1, 2, 3, pid=7, end=end)], sends=[sent]))
     state = {"commit": "committed", "abort": "aborted", None: "open"}[end]
-    assert (found.kind, found.offset, found.evidence["records"], found.evidence["state"]) == ("refused-write", 1, 2, state)
+    assert (found.kind, found.offset, found.evidence["records"], found.evidence["state"]) == (
+        "refused-write",
+        1,
+        2,
+        state,
+    )
 
 
 def test_a_mirrored_copy_of_it_is_the_sources_to_answer_for() -> None:
     sent = [send(1, outcome="fail", refused=(1,))]
-    assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [("refused-write", "A", 0)]
+    assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [
+        ("refused-write", "A", 0)
+    ]
 
 
 def test_before_between_and_after_what_was_sent_neighbours_together() -> None:
     seen = view([Log("A").data(1, 2, 3, 4, 5, 6, 7)], sends=[send(3), send(5)])
-    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 2), (3, 1), (5, 2)]
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [
+        (0, 2),
+        (3, 1),
+        (5, 2),
+    ]
 
 
 def test_nobody_sent_a_record_without_a_payload_id() -> None:

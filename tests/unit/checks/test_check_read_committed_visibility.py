@@ -23,7 +23,10 @@ A = Log("A").txn(1, pid=7).txn(9, pid=7, end="abort").txn(2, pid=7)
 ACCEPTED = {
     "gaps of markers and aborts": (view([A], reads=[poll((0, 1), (4, 2))]), {"A/native": 2}),
     "began later": (view([A], reads=[poll((4, 2))]), {"A/native": 1}),
-    "in two polls": (view([A], reads=[poll((0, 1)), poll((4, 2), at=101 * SECOND)]), {"A/native": 2}),
+    "in two polls": (
+        view([A], reads=[poll((0, 1)), poll((4, 2), at=101 * SECOND)]),
+        {"A/native": 2},
+    ),
     "shared by a group": (
         view(
             [Log("A").data(1, 2, 3)],
@@ -38,16 +41,28 @@ ACCEPTED = {
     "an assignment between": (
         view(
             [Log("A").data(1, 2, 3)],
-            reads=[poll((0, 1)), poll(kind="assign", at=101 * SECOND), poll((2, 3), at=102 * SECOND)],
+            reads=[
+                poll((0, 1)),
+                poll(kind="assign", at=101 * SECOND),
+                poll((2, 3), at=102 * SECOND),
+            ],
         ),
         {"A/native": 2},
     ),
-    "uncommitted readers are others": (view([A], reads=[poll((2, 9), isolation="read_uncommitted")]), {}),
+    "uncommitted readers are others": (
+        view([A], reads=[poll((2, 9), isolation="read_uncommitted")]),
+        {},
+    ),
 }
 REJECTS = {
-    "hidden-committed": Rejected(view=view([Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
+    "hidden-committed": Rejected(
+        view=view([Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1
+    ),
     "phantom-read": Rejected(
-        view=view([Log("A").data(1)], reads=[poll((0, 9))]), cluster="A", offset=0, only=("hidden-committed",)
+        view=view([Log("A").data(1)], reads=[poll((0, 9))]),
+        cluster="A",
+        offset=0,
+        only=("hidden-committed",),
     ),
 }
 
@@ -77,7 +92,8 @@ def test_hidden_between_two_polls_of_one_assignment() -> None:
 
 def test_what_another_group_got_does_not_count() -> None:
     seen = view(
-        [Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")]
+        [Log("A").data(1, 2, 3)],
+        reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")],
     )
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
@@ -96,4 +112,7 @@ def test_a_step_back_begins_anew() -> None:
 def test_readers_of_a_log_that_was_truncated_are_judged_wherever_they_were() -> None:
     below, behind = poll((0, 9), at=400 * SECOND), poll((2, 9), at=401 * SECOND)
     found = [f for f in findings(NAME, trip(reads=[below, behind])) if f.kind == "phantom-read"]
-    assert [(f.cluster, f.offset, f.evidence.get("capture", "")) for f in found] == [("A", 0, ""), ("A", 2, "1-away")]
+    assert [(f.cluster, f.offset, f.evidence.get("capture", "")) for f in found] == [
+        ("A", 0, ""),
+        ("A", 2, "1-away"),
+    ]

@@ -32,31 +32,56 @@ from tests.unit.checks.round_trip import on_a, on_b, trip
 NAME = "record-equality"
 
 
-def kept(logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]) -> PartitionView:
+def kept(
+    logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]
+) -> PartitionView:
     """A history of a mirror that keeps offsets."""
-    return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
+    return but(
+        view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {}))
+    )
 
 
 A = Log("A").data(1).data(2, 3)
 ACCEPTED = {
     "the same bytes": (kept([A, Log("B").data(1).data(2, 3)]), {"B/mirrored": 3}),
-    "compressed otherwise": (kept([A, Log("B").data(1, crc=5, length=50).data(2, 3, crc=6, length=60)]), {"B/mirrored": 3}),
+    "compressed otherwise": (
+        kept([A, Log("B").data(1, crc=5, length=50).data(2, 3, crc=6, length=60)]),
+        {"B/mirrored": 3},
+    ),
     "in other batches": (kept([A, Log("B").data(1, 2, crc=5).data(3, crc=6)]), {"B/mirrored": 3}),
     "behind": (kept([A, Log("B").data(1)]), {"B/mirrored": 1}),
-    "a log that began to be mirrored late": (kept([A, Log("B", start=1).data(2, 3)]), {"B/mirrored": 2}),
-    "its own after a promotion": (kept([A, Log("B").data(1).data(9, crc=5)], promotions=[promoted(1)]), {"B/mirrored": 1}),
-    "nothing but markers": (kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7)]), {}),
+    "a log that began to be mirrored late": (
+        kept([A, Log("B", start=1).data(2, 3)]),
+        {"B/mirrored": 2},
+    ),
+    "its own after a promotion": (
+        kept([A, Log("B").data(1).data(9, crc=5)], promotions=[promoted(1)]),
+        {"B/mirrored": 1},
+    ),
+    "nothing but markers": (
+        kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7)]),
+        {},
+    ),
     "ids that are mapped are byte-equality's": (
-        kept([Log("A").data(1, pid=3), Log("B").data(1, pid=-5, digest={1: 5})], options={"producer_ids": "negate"}),
+        kept(
+            [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, digest={1: 5})],
+            options={"producer_ids": "negate"},
+        ),
         {},
     ),
     "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
 }
 REJECTS = {
-    "record-divergence": Rejected(view=kept([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})]), cluster="B", offset=0),
-    "record-hole": Rejected(view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0),
+    "record-divergence": Rejected(
+        view=kept([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})]), cluster="B", offset=0
+    ),
+    "record-hole": Rejected(
+        view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0
+    ),
     "record-stranger": Rejected(
-        view=kept([Log("A").marker("abort", pid=7).data(2), Log("B").data(1, 2, crc=5)]), cluster="B", offset=0
+        view=kept([Log("A").marker("abort", pid=7).data(2), Log("B").data(1, 2, crc=5)]),
+        cluster="B",
+        offset=0,
     ),
 }
 
@@ -80,14 +105,24 @@ def test_what_headers_prove_to_be_the_same_is_not_looked_at() -> None:
 
 
 def test_aborted_records_and_those_that_are_not_ours_count_too() -> None:
-    a, b = Log("A").txn(1, pid=7, end="abort").data(-1), Log("B").txn(1, pid=7, end="abort").data(-1, crc=5, digest={-1: 5})
+    a, b = (
+        Log("A").txn(1, pid=7, end="abort").data(-1),
+        Log("B").txn(1, pid=7, end="abort").data(-1, crc=5, digest={-1: 5}),
+    )
     assert anomalies(NAME, kept([a, b])) == [("record-divergence", "B", 2)]
-    other = Log("B").data(1, pid=7, transactional=True, crc=4, digest={1: 5}).marker("abort", pid=7).data(-1)
+    other = (
+        Log("B")
+        .data(1, pid=7, transactional=True, crc=4, digest={1: 5})
+        .marker("abort", pid=7)
+        .data(-1)
+    )
     assert anomalies(NAME, kept([a, other])) == [("record-divergence", "B", 0)]
 
 
 def test_records_that_were_swapped() -> None:
-    assert anomalies(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [("record-divergence", "B", 0)]
+    assert anomalies(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [
+        ("record-divergence", "B", 0)
+    ]
 
 
 def test_neighbours_are_one_anomaly() -> None:
@@ -136,7 +171,9 @@ def test_what_is_before_the_damage_is_compared() -> None:
     ],
     ids=str,
 )
-def test_it_is_due_where_offsets_and_ids_are_kept(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
+def test_it_is_due_where_offsets_and_ids_are_kept(
+    mirror: MirrorSpec, due: set[tuple[str, str]]
+) -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=mirror, schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
@@ -145,11 +182,16 @@ def test_it_is_due_where_offsets_and_ids_are_kept(mirror: MirrorSpec, due: set[t
 
 
 def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own() -> None:
-    """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that on B, and resets there."""
+    """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that
+    on B, and resets there."""
     truncated, appended = [(2, 1)], [(1, "reset")]
     stop = Stop(
-        link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated, appended=appended
+        link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated,
+        appended=appended
     )  # fmt: skip
-    logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]
+    logs = [
+        Log("A").data(1).data(2, pid=7, transactional=True, crc=5),
+        Log("B").data(1).marker("reset", pid=-1),
+    ]
     assert anomalies(NAME, kept(logs, stops=[stop])) == []
     assert anomalies(NAME, kept(logs)) == [("record-hole", "B", 1)]

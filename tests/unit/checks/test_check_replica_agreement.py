@@ -20,7 +20,9 @@ from tests.unit.checks.histories import (
 )
 
 NAME = "replica-agreement"
-NEEDS_NO_EVENTS = "it only counts by era what it compared; copies of one log are equal whoever wrote it"
+NEEDS_NO_EVENTS = (
+    "it only counts by era what it compared; copies of one log are equal whoever wrote it"
+)
 """Why no anomaly of a check that looks at eras can be made up by a missing event."""
 
 
@@ -43,7 +45,9 @@ ACCEPTED = {
 }
 REJECTS = {
     "replica-disagreement": Rejected(
-        view=view([replica(1).data(1, 2, 3), replica(2).data(1, 2, 3, crc=9, digest={2: 0})]), cluster="A", offset=1
+        view=view([replica(1).data(1, 2, 3), replica(2).data(1, 2, 3, crc=9, digest={2: 0})]),
+        cluster="A",
+        offset=1,
     ),
     "replica-missing": Rejected(
         view=view([replica(1).data(1).data(2), held_back(replica(2).data(1), 2)]),
@@ -51,7 +55,9 @@ REJECTS = {
         offset=1,
         only=("log-ends-early",),
     ),
-    "log-ends-early": Rejected(view=view([held_back(replica(1).data(1), 2)]), cluster="A", offset=1),
+    "log-ends-early": Rejected(
+        view=view([held_back(replica(1).data(1), 2)]), cluster="A", offset=1
+    ),
     "corrupt-batch": Rejected(view=view([replica(1).data(1, crc_ok=False)]), cluster="A", offset=0),
     "log-disorder": Rejected(view=view([replica(1).data(1).data(1, at=0)]), cluster="A", offset=0),
 }
@@ -96,7 +102,9 @@ def test_another_producer_is_reported() -> None:
 def test_what_a_torn_log_lacks_is_not_a_disagreement_and_not_agreement_either() -> None:
     seen = view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)])
     assert anomalies(NAME, seen) == []
-    assert unjudged(NAME, seen) == ["the log of A.t-0 on A/2 is torn, so not all of it could be compared"]
+    assert unjudged(NAME, seen) == [
+        "the log of A.t-0 on A/2 is torn, so not all of it could be compared"
+    ]
 
 
 def test_a_wrong_crc_on_one_side_is_a_disagreement_too() -> None:
@@ -121,7 +129,8 @@ def test_leader_epochs_count() -> None:
 
 
 def cleaned(*, below: int = 9, **header: Unpack[Header]) -> PartitionView:
-    """Broker 2's cleaner gave a marker its own delete horizon, or something no cleaner does happened to it."""
+    """Broker 2's cleaner gave a marker its own delete horizon, or something no cleaner does
+    happened to it."""
     one, other = (replica(n).data(1, pid=7, transactional=True) for n in (1, 2))
     horizon: Header = {"length": 80, "crc": 9}
     logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **horizon | header)]
@@ -140,7 +149,12 @@ def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept: Heade
 
 def test_an_emptied_follower_ends_below_what_its_broker_noted() -> None:
     emptied = held_back(replica(2), 2)
-    assert anomalies(NAME, view([replica(1).data(1).data(2), emptied])).count(("log-ends-early", "A", 0)) == 1
+    assert (
+        anomalies(NAME, view([replica(1).data(1).data(2), emptied])).count(
+            ("log-ends-early", "A", 0)
+        )
+        == 1
+    )
     torn = held_back(replica(1).data(1), 2)
     torn.damage, torn.torn_from = ("half a batch",), 1
     assert anomalies(NAME, view([torn])) == []

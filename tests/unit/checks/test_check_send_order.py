@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, uid, view
+from tests.unit.checks.histories import (
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    promoted,
+    uid,
+    view,
+)
 from tests.unit.checks.round_trip import on_b, trip
 
 NAME = "send-order"
 ACCEPTED = {
     "in turn": (view([Log("A").data(1).data(2)]), {"A/native": 2}),
-    "two producers, interleaved": (view([Log("A").data(uid(2, 1)).data(uid(1, 1)).data(uid(2, 2))]), {"A/native": 3}),
-    "aborted, and then the next": (view([Log("A").txn(1, pid=7, end="abort").txn(2, pid=7)]), {"A/native": 2}),
-    "mirrored again": (view([Log("A").data(1, 2), Log("B").data(1, 2).data(1, 2)]), {"A/native": 2, "B/mirrored": 2}),
+    "two producers, interleaved": (
+        view([Log("A").data(uid(2, 1)).data(uid(1, 1)).data(uid(2, 2))]),
+        {"A/native": 3},
+    ),
+    "aborted, and then the next": (
+        view([Log("A").txn(1, pid=7, end="abort").txn(2, pid=7)]),
+        {"A/native": 2},
+    ),
+    "mirrored again": (
+        view([Log("A").data(1, 2), Log("B").data(1, 2).data(1, 2)]),
+        {"A/native": 2, "B/mirrored": 2},
+    ),
     "aborted by the mirror, and again": (
         view([Log("B").txn(2, 3, pid=7, end="abort").txn(1, 2, pid=7)]),
         {"B/mirrored": 2},
     ),
     "not ours": (view([Log("A").data(-1, -1)]), {}),
-    "repeated, and the first copies deleted": (view([Log("A"), Log("B", start=2).data(3).data(2)]), {"B/mirrored": 1}),
+    "repeated, and the first copies deleted": (
+        view([Log("A"), Log("B", start=2).data(3).data(2)]),
+        {"B/mirrored": 1},
+    ),
     "there and back": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
 }
 REJECTS = {

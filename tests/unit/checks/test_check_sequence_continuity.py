@@ -25,7 +25,10 @@ from tests.unit.checks.round_trip import AWAY, BACK, home_again
 NAME = "sequence-continuity"
 ACCEPTED = {
     "in turn": (view([Log("A").data(1, 2, pid=7).data(3, pid=8).data(4, pid=7)]), {"A/native": 3}),
-    "from 0 in a new epoch": (view([Log("A").data(1, pid=7).data(2, pid=7, epoch=1)]), {"A/native": 2}),
+    "from 0 in a new epoch": (
+        view([Log("A").data(1, pid=7).data(2, pid=7, epoch=1)]),
+        {"A/native": 2},
+    ),
     "from 0 with another id, the epochs of the first used up": (
         view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8)]),
         {"A/native": 2},
@@ -42,11 +45,21 @@ ACCEPTED = {
     "plain": (view([Log("A").data(1).data(2)]), {}),
 }
 REJECTS = {
-    "sequence-gap": Rejected(view=view([Log("A").data(1, 2, pid=7).data(3, pid=7, sequence=3)]), cluster="A", offset=2),
-    "sequence-repeat": Rejected(view=view([Log("A").data(1, 2, pid=7).data(1, 2, pid=7, sequence=0)]), cluster="A", offset=2),
-    "sequence-start": Rejected(view=view([Log("A").data(1, pid=7, sequence=3)]), cluster="A", offset=0),
-    "no-sequence": Rejected(view=view([Log("A").data(1, pid=7, sequence=-1)]), cluster="A", offset=0),
-    "epoch-regression": Rejected(view=view([Log("A").data(1, pid=7, epoch=1).data(2, pid=7, epoch=0)]), cluster="A", offset=1),
+    "sequence-gap": Rejected(
+        view=view([Log("A").data(1, 2, pid=7).data(3, pid=7, sequence=3)]), cluster="A", offset=2
+    ),
+    "sequence-repeat": Rejected(
+        view=view([Log("A").data(1, 2, pid=7).data(1, 2, pid=7, sequence=0)]), cluster="A", offset=2
+    ),
+    "sequence-start": Rejected(
+        view=view([Log("A").data(1, pid=7, sequence=3)]), cluster="A", offset=0
+    ),
+    "no-sequence": Rejected(
+        view=view([Log("A").data(1, pid=7, sequence=-1)]), cluster="A", offset=0
+    ),
+    "epoch-regression": Rejected(
+        view=view([Log("A").data(1, pid=7, epoch=1).data(2, pid=7, epoch=0)]), cluster="A", offset=1
+    ),
 }
 
 
@@ -68,7 +81,12 @@ def test_a_new_epoch_that_does_not_begin_at_zero() -> None:
 
 def follower(*, first: int = 1, pid: int = 7, epoch: int = 0, crc: int = 55) -> Log:
     """B has one record of A's producer 7, a reset, and one record of its own producer."""
-    return Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=pid, epoch=epoch, sequence=first, crc=crc)
+    return (
+        Log("B")
+        .data(1, pid=7)
+        .marker("reset", pid=-1)
+        .data(2, pid=pid, epoch=epoch, sequence=first, crc=crc)
+    )
 
 
 def alone(log: Log) -> PartitionView:
@@ -82,7 +100,9 @@ def promoted_b(b: Log, **rest: Unpack[History]) -> PartitionView:
 
 
 @pytest.mark.parametrize(
-    ("first", "pid", "epoch"), [(1, 7, 0), (3, 7, 0), (1, 8, 0), (1, 7, 1)], ids=["goes on", "further", "other id", "other epoch"]
+    ("first", "pid", "epoch"),
+    [(1, 7, 0), (3, 7, 0), (1, 8, 0), (1, 7, 1)],
+    ids=["goes on", "further", "other id", "other epoch"],
 )
 def test_behind_a_reset_an_id_begins_at_zero(first: int, pid: int, epoch: int) -> None:
     seen = promoted_b(follower(first=first, pid=pid, epoch=epoch))
@@ -99,26 +119,41 @@ def test_the_log_of_one_cluster_alone_shows_it_too() -> None:
 
 
 def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset() -> None:
-    b = Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=7, sequence=0, crc=77).data(1, pid=7, sequence=0, crc=1000)
+    b = (
+        Log("B")
+        .data(1, pid=7)
+        .marker("reset", pid=-1)
+        .data(2, pid=7, sequence=0, crc=77)
+        .data(1, pid=7, sequence=0, crc=1000)
+    )
     for each in (promoted_b(b), alone(b)):
         assert ("sequence-repeat", "B", 3) in anomalies(NAME, each)
 
 
 def test_a_deleted_beginning_excuses_only_what_it_may_have_held() -> None:
     b = Log("B", start=1).data(1, pid=7).marker("reset", pid=-1).data(2, pid=8, sequence=4)
-    assert anomalies(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
+    assert anomalies(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [
+        ("sequence-start", "B", 3)
+    ]
     assert anomalies(NAME, alone(b)) == []
 
 
 def home(*, first: int, pid: int = 7, epoch: int = 0) -> Log:
-    """A has two records of its own, what B wrote (producer 7 too), and then one of its own; between them are resets."""
+    """A has two records of its own, what B wrote (producer 7 too), and then one of its own; between
+    them are resets."""
     a = Log("A").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1)
     a.data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     return a.data(6, pid=pid, epoch=epoch, sequence=first, crc=66)
 
 
 def trip(a: Log, **rest: Unpack[History]) -> PartitionView:
-    b = Log("B").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44)
+    b = (
+        Log("B")
+        .data(1, pid=7)
+        .data(2, pid=7)
+        .marker("reset", pid=-1)
+        .data(4, pid=7, sequence=0, crc=44)
+    )
     given: History = {"mirror_kind": "exact", "promotions": [AWAY, home_again()], "windows": [BACK]}
     return view([a, b], **(given | rest))
 
@@ -133,12 +168,15 @@ def test_a_session_that_outlives_a_failback_repeats_nothing() -> None:
     assert anomalies(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
-def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had() -> None:
-    """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0: neither begins at 1."""
+def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had() -> (
+    None
+):
+    """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0:
+    neither begins at 1."""
     assert anomalies(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
 
 
-def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without() -> None:
+def test_a_session_with_a_truncated_beginning_is_known_by_what_was_captured() -> None:
     seen = trip(home(first=3, pid=8))
     tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
     other = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=9).taken("1-away", at=510)
@@ -152,7 +190,14 @@ def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_a
 
 
 def test_a_session_of_another_cluster_that_goes_on_is_no_tail() -> None:
-    a = Log("A").data(1, pid=9).data(2, pid=9).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
+    a = (
+        Log("A")
+        .data(1, pid=9)
+        .data(2, pid=9)
+        .marker("reset", pid=-1)
+        .data(4, pid=7, sequence=0, crc=44)
+        .marker("reset", pid=-1)
+    )
     seen = trip(a.data(6, pid=7, sequence=1, crc=66))
     assert anomalies(NAME, seen) == [("sequence-start", "A", 5)]
 
@@ -161,8 +206,15 @@ def test_a_session_of_another_cluster_that_goes_on_is_no_tail() -> None:
 def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(
     unclear: dict[str, int], found: list[tuple[str, str, int]]
 ) -> None:
-    """B's log begins at offset 3, in its own era for all that is known, with sequence 5 of a producer of its own."""
-    logs = [Log("A").data(1).data(2).data(3), Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7)]
+    """B's log begins at offset 3, in its own era for all that is known, with sequence 5 of a
+    producer of its own."""
+    logs = [
+        Log("A").data(1).data(2).data(3),
+        Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7),
+    ]
     seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")
-    seen = replace(seen, story=replace(seen.story, unclear=unclear, facts=replace(seen.story.facts, recorded=False)))
+    seen = replace(
+        seen,
+        story=replace(seen.story, unclear=unclear, facts=replace(seen.story.facts, recorded=False)),
+    )
     assert anomalies(NAME, seen) == found

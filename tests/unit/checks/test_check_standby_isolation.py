@@ -25,21 +25,29 @@ NAME = "standby-isolation"
 
 
 def at(second: int, *uids: int, acked: int, cluster: str = "B") -> Send:
-    return send(*uids, acked=acked, cluster=cluster, invoked=second * SECOND, returned=second * SECOND + 1)
+    return send(
+        *uids, acked=acked, cluster=cluster, invoked=second * SECOND, returned=second * SECOND + 1
+    )
 
 
 A = Log("A").data(1)
 ACCEPTED = {
     "only the mirror": (view([A, Log("B").data(1)], sends=[send(1, acked=0)]), {"B/mirrored": 1}),
     "after the promotion": (
-        view([A, Log("B").data(1).data(9)], sends=[send(1, acked=0), at(502, 9, acked=1)], promotions=[promoted(1)]),
+        view(
+            [A, Log("B").data(1).data(9)],
+            sends=[send(1, acked=0), at(502, 9, acked=1)],
+            promotions=[promoted(1)],
+        ),
         {"B/mirrored": 1},
     ),
     "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
 }
 REJECTS = {
     "standby-write": Rejected(
-        view=view([A, Log("B").data(9)], sends=[send(1, acked=0), at(7, 9, acked=0)]), cluster="B", offset=0
+        view=view([A, Log("B").data(9)], sends=[send(1, acked=0), at(7, 9, acked=0)]),
+        cluster="B",
+        offset=0,
     ),
     "circular-mirror": Rejected(
         view=view([Log("A").data(9), Log("B").data(9)], sends=[at(7, 9, acked=0)]),
@@ -63,7 +71,9 @@ def test_rejects(kind: str) -> None:
 
 def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it() -> None:
     seen = view([A, Log("B").data(1)], sends=[at(7, 9, acked=5)], promotions=[promoted(1)])
-    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(5, "acknowledged while it was mirrored")]
+    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [
+        (5, "acknowledged while it was mirrored")
+    ]
 
 
 def test_a_write_to_the_old_home_while_it_follows() -> None:
@@ -74,14 +84,18 @@ def test_a_write_to_the_old_home_while_it_follows() -> None:
 def test_a_record_of_its_own_in_an_era_that_is_mirrored() -> None:
     own = Log("A").data(1).data(2).data(9, leader_epoch=3).data(5, crc=55, leader_epoch=3)
     seen = trip(logs=[own, on_b()], sends=[*ACKED, at(590, 9, acked=2, cluster="A")])
-    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(2, "in an era that is mirrored")]
+    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [
+        (2, "in an era that is mirrored")
+    ]
 
 
 def test_a_promotion_that_was_not_written_down_proves_nothing() -> None:
     away = Window(id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND)
     seen = view([A, Log("B").data(9)], sends=[at(7, 9, acked=0)], windows=[away])
     assert anomalies(NAME, seen) == []
-    assert set(unjudged(NAME, seen)) == {"B acknowledged writes to A.t but no promotion was recorded"}
+    assert set(unjudged(NAME, seen)) == {
+        "B acknowledged writes to A.t but no promotion was recorded"
+    }
 
 
 def followed(link: str, offset: int, *, at: int) -> Truncation:
@@ -90,7 +104,9 @@ def followed(link: str, offset: int, *, at: int) -> Truncation:
 
 
 def test_a_cluster_that_was_made_to_follow_one_that_follows_it() -> None:
-    seen = view([A, Log("B").data(1)], mirror_kind="shadow", truncations=[followed("B->A", 1, at=600)])
+    seen = view(
+        [A, Log("B").data(1)], mirror_kind="shadow", truncations=[followed("B->A", 1, at=600)]
+    )
     assert [(f.kind, f.cluster, f.offset, f.evidence["through"]) for f in findings(NAME, seen)] == [
         ("circular-mirror", "A", 1, ["B", "A"])
     ]
@@ -98,7 +114,9 @@ def test_a_cluster_that_was_made_to_follow_one_that_follows_it() -> None:
 
 def test_a_circle_over_three_clusters() -> None:
     logs = [Log(name).data(1) for name in "ABC"]
-    seen = view(logs, topology="A->B->C", mirror_kind="shadow", truncations=[followed("C->A", 1, at=600)])
+    seen = view(
+        logs, topology="A->B->C", mirror_kind="shadow", truncations=[followed("C->A", 1, at=600)]
+    )
     assert anomalies(NAME, seen) == [("circular-mirror", "A", 1)]
 
 
@@ -114,4 +132,6 @@ def test_what_was_written_before_a_log_was_emptied_comes_back_from_elsewhere() -
 
 def test_a_write_to_a_log_that_was_emptied_to_follow() -> None:
     late = at(650, 7, cluster="A", acked=2)
-    assert ("standby-write", "A", 2) in anomalies(NAME, emptied(1, 2, 7, 8, sends=[send(1, 2, 3, acked=0), late]))
+    assert ("standby-write", "A", 2) in anomalies(
+        NAME, emptied(1, 2, 7, 8, sends=[send(1, 2, 3, acked=0), late])
+    )

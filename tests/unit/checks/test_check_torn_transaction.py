@@ -35,7 +35,10 @@ A12 = Log("A").txn(1, 2, pid=7)
 ACKED = [commit(1, 2, acked=0)]
 ACCEPTED = {
     "whole": (view([A12, Log("B").data(1, 2)], sends=ACKED), {"A/native": 1}),
-    "aborted": (view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[commit(1, 2, ending="abort")]), {"A/native": 1}),
+    "aborted": (
+        view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[commit(1, 2, ending="abort")]),
+        {"A/native": 1},
+    ),
     "whole on both sides": (
         view([A12, Log("B").data(1, 2)], sends=ACKED, promotions=[promoted(2)]),
         {"A/native": 1, "B/mirrored": 1},
@@ -44,19 +47,32 @@ ACCEPTED = {
         view([A12, Log("B", start=1).data(2)], sends=ACKED, promotions=[promoted(2)]),
         {"A/native": 1, "B/mirrored": 1},
     ),
-    "nothing of it arrived": (view([A12, Log("B")], sends=ACKED, promotions=[promoted(0)]), {"A/native": 1, "B/mirrored": 1}),
-    "sent alone": (view([Log("A").data(1)], sends=[replace(commit(1, 2, acked=0), kind="send")]), {}),
+    "nothing of it arrived": (
+        view([A12, Log("B")], sends=ACKED, promotions=[promoted(0)]),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "sent alone": (
+        view([Log("A").data(1)], sends=[replace(commit(1, 2, acked=0), kind="send")]),
+        {},
+    ),
     "refused": (
-        view([Log("A").txn(1, pid=7)], sends=[replace(commit(1, 2, offsets=[0, -1]), refused=np.array([False, True]))]),
+        view(
+            [Log("A").txn(1, pid=7)],
+            sends=[replace(commit(1, 2, offsets=[0, -1]), refused=np.array([False, True]))],
+        ),
         {"A/native": 1},
     ),
 }
 REJECTS = {
     "torn-transaction": Rejected(
-        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=ACKED), cluster="A", offset=2
+        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=ACKED),
+        cluster="A",
+        offset=2,
     ),
     "torn-by-failover": Rejected(
-        view=view([A12, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]), cluster="B", offset=-1
+        view=view([A12, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]),
+        cluster="B",
+        offset=-1,
     ),
 }
 
@@ -73,9 +89,12 @@ def test_rejects(kind: str) -> None:
 
 
 def together(*views: PartitionView, mirror: str = "mm2") -> list[tuple[str, str, int, int, bool]]:
-    """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when they are put together."""
+    """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when
+    they are put together."""
     partials = [
-        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
+        PartialFinding(
+            cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition
+        )
         for partition, seen in enumerate(views)
         for f in REGISTRY[NAME].kernel(seen)
         if isinstance(f, PartialFinding)
@@ -83,18 +102,23 @@ def together(*views: PartitionView, mirror: str = "mm2") -> list[tuple[str, str,
     combine = REGISTRY[NAME].combine
     assert combine is not None
     combined = [(c.partition, found_in(c)) for c in combine(partials)]
-    return [(f.kind, f.cluster, partition, f.offset, allowed(f, mirror)) for partition, f in combined]
+    return [
+        (f.kind, f.cluster, partition, f.offset, allowed(f, mirror)) for partition, f in combined
+    ]
 
 
 def allowed(found: Found, mirror: str) -> bool:
     anomaly = Anomaly(
-        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset,
+        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0,
+        offset=found.offset,
         evidence=found.evidence,
     )  # fmt: skip
     return why_allowed(anomaly, DECLARATIONS[mirror]({}), "A->B", []) is not None
 
 
-def share(uid: int, log: Log, *others: Log, outcome: str = "info", **rest: Unpack[History]) -> PartitionView:
+def share(
+    uid: int, log: Log, *others: Log, outcome: str = "info", **rest: Unpack[History]
+) -> PartitionView:
     """One partition's share of operation 1."""
     given: History = {"sends": [replace(commit(uid, acked=0, outcome=outcome), number=1)]}
     return view([log, *others], **(given | rest))
@@ -106,7 +130,9 @@ WAITING, NOWHERE = Log("A").txn(2, pid=7, end=None), Log("A").data(9)
 
 @pytest.mark.parametrize(("other", "offset"), [(ABORTED, 0), (WAITING, 0), (NOWHERE, 0)])
 @pytest.mark.parametrize("outcome", ["ok", "info", "fail"])
-def test_committed_in_one_partition_and_not_in_the_other(other: Log, offset: int, outcome: str) -> None:
+def test_committed_in_one_partition_and_not_in_the_other(
+    other: Log, offset: int, outcome: str
+) -> None:
     found = together(share(1, COMMITTED, outcome=outcome), share(2, other, outcome=outcome))
     assert found == [("torn-transaction", "A", 1, offset, False)]
 
@@ -123,7 +149,9 @@ def test_aborted_everywhere_is_whole() -> None:
 def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up() -> None:
     given_up: History = {"promotions": [promoted(0)]}
     assert together(share(1, COMMITTED, **given_up), share(2, WAITING, **given_up)) == []
-    assert together(share(1, COMMITTED, **given_up), share(2, ABORTED, **given_up)) == [("torn-transaction", "A", 1, 0, False)]
+    assert together(share(1, COMMITTED, **given_up), share(2, ABORTED, **given_up)) == [
+        ("torn-transaction", "A", 1, 0, False)
+    ]
 
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])

@@ -23,7 +23,17 @@ from tests.unit.checks.histories import (
     unjudged,
     view,
 )
-from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip, truncation
+from tests.unit.checks.round_trip import (
+    ACKED,
+    AWAY,
+    BACK,
+    before,
+    home_again,
+    on_a,
+    on_b,
+    trip,
+    truncation,
+)
 
 NAME = "truncation-accounting"
 
@@ -36,16 +46,19 @@ def stop(
     epochs: Sequence[tuple[int, int]] = (),
 ) -> Stop:
     return Stop(
-        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended,
+        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at,
+        truncated=truncated, appended=appended,
         epochs=epochs,
     )  # fmt: skip
 
 
 def in_epochs(*epochs: tuple[int, int]) -> PartitionView:
-    """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and says that it did so in these; what comes behind is its own."""
+    """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and says that it did so in these; what comes
+    behind is its own."""
     b = Log("B").data(1).data(2).data(3, leader_epoch=2).data(9, leader_epoch=7)
     return view(
-        [Log("A").data(1).data(2).data(3), b], mirror_kind="shadow", promotions=[promoted(3)], stops=[stop(3, 3, epochs=epochs)]
+        [Log("A").data(1).data(2).data(3), b], mirror_kind="shadow", promotions=[promoted(3)],
+        stops=[stop(3, 3, epochs=epochs)]
     )  # fmt: skip
 
 
@@ -57,11 +70,14 @@ def shortened(
     appended: Sequence[tuple[int, str]] = (),
     reset: bool = False,
 ) -> PartitionView:
-    """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
+    """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in
+    leader epoch 1."""
     log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
     return view(
-        [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow", promotions=[promoted(promoted_at)],
-        stops=[stop(mirrored, promoted_at + reset, *appended, *[(promoted_at, "reset")] * reset, truncated=truncated)],
+        [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow",
+        promotions=[promoted(promoted_at)],
+        stops=[stop(mirrored, promoted_at + reset, *appended, *[(promoted_at, "reset")] * reset,
+            truncated=truncated)],
     )  # fmt: skip
 
 
@@ -73,13 +89,21 @@ def ended(reported: Stop, *, offset: int = 1) -> PartitionView:
 
 
 SAID = (1, "ABORT of producer 7, epoch 0")
-LOST = Log("A").data(2, at=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
+LOST = (
+    Log("A")
+    .data(2, at=1)
+    .data(4, crc=44, leader_epoch=3)
+    .data(5, crc=55, leader_epoch=3)
+    .data(6, leader_epoch=4)
+)
 KEPT = Log("A").data(1).data(2).data(3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
 
 
 def on_b_then(cluster: str) -> Log:
     """What B had written, on either."""
-    return Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+    return (
+        Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+    )
 
 
 def truncated_again() -> Truncation:
@@ -94,38 +118,46 @@ ACCEPTED = {
     "nothing to truncate": (trip(earlier=[WHOLE], sends=[], truncations=[]), {"A/native": 2}),
     "an ABORT as it was written down": (ended(stop(1, 2, SAID)), {"B/native": 2}),
     "nothing to end": (
-        view([Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop(1, 1)]),
+        view([Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)],
+            stops=[stop(1, 1)]),
         {"B/native": 1},
     ),
     "truncated once": (shortened((3, 1)), {"B/native": 2}),
     "truncated twice": (shortened((3, 2), (2, 1)), {"B/native": 3}),
     "truncated again after a kill": (shortened((3, 2), (2, 1), (2, 1)), {"B/native": 4}),
     "nothing was open, nothing was truncated": (
-        shortened((1, 1), mirrored=1, log=Log("B").data(1).data(8, leader_epoch=1)), {"B/native": 2},
+        shortened((1, 1), mirrored=1, log=Log("B").data(1).data(8, leader_epoch=1)),
+        {"B/native": 2},
     ),
     "truncated because the source was, and then failed over": (
-        shortened((9, 1), log=Log("B").data(1).data(2, leader_epoch=1).data(3, leader_epoch=1), promoted_at=3), {"B/native": 2},
+        shortened((9, 1), log=Log("B").data(1).data(2, leader_epoch=1).data(3, leader_epoch=1),
+            promoted_at=3), {"B/native": 2},
     ),
     "truncated because the source was, and deeper at the failover": (
         shortened((9, 2), (3, 1), log=Log("B").data(1).data(8, 9, leader_epoch=1)), {"B/native": 3},
     ),
     "markers of the brokers that lead afterwards": (
-        shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")], log=Log("B").txn(1, pid=7, end="abort")),
+        shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")],
+            log=Log("B").txn(1, pid=7, end="abort")),
         {"B/native": 2},
     ),
     "a reset behind a truncation": (
         shortened(
-            (3, 1), reset=True, log=Log("B").data(1).marker("reset", pid=-1, leader_epoch=1).data(8, leader_epoch=2)
+            (3, 1), reset=True,
+            log=Log("B").data(1).marker("reset", pid=-1, leader_epoch=1).data(8, leader_epoch=2)
         ),
         {"B/native": 3},
     ),
     "leader epochs as they were written down": (in_epochs((0, 0), (2, 2)), {"B/native": 1}),
-    "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow", stops=[stop(-1, -1)]), {}),
+    "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow",
+        stops=[stop(-1, -1)]), {}),
 }  # fmt: skip
 REJECTS = {
-    "truncation-too-deep": Rejected(view=trip(truncations=[truncation(offset=1)]), cluster="A", offset=1),
+    "truncation-too-deep": Rejected(view=trip(truncations=[truncation(offset=1)]), cluster="A",
+        offset=1),
     "truncation-unrecorded": Rejected(view=trip(truncations=[]), cluster="A", offset=2),
-    "truncation-impossible": Rejected(view=trip(truncations=[truncation(offset=5, end=6)]), cluster="A", offset=5),
+    "truncation-impossible": Rejected(view=trip(truncations=[truncation(offset=5, end=6)]),
+        cluster="A", offset=5),
     "history-changed": Rejected(view=trip(logs=[LOST, on_b()]), cluster="A", offset=0),
     "tail-not-truncated": Rejected(view=trip(logs=[KEPT, on_b()]), cluster="A", offset=2),
     "truncated-write": Rejected(view=trip(promotions=PLANNED), cluster="A", offset=2),
@@ -139,7 +171,8 @@ REJECTS = {
     "marker-unannounced": Rejected(view=ended(stop(1, 2)), cluster="B", offset=1),
     "epoch-mismatch": Rejected(view=in_epochs((0, 0), (3, 2)), cluster="B", offset=2),
     "promotion-unaccounted": Rejected(view=shortened(), cluster="B", offset=1),
-    "truncation-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)), cluster="B", offset=1),
+    "truncation-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)),
+        cluster="B", offset=1),
     "promotion-mismatch": Rejected(view=ended(stop(1, 2, SAID), offset=0), cluster="B", offset=0),
 }  # fmt: skip
 
@@ -156,7 +189,13 @@ def test_rejects(kind: str) -> None:
 
 
 def test_a_leader_epoch_below_the_truncation_that_changed() -> None:
-    other = Log("A").data(1).data(2, leader_epoch=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+    other = (
+        Log("A")
+        .data(1)
+        .data(2, leader_epoch=1)
+        .data(4, crc=44, leader_epoch=3)
+        .data(5, crc=55, leader_epoch=3)
+    )
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
 
 
@@ -169,7 +208,9 @@ def test_a_leader_epoch_below_the_truncation_that_changed() -> None:
         ([truncation(), replace(truncation(), cluster="B")], [before()]),  # B never followed again
     ],
 )
-def test_a_truncation_that_cannot_have_been(truncations: list[Truncation], earlier: list[Log]) -> None:
+def test_a_truncation_that_cannot_have_been(
+    truncations: list[Truncation], earlier: list[Log]
+) -> None:
     kinds = {kind for kind, _, _ in anomalies(NAME, trip(truncations=truncations, earlier=earlier))}
     assert "truncation-impossible" in kinds
 
@@ -183,15 +224,18 @@ def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated() -> 
 def test_a_capture_that_lacks_what_was_there_before_and_after(log: Log, moment: str) -> None:
     at = 510 if moment == "1-away" else 600
     others = [before()] if moment != "1-away" else []
-    found = anomalies(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[truncation()]))
+    found = anomalies(
+        NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[truncation()])
+    )
     assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
 
 
 def test_what_was_written_after_the_failover_was_lost_by_the_truncation() -> None:
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
-    assert anomalies(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[truncation(end=4)])) == [
-        ("truncated-write", "A", 3)
-    ]
+    assert anomalies(
+        NAME,
+        trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[truncation(end=4)]),
+    ) == [("truncated-write", "A", 3)]
 
 
 def test_a_marker_of_another_producer() -> None:
@@ -204,17 +248,28 @@ def test_a_marker_of_another_producer() -> None:
     [
         (shortened((3, 2)), [("promotion-unaccounted", "B", 1), ("truncation-not-made", "B", 2)]),
         (shortened((4, 1)), [("promotion-unaccounted", "B", 1)]),
-        (shortened((3, 1), promoted_at=3, log=Log("B").data(1).data(2).data(3)), [("truncation-not-made", "B", 1)]),
+        (
+            shortened((3, 1), promoted_at=3, log=Log("B").data(1).data(2).data(3)),
+            [("truncation-not-made", "B", 1)],
+        ),
         (shortened((3, 1), log=Log("B").data(1, 2, 3)), [("truncation-not-made", "B", 1)]),
     ],
-    ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
+    ids=[
+        "not so deep",
+        "from elsewhere",
+        "and promoted as if it had not been",
+        "in the middle of a batch",
+    ],
 )
-def test_truncations_that_do_not_lead_to_the_promotion(seen: PartitionView, where: list[tuple[str, str, int]]) -> None:
+def test_truncations_that_do_not_lead_to_the_promotion(
+    seen: PartitionView, where: list[tuple[str, str, int]]
+) -> None:
     assert anomalies(NAME, seen) == where
 
 
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
-    """What A's failover back had appended at 4 was truncated when A followed B again, and B has other things there now."""
+    """What A's failover back had appended at 4 was truncated when A followed B again, and B has
+    other things there now."""
     home = Stop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
         appended=((4, "ABORT of producer 7, epoch 0"),),
@@ -223,9 +278,11 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None
     again = [reversed_("A->B", at=800)]
     away = promoted(4, source="A", cluster="B", at=750 * SECOND)
     reported = trip(
-        logs=[on_b_then("A").data(9, crc=99, leader_epoch=6), on_b_then("B").data(9, crc=99, leader_epoch=6)],
+        logs=[on_b_then("A").data(9, crc=99, leader_epoch=6),
+            on_b_then("B").data(9, crc=99, leader_epoch=6)],
         promotions=[AWAY, home_again(), away], windows=[BACK, *again], stops=[home],
-        earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[truncation(), truncated_again()], sends=[],
+        earlier=[before(), first.taken("1-reverse-800", at=790)],
+        truncations=[truncation(), truncated_again()], sends=[],
     )  # fmt: skip
     assert anomalies(NAME, reported) == []
 
@@ -238,6 +295,12 @@ def test_without_a_capture_from_before_the_truncation_it_is_unknown() -> None:
 
 def test_what_was_appended_and_deleted_since_was_there() -> None:
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
-    reported: History = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
+    reported: History = {
+        "mirror_kind": "shadow",
+        "promotions": [promoted(1)],
+        "stops": [stop(1, 2, SAID)],
+    }
     assert anomalies(NAME, view([a, b], **reported)) == []
-    assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [("marker-not-appended", "B", 1)]
+    assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [
+        ("marker-not-appended", "B", 1)
+    ]

@@ -28,18 +28,33 @@ A = Log("A").txn(1, pid=7)
 LATE = commit(1, acked=0, asked=6 * SECOND)
 ACCEPTED = {
     "committed": (view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
-    "commit of unknown outcome": (view([A], sends=[commit(1, outcome="info")], reads=[poll((0, 1))]), {"A/native": 1}),
-    "commit that never returned": (
-        view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=5 * SECOND)]),
+    "commit of unknown outcome": (
+        view([A], sends=[commit(1, outcome="info")], reads=[poll((0, 1))]),
         {"A/native": 1},
     ),
-    "sent alone": (view([Log("A").data(1)], sends=[send(1, acked=0)], reads=[poll((0, 1), at=2)]), {"A/native": 1}),
+    "commit that never returned": (
+        view(
+            [A],
+            sends=[commit(1, outcome="info", asked=0, returned=-1)],
+            reads=[poll((0, 1), at=5 * SECOND)],
+        ),
+        {"A/native": 1},
+    ),
+    "sent alone": (
+        view([Log("A").data(1)], sends=[send(1, acked=0)], reads=[poll((0, 1), at=2)]),
+        {"A/native": 1},
+    ),
     "uncommitted reader": (
         view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND, isolation="read_uncommitted")]),
         {},
     ),
     "LSO above": (
-        view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(2, 2)] * 40)}),
+        view(
+            [A],
+            sends=[commit(1, acked=0)],
+            reads=[poll((0, 1), at=25 * SECOND)],
+            watermarks={"A": samples(*[(2, 2)] * 40)},
+        ),
         {"A/native": 1},
     ),
     "aborted in the end": (
@@ -54,7 +69,9 @@ ACCEPTED["committed, and then the LSO went back"] = (
     {"A/native": 1},
 )
 REJECTS = {
-    "uncommitted-read": Rejected(view=view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND)]), cluster="A", offset=0),
+    "uncommitted-read": Rejected(
+        view=view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND)]), cluster="A", offset=0
+    ),
 }
 
 
@@ -70,8 +87,12 @@ def test_rejects(kind: str) -> None:
 
 
 def test_the_producer_knows_on_every_cluster() -> None:
-    seen = view([A, Log("B").data(1)], sends=[LATE], reads=[poll((0, 1), cluster="B", at=5 * SECOND)])
-    assert [(f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [("B", 0, "producer")]
+    seen = view(
+        [A, Log("B").data(1)], sends=[LATE], reads=[poll((0, 1), cluster="B", at=5 * SECOND)]
+    )
+    assert [(f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [
+        ("B", 0, "producer")
+    ]
 
 
 def test_a_transaction_left_open() -> None:
@@ -80,8 +101,15 @@ def test_a_transaction_left_open() -> None:
 
 
 def test_read_while_the_last_stable_offset_was_still_below() -> None:
-    seen = view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(0, 2)] * 40)})
-    assert [(f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [(0, "last stable offset")]
+    seen = view(
+        [A],
+        sends=[commit(1, acked=0)],
+        reads=[poll((0, 1), at=25 * SECOND)],
+        watermarks={"A": samples(*[(0, 2)] * 40)},
+    )
+    assert [(f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [
+        (0, "last stable offset")
+    ]
 
 
 def test_a_new_leaders_lower_offset_proves_nothing() -> None:
@@ -96,7 +124,11 @@ def test_a_new_leaders_lower_offset_proves_nothing() -> None:
 
 
 def test_read_before_an_operation_that_never_returned_was_invoked() -> None:
-    seen = view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=SECOND - 1)])
+    seen = view(
+        [A],
+        sends=[commit(1, outcome="info", asked=0, returned=-1)],
+        reads=[poll((0, 1), at=SECOND - 1)],
+    )
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
@@ -106,12 +138,18 @@ def test_an_operation_that_returned_without_asking_for_its_commit() -> None:
 
 
 def test_an_operation_that_was_to_stay_open_and_never_returned() -> None:
-    seen = view([A], sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)], reads=[poll((0, 1))])
+    seen = view(
+        [A],
+        sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)],
+        reads=[poll((0, 1))],
+    )
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
 def test_before_a_truncation_too() -> None:
-    early = commit(4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND)
+    early = commit(
+        4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND
+    )
     got = [poll((0, 1), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]
     seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0), ("uncommitted-read", "A", 2)]
@@ -126,8 +164,17 @@ def test_before_a_truncation_too() -> None:
 def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(
     later: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1 and its marker, a reader got 1; then the mirror truncated B to offset 0, where its transaction began, and ended."""
-    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
+    """B had 1 and its marker, a reader got 1; then the mirror truncated B to offset 0, where its
+    transaction began, and ended."""
+    stop = Stop(
+        link="A->B",
+        cluster="B",
+        time=501 * SECOND,
+        mirrored=2,
+        promoted=0,
+        truncated=[(2, 1), (1, 0)],
+        appended=(),
+    )
     marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
     seen = view(
         [A, Log("B").data(8)],

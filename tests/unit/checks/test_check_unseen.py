@@ -44,9 +44,15 @@ class Reader(TypedDict, total=False):
 
 
 def drained(
-    *pairs: tuple[int, int], begin: int = 0, end: int | None = None, cluster: str = "A", at: int = 100, **rest: Unpack[Reader]
+    *pairs: tuple[int, int],
+    begin: int = 0,
+    end: int | None = None,
+    cluster: str = "A",
+    at: int = 100,
+    **rest: Unpack[Reader],
 ) -> list[Read]:
-    """A reader that was assigned somewhere, got some records in one poll, and reached the end that was asked for."""
+    """A reader that was assigned somewhere, got some records in one poll, and reached the end that
+    was asked for."""
     reached = (pairs[-1][0] + 1 if pairs else begin) if end is None else end
     return [
         poll(kind="assign", position=begin, cluster=cluster, at=(at - 1) * SECOND, **rest),
@@ -62,28 +68,34 @@ def by(*readers: list[Read]) -> list[Read]:
 ACCEPTED = {
     "all": (view([A], sends=SENT, reads=drained((0, 1), (1, 2))), {"A/native": 2}),
     "shared by two": (
-        view([A], sends=SENT, reads=by(drained((0, 1), end=2), drained((1, 2), begin=1, reader="s"))),
+        view([A], sends=SENT,
+            reads=by(drained((0, 1), end=2), drained((1, 2), begin=1, reader="s"))),
         {"A/native": 2},
     ),
     "shared by a group": (
-        view([A], sends=SENT, reads=by(drained((0, 1), group="g"), drained((1, 2), begin=1, reader="s", group="g"))),
+        view([A], sends=SENT,
+            reads=by(drained((0, 1), group="g"), drained((1, 2), begin=1, reader="s", group="g"))),
         {"A/native": 2},
     ),
     "began later": (view([A], sends=SENT, reads=drained((1, 2), begin=1)), {"A/native": 1}),
     "ended earlier": (view([A], sends=SENT, reads=drained((0, 1), end=1)), {"A/native": 1}),
     "never drained": (view([A], sends=SENT, reads=[poll((0, 1))]), {}),
-    "uncommitted readers are not asked": (view([A], sends=SENT, reads=drained((0, 1), end=2, isolation="read_uncommitted")), {}),
+    "uncommitted readers are not asked": (view([A], sends=SENT,
+        reads=drained((0, 1), end=2, isolation="read_uncommitted")), {}),
     "aborted": (
-        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")], reads=drained(end=2)),
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")],
+            reads=drained(end=2)),
         {},
     ),
-    "of unknown outcome": (view([Log("A")], sends=[commit(1, acked=0, outcome="info")], reads=drained(end=2)), {}),
+    "of unknown outcome": (view([Log("A")], sends=[commit(1, acked=0, outcome="info")],
+        reads=drained(end=2)), {}),
     "mirrored": (
         view([A, Log("B").data(1, 2)], sends=SENT, reads=drained((0, 1), (1, 2), cluster="B")),
         {"B/mirrored": 2},
     ),
     "a tail lost with A": (
-        view([A, Log("B").data(1)], sends=SENT, promotions=[promoted(1)], reads=drained((0, 1), cluster="B", end=1)),
+        view([A, Log("B").data(1)], sends=SENT, promotions=[promoted(1)],
+            reads=drained((0, 1), cluster="B", end=1)),
         {"B/mirrored": 1},
     ),
     "deleted before anybody came": (
@@ -91,12 +103,15 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "home again": (
-        trip(reads=by(drained((2, 4), (3, 5), (4, 6), begin=2, at=800), drained((0, 1), (1, 2), (2, 3), at=300))),
+        trip(reads=by(drained((2, 4), (3, 5), (4, 6), begin=2, at=800),
+            drained((0, 1), (1, 2), (2, 3), at=300))),
         {"A/native": 1, "A/mirrored": 2},
     ),
 }  # fmt: skip
 REJECTS = {
-    "unseen-write": Rejected(view=view([A], sends=SENT, reads=drained((0, 1), end=2)), cluster="A", offset=1),
+    "unseen-write": Rejected(
+        view=view([A], sends=SENT, reads=drained((0, 1), end=2)), cluster="A", offset=1
+    ),
 }
 
 
@@ -112,22 +127,33 @@ def test_rejects(kind: str) -> None:
 
 
 def test_no_byte_of_a_log_is_asked_for_a_clusters_own_records() -> None:
-    (found,) = findings(NAME, view([], sends=[send(1, 2, 3, acked=0)], reads=drained((0, 1), end=3)))
+    (found,) = findings(
+        NAME, view([], sends=[send(1, 2, 3, acked=0)], reads=drained((0, 1), end=3))
+    )
     assert (found.offset, found.evidence["records"], found.evidence["acknowledged_at"]) == (1, 2, 1)
 
 
 def test_mirrored_and_not_seen_there() -> None:
     seen = view([A, Log("B").data(9, 1, 2)], sends=SENT, reads=drained((1, 1), end=3, cluster="B"))
-    assert [(f.cluster, f.offset, f.evidence["acknowledged_by"]) for f in findings(NAME, seen)] == [("B", 2, "A")]
+    assert [(f.cluster, f.offset, f.evidence["acknowledged_by"]) for f in findings(NAME, seen)] == [
+        ("B", 2, "A")
+    ]
 
 
 def test_a_reader_that_saw_it_on_another_cluster_does_not_count() -> None:
-    seen = view([A, Log("B").data(1, 2)], sends=SENT, reads=by(drained((0, 1), (1, 2)), drained((0, 1), cluster="B", end=2)))
+    seen = view(
+        [A, Log("B").data(1, 2)],
+        sends=SENT,
+        reads=by(drained((0, 1), (1, 2)), drained((0, 1), cluster="B", end=2)),
+    )
     assert anomalies(NAME, seen) == [("unseen-write", "B", 1)]
 
 
 def test_what_was_seen_before_a_truncation_was_seen() -> None:
-    early, late = poll((0, 1), (1, 2), at=300 * SECOND), drained((2, 4), (3, 5), (4, 6), begin=0, at=800)
+    early, late = (
+        poll((0, 1), (1, 2), at=300 * SECOND),
+        drained((2, 4), (3, 5), (4, 6), begin=0, at=800),
+    )
     assert anomalies(NAME, trip(reads=[early, *late])) == []
     assert anomalies(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
     assert examined(NAME, trip(reads=late)) == {"A/native": 3, "A/mirrored": 2}
@@ -143,7 +169,9 @@ def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself() 
     assigned = drained((0, 1), (1, 2), end=2, reader="s", group="g", at=790)[:2]
     assert anomalies(NAME, trip(reads=[*before, *assigned, *kept])) == []
     both_assigned = drained((4, 6), begin=4, group="g", at=801)
-    assert anomalies(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [("unseen-write", "A", 2)]
+    assert anomalies(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [
+        ("unseen-write", "A", 2)
+    ]
 
 
 def test_what_retention_had_deleted_by_a_sample_need_not_be_seen() -> None:
@@ -154,8 +182,14 @@ def test_what_retention_had_deleted_by_a_sample_need_not_be_seen() -> None:
 
 
 GROUP = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
-FIXED = {c: WorkloadSpec(kind="readers", home="A", options={"cluster": c, "assign": True}) for c in "AB"}
-UNCOMMITTED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "isolation": "read_uncommitted", "assign": True})
+FIXED = {
+    c: WorkloadSpec(kind="readers", home="A", options={"cluster": c, "assign": True}) for c in "AB"
+}
+UNCOMMITTED = WorkloadSpec(
+    kind="readers",
+    home="A",
+    options={"cluster": "B", "isolation": "read_uncommitted", "assign": True},
+)
 HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
 
 
@@ -176,7 +210,8 @@ def test_it_is_due_where_readers_are_in_the_end(
     readers: list[WorkloadSpec], promotions: list[Promotion], due: set[tuple[str, str]]
 ) -> None:
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"),
+        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
     )  # fmt: skip
     assert due_at(NAME, scenario, promotions) == due
@@ -185,10 +220,14 @@ def test_it_is_due_where_readers_are_in_the_end(
 def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them() -> None:
     """A<->B: A's clients have gone to B; who stayed on A reads what comes from B."""
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A<->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
+        name="s", about="", seed=1, topology=parse("A<->B"),
+        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(
             *(WorkloadSpec(kind="transactional", home=home) for home in "AB"), GROUP,
             WorkloadSpec(kind="readers", home="B", options={"cluster": "A", "assign": True}),
         ),
     )  # fmt: skip
-    assert due_at(NAME, scenario, [promoted(1, kind="planned")]) == {("B", "native"), ("A", "mirrored")}
+    assert due_at(NAME, scenario, [promoted(1, kind="planned")]) == {
+        ("B", "native"),
+        ("A", "mirrored"),
+    }

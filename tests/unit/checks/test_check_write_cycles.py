@@ -42,14 +42,30 @@ def made(*uids: int, of: Sequence[int], **rest: Unpack[Committed]) -> Send:
 
 
 ACCEPTED = {
-    "a relay": (view([A], sends=[commit(1, acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2)]), {"A/native": 2}),
-    "two that read the same": (view([A], sends=[made(2, of=[1]), made(3, of=[1])]), {"A/native": 2}),
-    "made from two of a third": (view([A], sends=[made(1, of=[8]), made(2, of=[1]), made(3, 4, of=[1, 2])]), {"A/native": 3}),
-    "a circle of which one never was": (view([A], sends=[made(1, of=[2]), made(2, of=[1], ending="abort")]), {"A/native": 1}),
+    "a relay": (
+        view([A], sends=[commit(1, acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2)]),
+        {"A/native": 2},
+    ),
+    "two that read the same": (
+        view([A], sends=[made(2, of=[1]), made(3, of=[1])]),
+        {"A/native": 2},
+    ),
+    "made from two of a third": (
+        view([A], sends=[made(1, of=[8]), made(2, of=[1]), made(3, 4, of=[1, 2])]),
+        {"A/native": 3},
+    ),
+    "a circle of which one never was": (
+        view([A], sends=[made(1, of=[2]), made(2, of=[1], ending="abort")]),
+        {"A/native": 1},
+    ),
     "nobody reads": (view([A], sends=[commit(1, acked=0)]), {}),
 }
 REJECTS = {
-    "write-cycle": Rejected(view=view([A], sends=[made(1, of=[2], acked=0), made(2, of=[1], acked=1)]), cluster="A", offset=0),
+    "write-cycle": Rejected(
+        view=view([A], sends=[made(1, of=[2], acked=0), made(2, of=[1], acked=1)]),
+        cluster="A",
+        offset=0,
+    ),
 }
 
 
@@ -65,7 +81,12 @@ def test_rejects(kind: str) -> None:
 
 
 def test_a_circle_is_reported_step_by_step() -> None:
-    chain = [made(1, of=[3], acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2), made(4, of=[3, 3], acked=3)]
+    chain = [
+        made(1, of=[3], acked=0),
+        made(2, of=[1], acked=1),
+        made(3, of=[2], acked=2),
+        made(4, of=[3, 3], acked=3),
+    ]
     (found,) = findings(NAME, view([A], sends=chain))
     assert found.evidence == {
         "transactions": 3,
@@ -84,9 +105,9 @@ def test_a_transaction_that_read_what_it_wrote_itself() -> None:
 
 
 def test_one_of_unknown_outcome_counts() -> None:
-    assert anomalies(NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])) == [
-        ("write-cycle", "A", 0)
-    ]
+    assert anomalies(
+        NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])
+    ) == [("write-cycle", "A", 0)]
 
 
 def test_circles_are_closed_over_partitions_and_clusters() -> None:
@@ -101,16 +122,28 @@ def test_circles_are_closed_over_partitions_and_clusters() -> None:
     ]
     assert check.combine is not None
     combined = [(c.topic, c.partition, found_in(c)) for c in check.combine(partials)]
-    assert [(topic, number, f.cluster, f.offset) for topic, number, f in combined] == [("A.t", 1, "A", 5)]
+    assert [(topic, number, f.cluster, f.offset) for topic, number, f in combined] == [
+        ("A.t", 1, "A", 5)
+    ]
 
 
 def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one() -> None:
-    """Of chains nothing is left to be gone through, but that it would take too long to leave it out."""
+    """Of chains nothing is left to be gone through, but that it would take too long to leave it
+    out."""
     chain = [made(n, of=[n - 1], acked=0) for n in range(1, 200)]
     assert findings(NAME, view([A], sends=chain)) == []
-    both = [*chain, made(301, of=[199, 302], acked=1), made(302, of=[301], acked=2), made(400, of=[302])]
+    both = [
+        *chain,
+        made(301, of=[199, 302], acked=1),
+        made(302, of=[301], acked=2),
+        made(400, of=[302]),
+    ]
     (found,) = findings(NAME, view([A], sends=both))
-    assert (found.offset, found.evidence["operation"], found.evidence["transactions"]) == (1, 301, 2)
+    assert (found.offset, found.evidence["operation"], found.evidence["transactions"]) == (
+        1,
+        301,
+        2,
+    )
 
 
 def test_components() -> None:
@@ -120,10 +153,15 @@ def test_components() -> None:
     assert [len(c) for c in components(long)] == [20_001]
 
 
-@pytest.mark.parametrize(("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())])
-def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds: list[str], due: set[tuple[str, str]]) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())]
+)
+def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(
+    kinds: list[str], due: set[tuple[str, str]]
+) -> None:
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")), schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")),
+        schedule=(),
         workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),
     )  # fmt: skip
     assert due_at(NAME, scenario, []) == due

@@ -1,4 +1,5 @@
-"""Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing crashes on odd input."""
+"""Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing
+crashes on odd input."""
 
 from __future__ import annotations
 
@@ -15,9 +16,21 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import Log, anomalies, commit, examined, poll, promoted, samples, view
+from tests.unit.checks.histories import (
+    Log,
+    anomalies,
+    commit,
+    examined,
+    poll,
+    promoted,
+    samples,
+    view,
+)
 
-MODULES = {name: importlib.import_module(f"tests.unit.checks.test_check_{name.replace('-', '_')}") for name in REGISTRY}
+MODULES = {
+    name: importlib.import_module(f"tests.unit.checks.test_check_{name.replace('-', '_')}")
+    for name in REGISTRY
+}
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -36,7 +49,11 @@ def test_no_check_imports_another(name: str) -> None:
     """What several share is in checks/parts."""
     others = {other.replace("-", "_") for other in REGISTRY if other != name}
     text = Path(REGISTRY[name].kernel.__code__.co_filename).read_text()
-    assert not {other for other in others if re.search(rf"spark_verify\.checks(\.| import .*\b){other}\b", text)}
+    assert not {
+        other
+        for other in others
+        if re.search(rf"spark_verify\.checks(\.| import .*\b){other}\b", text)
+    }
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -52,25 +69,37 @@ def odd_views() -> Iterator[tuple[str, PartitionView]]:
     yield "nothing at all", nothing
     yield "empty logs", view([Log("A"), Log("B")], watermarks={"A": samples(), "B": samples()})
     yield "a promotion of nothing", view([Log("A"), Log("B")], promotions=[promoted(0)])
-    yield "acknowledged and read, no logs", view([], sends=[commit(1, acked=0)], reads=[poll((0, 1))], promotions=[promoted(5)])
+    yield (
+        "acknowledged and read, no logs",
+        view([], sends=[commit(1, acked=0)], reads=[poll((0, 1))], promotions=[promoted(5)]),
+    )
     yield (
         "empty logs, acknowledged and read",
         view([Log("A"), Log("B")], sends=[commit(1, acked=0)], reads=[poll((0, 1), cluster="B")]),
     )
     yield (
         "only markers",
-        view([Log("A").marker("commit", pid=7), Log("B").marker("abort", pid=7)], watermarks={"A": samples((1, 1))}),
+        view(
+            [Log("A").marker("commit", pid=7), Log("B").marker("abort", pid=7)],
+            watermarks={"A": samples((1, 1))},
+        ),
     )
     yield "nothing of ours", view([Log("A").data(-1, -1), Log("B").data(-1)])
     yield (
         "an unknown cluster",
-        view([Log("X").data(1)], sends=[commit(1, acked=0, cluster="Y")], reads=[poll((0, 1), cluster="Z")]),
+        view(
+            [Log("X").data(1)],
+            sends=[commit(1, acked=0, cluster="Y")],
+            reads=[poll((0, 1), cluster="Z")],
+        ),
     )
     yield "a batch without records", view([Log("A").data(), Log("B")])
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-@pytest.mark.parametrize(("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_odd_input_never_raises(name: str, what: str, seen: PartitionView) -> None:
     findings = REGISTRY[name].kernel(seen)
     assert all(isinstance(f, Found | Examined | PartialFinding | Unjudged) for f in findings)
@@ -101,7 +130,8 @@ ERAS = (
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
-    """Eras follow from promotions and reversals: where events are torn, what is found in the wrong era proves nothing."""
+    """Eras follow from promotions and reversals: where events are torn, what is found in the wrong
+    era proves nothing."""
     check = REGISTRY[name]
     module = ast.parse(Path(inspect.getfile(check.kernel)).read_text())
     names = {node.module for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
@@ -111,25 +141,42 @@ def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
 
 
 ROOT = Path(__file__).resolve().parents[3]
-OTHER_MEANINGS = {"failover": "a kind of event", "exactly-once": "a delivery that a mirror promises"}
+OTHER_MEANINGS = {
+    "failover": "a kind of event",
+    "exactly-once": "a delivery that a mirror promises",
+}
 """Names of checks that are words of their own."""
 KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
 """What an allowance names; some are called as their check is."""
 
 
 def test_a_check_is_one_file_and_nobody_else_knows_its_name() -> None:
-    """What the judge, the Spark job, `linkflap logs` and the report need of a check its declaration says.
+    """What the judge, the Spark job, `linkflap logs` and the report need of a check its declaration
+    says.
 
     Only `follows` names other checks: which anomalies may cause which is said by the consequence.
     """
     knows = []
-    for path in (path for top in ("harness", "chaos", "topologies", "spark_verify") for path in (ROOT / top).rglob("*.py")):
+    for path in (
+        path
+        for top in ("harness", "chaos", "topologies", "spark_verify")
+        for path in (ROOT / top).rglob("*.py")
+    ):
         tree = ast.parse(path.read_text())
-        causes = [k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "follows"]
+        causes = [
+            k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "follows"
+        ]
         said = {id(node) for cause in causes for node in ast.walk(cause)}
-        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said}
-        others = OTHER_MEANINGS.keys() | (KINDS if path.parent == ROOT / "harness" / "guarantees" else set())
+        words = {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and id(node) not in said
+        }
+        others = OTHER_MEANINGS.keys() | (
+            KINDS if path.parent == ROOT / "harness" / "guarantees" else set()
+        )
         for name in set(REGISTRY) & words - others:
-            if path.parent != ROOT / "spark_verify" / "checks":  # a check may say how it relates to another
+            # a check may say how it relates to another
+            if path.parent != ROOT / "spark_verify" / "checks":
                 knows.append(f"{path.relative_to(ROOT)}: {name}")
     assert knows == []

@@ -13,7 +13,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == render(), "write it again: python -m linkflap.spark_verify.checks.document > docs/checks.md"
+    assert PAGE.read_text() == render(), (
+        "write it again: python -m linkflap.spark_verify.checks.document > docs/checks.md"
+    )
 
 
 def test_the_page_has_every_check_kind_and_allowance() -> None:

@@ -28,7 +28,15 @@ def found(seed: int) -> list[tuple[str, list[FindingRow]]]:
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [found(seed) for seed in SEEDS]
-    assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) >= 2
+    assert (
+        sum(
+            row.kind == inconsistent_offset.KIND
+            for rows in whole
+            for _, mine in rows
+            for row in mine
+        )
+        >= 2
+    )
     for size in (1, 3):
         monkeypatch.setattr(inconsistent_offset, "AT_ONCE", size)
         monkeypatch.setattr(logs, "_AT_ONCE", size)
@@ -49,4 +57,6 @@ def test_keys_are_found_where_they_are_first(keys: list[int]) -> None:
     wanted = [9, 3, 4, 3, 10, 0]
     indexes = [keys.index(key) if key in keys else -1 for key in wanted]
     assert logs.locate(np.array(keys, np.int64), np.array(wanted, np.int64)).tolist() == indexes
-    assert logs.among(np.array(wanted, np.int64), np.array(keys, np.int64)).tolist() == [key in keys for key in wanted]
+    assert logs.among(np.array(wanted, np.int64), np.array(keys, np.int64)).tolist() == [
+        key in keys for key in wanted
+    ]

@@ -1,4 +1,5 @@
-"""replica-agreement where every broker's cleaner was: what each of them may take by itself, and what none of them takes."""
+"""replica-agreement where every broker's cleaner was: what each of them may take by itself, and
+what none of them takes."""
 
 from __future__ import annotations
 
@@ -59,8 +60,12 @@ def test_the_last_record_of_a_key_is_on_every_replica(holder: int) -> None:
     assert (one.evidence["missing_on"], one.evidence["uids"]) == (3 - holder, [2])
 
 
-@pytest.mark.parametrize(("left", "anomalies"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])])
-def test_also_within_a_batch_that_both_have(left: tuple[int, int], anomalies: list[tuple[str, str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("left", "anomalies"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])]
+)
+def test_also_within_a_batch_that_both_have(
+    left: tuple[int, int], anomalies: list[tuple[str, str, int]]
+) -> None:
     """Of 1 2 3 with the keys 5, 6 and 5 two are left in the batch: it keeps its offsets."""
     keys = {1: 5, 2: 6, 3: 5}
     thin = on(2).data(*left, keys=keys, last_offset=2, crc=7).skip(1)
@@ -70,13 +75,17 @@ def test_also_within_a_batch_that_both_have(left: tuple[int, int], anomalies: li
 
 
 def test_at_one_offset_is_one_value() -> None:
-    other = on(2).data(1, keys={1: 5}).data(2, keys={2: 6}, crc=7, digest={2: 1}).data(3, keys={3: 5})
+    other = (
+        on(2).data(1, keys={1: 5}).data(2, keys={2: 6}, crc=7, digest={2: 1}).data(3, keys={3: 5})
+    )
     assert found(FULL, other) == [("replica-disagreement", "A", 1)]
 
 
 def test_a_tombstone_goes_when_its_horizon_has_passed_and_takes_no_value_with_it() -> None:
     gone = on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5})
-    tombstone = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}, digest={2: NULL}).data(3, keys={3: 5})
+    tombstone = (
+        on(1).data(1, keys={1: 5}).data(2, keys={2: 6}, digest={2: NULL}).data(3, keys={3: 5})
+    )
     assert found(tombstone, gone) == []
     assert found(FULL, gone) == [("replica-missing", "A", 1)]
 
@@ -85,15 +94,28 @@ def test_a_record_without_a_key_is_not_kept() -> None:
     assert found(on(1).data(1, keys={1: NULL}).data(2), on(2).skip(1).data(2)) == []
 
 
-@pytest.mark.parametrize(("end", "anomalies"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])])
-def test_what_was_aborted_goes_and_what_was_committed_stays(end: str | None, anomalies: list[tuple[str, str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("end", "anomalies"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])]
+)
+def test_what_was_aborted_goes_and_what_was_committed_stays(
+    end: str | None, anomalies: list[tuple[str, str, int]]
+) -> None:
     one = on(1).txn(1, pid=7, end=end).data(2, keys={2: 6})
-    other = on(2).skip(1).data(2, keys={2: 6}) if end is None else on(2).skip(1).marker(end, pid=7).data(2, keys={2: 6})
+    other = (
+        on(2).skip(1).data(2, keys={2: 6})
+        if end is None
+        else on(2).skip(1).marker(end, pid=7).data(2, keys={2: 6})
+    )
     assert found(one, other) == anomalies
-    assert unjudged(NAME, compacted(one, other)) == (["1 batches differ" + UNREAD] if end is None else [])
+    assert unjudged(NAME, compacted(one, other)) == (
+        ["1 batches differ" + UNREAD] if end is None else []
+    )
 
 
-UNREAD = " between the brokers of A below offset 9, which are compacted, and their records could not be read"
+UNREAD = (
+    " between the brokers of A below offset 9, which are compacted, and their records could not be "
+    "read"
+)
 
 
 def test_a_later_record_that_was_aborted_takes_no_key() -> None:
@@ -110,28 +132,44 @@ def test_a_marker_goes_when_its_transaction_is_gone_and_a_reset_is_not_judged() 
 
 
 def test_above_the_cleaners_all_replicas_have_the_same() -> None:
-    assert found(FULL, on(2).skip(1).data(2, keys={2: 6}).data(3, keys={3: 5}), upto=0) == [("replica-missing", "A", 0)]
+    assert found(FULL, on(2).skip(1).data(2, keys={2: 6}).data(3, keys={3: 5}), upto=0) == [
+        ("replica-missing", "A", 0)
+    ]
 
 
 def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone() -> None:
     one = compacted(FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5}))
     unread = replace(
-        one, replicas=[replace(r, parts=type(r.parts)(**dict.fromkeys(r.parts.__slots__, r.parts.uid[:0]))) for r in one.replicas]
+        one,
+        replicas=[
+            replace(r, parts=type(r.parts)(**dict.fromkeys(r.parts.__slots__, r.parts.uid[:0])))
+            for r in one.replicas
+        ],
     )
     assert anomalies(NAME, unread) == []
     assert unjudged(NAME, unread) == ["1 batches differ" + UNREAD]
 
 
-@pytest.mark.parametrize(("digest", "wrong"), [({}, []), ({3: 1}, [("replica-disagreement", "A", 2)])])
+@pytest.mark.parametrize(
+    ("digest", "wrong"), [({}, []), ({3: 1}, [("replica-disagreement", "A", 2)])]
+)
 def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
     digest: dict[int, int], wrong: list[tuple[str, str, int]]
 ) -> None:
-    """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks records."""
+    """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks
+    records."""
     keys = {1: 5, 2: 6, 3: 7}
-    one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, keys=keys, last_offset=1).skip(1) for n in (1, 2))
+    one, other = (
+        Log("A", broker=n, canonical=n == 1, leader=n == 1)
+        .data(1, keys=keys, last_offset=1)
+        .skip(1)
+        for n in (1, 2)
+    )
     logs = [one.data(3, keys=keys), other.data(3, keys=keys, crc=9, length=80, digest=digest)]
     seen = compacted(*logs, upto=0)
-    copied = replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, recorded=False)))
+    copied = replace(
+        seen, story=replace(seen.story, facts=replace(seen.story.facts, recorded=False))
+    )
     assert [f for f in findings_of(copied) if f[0] != "epoch-reuse"] == wrong
     assert ("epoch-reuse", "A", 2) not in findings_of(copied)
     assert {("replica-disagreement", "A", 2), ("epoch-reuse", "A", 2)} <= {*findings_of(seen)}

@@ -1,4 +1,5 @@
-"""Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as ever."""
+"""Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as
+ever."""
 
 from __future__ import annotations
 
@@ -15,7 +16,19 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
-from tests.unit.checks.histories import History, Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
+from tests.unit.checks.histories import (
+    History,
+    Log,
+    anomalies,
+    but,
+    commit,
+    findings,
+    poll,
+    promoted,
+    send,
+    unjudged,
+    view,
+)
 
 A = Log("A").data(1).data(2).data(3)
 SENT = [send(1, 2, 3, acked=0)]
@@ -49,14 +62,21 @@ def test_what_one_side_compacted_is_no_loss_of_a_mirror_that_moves_offsets(case:
 
 @pytest.mark.parametrize("who", ["A", "B", "AB"])
 def test_nor_of_one_that_keeps_them(who: str) -> None:
-    logs = [Log(n).skip(1).data(2).data(3) if n in who else Log(n).data(1).data(2).data(3) for n in "AB"]
+    logs = [
+        Log(n).skip(1).data(2).data(3) if n in who else Log(n).data(1).data(2).data(3) for n in "AB"
+    ]
     one = view(logs, sends=SENT, mirror_kind="shadow", compacted=dict.fromkeys(who, 2))
     assert everything(one) == set()
     assert everything(but(one, compacted={})) != set()
 
 
 @pytest.mark.parametrize(
-    ("check", "kind"), [("lost-write", "lost-write"), ("order-equality", "mirror-hole"), ("record-equality", "record-hole")]
+    ("check", "kind"),
+    [
+        ("lost-write", "lost-write"),
+        ("order-equality", "mirror-hole"),
+        ("record-equality", "record-hole"),
+    ],
 )
 def test_what_is_missing_above_is_lost_all_the_same(check: str, kind: str) -> None:
     b = Log("B").data(1).data(3, at=2)
@@ -66,11 +86,14 @@ def test_what_is_missing_above_is_lost_all_the_same(check: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
-@pytest.mark.parametrize(("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])])
+@pytest.mark.parametrize(
+    ("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])]
+)
 def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(
     mirror: str, compacted: int, lost: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of 2 and 3."""
+    """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of
+    2 and 3."""
     got = poll((0, 1), (1, 2), (2, 3), cluster="B")
     one = view(
         [A, Log("B").data(1).data(8, at=3)],
@@ -87,9 +110,15 @@ def test_a_tail_that_never_arrived_is_none_that_was_compacted() -> None:
     """B was promoted at 1: what a cleaner took there later is its own."""
     b = Log("B").data(1).data(9, at=2)
     sent = [*SENT, send(8, 9, acked=1, cluster="B")]
-    one = view([A, b], sends=sent, promotions=[promoted(1)], mirror_kind="shadow", compacted={"B": 2})
+    one = view(
+        [A, b], sends=sent, promotions=[promoted(1)], mirror_kind="shadow", compacted={"B": 2}
+    )
     assert anomalies("lost-write", one) == []
-    (cost,) = [f for f in REGISTRY["failover"].kernel(one) if hasattr(f, "data") and "rpo_records" in f.data]
+    (cost,) = [
+        f
+        for f in REGISTRY["failover"].kernel(one)
+        if hasattr(f, "data") and "rpo_records" in f.data
+    ]
     assert cost.data["rpo_records"] == 2
 
 
@@ -102,7 +131,9 @@ def test_what_both_sides_have_must_still_be_the_same() -> None:
 
 def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared() -> None:
     one = alone(GONE, Log("B").data(1).data(2).data(3), A=2)
-    assert unjudged("byte-equality", one) == ["1 batches differ below offset 2, where a log is compacted: by that, or lost"]
+    assert unjudged("byte-equality", one) == [
+        "1 batches differ below offset 2, where a log is compacted: by that, or lost"
+    ]
 
 
 def alone(*logs: Log, **compacted: int) -> PartitionView:
@@ -118,7 +149,9 @@ def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_comp
     whole = Log("A").data(1, 2).data(3)
     assert anomalies("byte-equality", alone(whole, thin)) == []
     assert len(unjudged("byte-equality", alone(whole, thin))) == 1
-    assert anomalies("byte-equality", but(alone(whole, thin), recorded=True)) == [("byte-divergence", "B", 0)]
+    assert anomalies("byte-equality", but(alone(whole, thin), recorded=True)) == [
+        ("byte-divergence", "B", 0)
+    ]
 
 
 def missing(*logs: Log, **compacted: int) -> list[str]:
@@ -127,9 +160,14 @@ def missing(*logs: Log, **compacted: int) -> list[str]:
 
 def test_offsets_that_are_missing_of_copied_logs_may_be_lost_on_both_sides() -> None:
     holed = [Log(name).data(1).skip(2).data(2).skip(1).data(3) for name in "AB"]
-    assert missing(*holed) == [f"3 offsets of {name}'s A.t-0 are missing, first 1: compaction, or loss" for name in "AB"]
+    assert missing(*holed) == [
+        f"3 offsets of {name}'s A.t-0 are missing, first 1: compaction, or loss" for name in "AB"
+    ]
     assert unjudged("replica-agreement", view(holed, mirror_kind="exact")) == []
-    assert missing(*(Log(name, start=5).data(1).marker("commit", pid=7).data(2) for name in "AB")) == []
+    assert (
+        missing(*(Log(name, start=5).data(1).marker("commit", pid=7).data(2) for name in "AB"))
+        == []
+    )
 
 
 def test_below_what_a_cleaner_noted_nothing_is_said_of_them_and_above_it_is() -> None:
@@ -141,7 +179,9 @@ def test_below_what_a_cleaner_noted_nothing_is_said_of_them_and_above_it_is() ->
 
 def test_replicas_that_lack_the_same_say_so_once_and_a_torn_one_does_not() -> None:
     one, other = (Log("A", broker=n, canonical=n == 1).data(1).skip(1).data(2) for n in (1, 2))
-    assert missing(one, other) == ["1 offsets of A's A.t-0 are missing, first 1: compaction, or loss"]
+    assert missing(one, other) == [
+        "1 offsets of A's A.t-0 are missing, first 1: compaction, or loss"
+    ]
     assert not any("missing" in reason for reason in missing(one.torn()))
 
 
@@ -152,7 +192,11 @@ def test_a_reader_that_had_got_it_before_saw_no_phantom() -> None:
 
 
 def test_one_that_came_after_has_missed_nothing() -> None:
-    rows = [poll(kind="assign", position=0, at=1), poll((1, 2), (2, 3), at=2), poll(kind="drained", position=3, at=3)]
+    rows = [
+        poll(kind="assign", position=0, at=1),
+        poll((1, 2), (2, 3), at=2),
+        poll(kind="drained", position=3, at=3),
+    ]
     one = view([GONE], sends=SENT, reads=rows, compacted={"A": 1})
     assert everything(one) == set()
     assert ("unseen", "unseen-write") in everything(but(one, compacted={}))
@@ -192,7 +236,11 @@ def test_sequences_break_where_offsets_are_missing_and_replicas_differ() -> None
         ),  # more than there was room for
         (Log("A").skip(1).data(3, pid=7, sequence=1), 1, []),
         (Log("A").skip(1).data(3, pid=7, sequence=2), 1, [("sequence-start", "A", 1)]),
-        (Log("A").data(1, pid=7).skip(3).data(3, pid=7, sequence=0), 4, [("sequence-repeat", "A", 4)]),
+        (
+            Log("A").data(1, pid=7).skip(3).data(3, pid=7, sequence=0),
+            4,
+            [("sequence-repeat", "A", 4)],
+        ),
     ],
 )
 def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_more(
@@ -209,7 +257,8 @@ def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path: Path)
 
 
 NOTED = Bounds(
-    cluster="A", broker=1, topic="A.x", partition=0, leader=True, alive=False, log_start=0, high_watermark=9,
+    cluster="A", broker=1, topic="A.x", partition=0, leader=True, alive=False, log_start=0,
+    high_watermark=9,
     high_watermark_from="recomputed", compacted=2, thinned=5,
 )  # fmt: skip
 
@@ -225,9 +274,10 @@ NOTED = Bounds(
         (replace(NOTED, compacted=0, topic="__cluster_metadata"), "compact", None),
     ],
 )
-def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint_where_the_topic_is_compacted(
+def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint(
     noted: Bounds, policy: str, reached: int | None
 ) -> None:
-    """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing how far it was."""
+    """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing
+    how far it was."""
     found = _compacted([noted], TopicSpec(config={"cleanup.policy": policy}))
     assert found.get((noted.topic, 0), {}).get("A") == reached

@@ -15,7 +15,9 @@ def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int,
     return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
 
 
-def kept(*promotions: Promotion, windows: Sequence[Window] = (), topology: str = "A->B") -> PartitionView:
+def kept(
+    *promotions: Promotion, windows: Sequence[Window] = (), topology: str = "A->B"
+) -> PartitionView:
     return view([], mirror_kind="shadow", promotions=promotions, windows=windows, topology=topology)
 
 
@@ -41,7 +43,11 @@ def test_a_cluster_that_was_given_up_follows_the_promoted_one() -> None:
 
 def test_there_and_back() -> None:
     seen = kept(*BACK, windows=[reversed_("A->B", at=600)])
-    assert eras_of(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, 7), ("native", "A", "", 7, FOREVER)]
+    assert eras_of(seen, "A") == [
+        ("native", "A", "", 0, 3),
+        ("mirrored", "B", "B", 3, 7),
+        ("native", "A", "", 7, FOREVER),
+    ]
     assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
 
 
@@ -55,12 +61,16 @@ def test_generations_end_where_a_log_is_truncated() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     generations = history(seen.story).generations
     assert [
-        (generation.truncated_to, generation.lost, generation.before, generation.last) for generation in generations["A"]
+        (generation.truncated_to, generation.lost, generation.before, generation.last)
+        for generation in generations["A"]
     ] == [
         (3, 500 * SECOND, "1-reverse-600", False),
         (FOREVER, 900 * SECOND, "", True),
     ]
-    assert [(generation.truncated_to, generation.lost, generation.last) for generation in generations["B"]] == [
+    assert [
+        (generation.truncated_to, generation.lost, generation.last)
+        for generation in generations["B"]
+    ] == [
         (7, None, False),
         (FOREVER, None, True),
     ]
@@ -73,7 +83,8 @@ def test_generations_end_where_a_log_is_truncated() -> None:
 def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     crossed = [
-        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in history(seen.story).mirrored_ranges
+        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation)
+        for c in history(seen.story).mirrored_ranges
     ]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
@@ -81,9 +92,18 @@ def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
 def test_a_chain_goes_on_behind_a_promoted_cluster() -> None:
     seen = kept(promoted(3), topology="A->B->C")
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
-    seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
-    assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
-    assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [("A", "B", 3), ("B", "C", 5)]
+    seen = kept(
+        promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C"
+    )
+    assert eras_of(seen, "C") == [
+        ("mirrored", "A", "B", 0, 3),
+        ("mirrored", "B", "B", 3, 5),
+        ("native", "C", "", 5, FOREVER),
+    ]
+    assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [
+        ("A", "B", 3),
+        ("B", "C", 5),
+    ]
 
 
 def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down() -> None:
@@ -98,13 +118,20 @@ def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything() -
     assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 9), ("native", "B", "", 9, FOREVER)]
     past = history(seen.story)
     assert [generation.truncated_to for generation in past.generations["A"]] == [0, FOREVER]
-    assert [(e.origin, e.start, e.end) for e in past.generations["A"][0].eras] == [("native", 0, FOREVER)]
-    crossed = [(c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in past.mirrored_ranges]
+    assert [(e.origin, e.start, e.end) for e in past.generations["A"][0].eras] == [
+        ("native", 0, FOREVER)
+    ]
+    crossed = [
+        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation)
+        for c in past.mirrored_ranges
+    ]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 0, 7, 1, 0), ("A", "B", 0, 9, 1, 1)]
 
 
 def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing() -> None:
-    assert eras_of(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
+    assert eras_of(kept(windows=[reversed_("A->B", at=600)]), "A") == [
+        ("native", "A", "", 0, FOREVER)
+    ]
 
 
 def test_only_a_forced_failover_gives_a_cluster_up() -> None:

@@ -1,4 +1,5 @@
-"""From findings to the verdict: what is invalid, what unknown, what allowed, and what the document says."""
+"""From findings to the verdict: what is invalid, what unknown, what allowed, and what the document
+says."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ def test_a_violation_is_invalid_whatever_else_is_unknown(recorded: Recorded) -> 
 @pytest.mark.parametrize("finding", ["unjudged", "crashed"])
 def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: FindingName) -> None:
     folder = recorded.close()
-    rows = [*looked(folder, "duplicate"), row(folder, "duplicate", finding, data={"reason": "because"})]
+    rows = [
+        *looked(folder, "duplicate"),
+        row(folder, "duplicate", finding, data={"reason": "because"}),
+    ]
     judgement = verdict_of(folder, rows, "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
     assert "because" in result(judgement, "duplicate").reason
@@ -62,7 +66,10 @@ def test_after_a_promotion_native_records_of_the_destination_are_due(recorded: R
     recorded.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "ghost-ack"), "ghost-ack")
-    assert result(judgement, "ghost-ack").reason == "no native acknowledgements of B were there to examine"
+    assert (
+        result(judgement, "ghost-ack").reason
+        == "no native acknowledgements of B were there to examine"
+    )
 
 
 def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
@@ -79,8 +86,20 @@ def document_of(judgement: Judgement) -> Mapping[str, Any]:
 
 
 def repeated(folder: Path, written_at: int) -> FindingRow:
-    evidence = {"copy": 1, "first_written": [written_at, written_at], "written": [written_at, written_at + SECOND]}
-    return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)
+    evidence = {
+        "copy": 1,
+        "first_written": [written_at, written_at],
+        "written": [written_at, written_at + SECOND],
+    }
+    return row(
+        folder,
+        "duplicate",
+        "found",
+        cluster="B",
+        kind="mirrored-duplicate",
+        offset=1,
+        data=evidence,
+    )
 
 
 def test_a_check_that_had_nothing_to_look_at_says_so(recorded: Recorded) -> None:
@@ -88,7 +107,10 @@ def test_a_check_that_had_nothing_to_look_at_says_so(recorded: Recorded) -> None
     checked = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
     assert (checked.verdict, checked.reason) == (
         Verdict.NOT_DUE,
-        "nothing to examine; records that are due: those mirrored to where a group fails over, if the mirror carries its offsets",
+        (
+            "nothing to examine; records that are due: those mirrored to where a group fails over, "
+            "if the mirror carries its offsets"
+        ),
     )
 
 
@@ -121,14 +143,25 @@ def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_as
     phases: tuple[Phase, ...] = ("invoke", "return")
     for phase in phases:
         recorded.operations.write(
-            Operation(number=9, phase=phase, time=now(), client="client", process=1, cluster="A", kind=kind, **rest)
+            Operation(
+                number=9,
+                phase=phase,
+                time=now(),
+                client="client",
+                process=1,
+                cluster="A",
+                kind=kind,
+                **rest,
+            )
         )
     folder = recorded.close(commits=0, aborts=0)
     every = (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)
     assert {check.name for check in REGISTRY.values() if check.only_of} == set(every)
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", *every)
     assert {c.name for c in judgement.checks[1:6] if c.verdict is Verdict.UNKNOWN} == set(due)
-    assert {c.name for c in judgement.checks[1:6] if c.verdict is Verdict.NOT_DUE} == {*every} - {*due}
+    assert {c.name for c in judgement.checks[1:6] if c.verdict is Verdict.NOT_DUE} == {*every} - {
+        *due
+    }
     assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
@@ -153,13 +186,51 @@ def test_the_document_explains_every_era(tmp_path: Path) -> None:
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     folder = run.close()
     rows = [
-        row(folder, "duplicate", "examined", cluster="A", origin="native", count=5, offset=0, data={"generation": 0}),
-        row(folder, "duplicate", "examined", cluster="B", origin="mirrored", count=3, offset=0, data={"generation": 0}),
-        row(folder, "duplicate", "examined", cluster="B", origin="native", count=2, offset=3, data={"generation": 0}),
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="A",
+            origin="native",
+            count=5,
+            offset=0,
+            data={"generation": 0},
+        ),
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="B",
+            origin="mirrored",
+            count=3,
+            offset=0,
+            data={"generation": 0},
+        ),
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="B",
+            origin="native",
+            count=2,
+            offset=3,
+            data={"generation": 0},
+        ),
         row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
     ]
     eras = document_of(verdict_of(folder, rows, "duplicate"))["eras"]
-    shown = [(e["cluster"], e["origin"], e["start"], e["end"], e["compared"], e["anomalies"], e["verdict"]) for e in eras]
+    shown = [
+        (
+            e["cluster"],
+            e["origin"],
+            e["start"],
+            e["end"],
+            e["compared"],
+            e["anomalies"],
+            e["verdict"],
+        )
+        for e in eras
+    ]
     assert shown == [
         ("A", "native", 0, None, {"records": 5}, 0, "valid"),
         ("B", "mirrored", 0, 3, {"records": 3}, 0, "valid"),
@@ -170,7 +241,9 @@ def test_the_document_explains_every_era(tmp_path: Path) -> None:
 def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded: Recorded) -> None:
     recorded.fault()
     folder = recorded.close()
-    judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
+    judgement = verdict_of(
+        folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate"
+    )
     checked = result(judgement, "duplicate")
     assert (checked.verdict, checked.anomalies, checked.allowed) == (Verdict.VALID, 0, 1)
     (shown,) = document_of(judgement)["anomalies"]
@@ -180,13 +253,18 @@ def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded: Reco
 
 def test_the_same_anomaly_without_a_fault_is_invalid(recorded: Recorded) -> None:
     folder = recorded.close()
-    judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
+    judgement = verdict_of(
+        folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate"
+    )
     assert result(judgement, "duplicate").verdict is Verdict.INVALID
 
 
 def test_examples_are_capped_and_counts_are_not(recorded: Recorded) -> None:
     folder = recorded.close()
-    many = [row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i) for i in range(EXAMPLES + 5)]
+    many = [
+        row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i)
+        for i in range(EXAMPLES + 5)
+    ]
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), *many], "duplicate")
     assert len(document_of(judgement)["anomalies"]) == EXAMPLES
     assert document_of(judgement)["anomalies_left_out"] == 5
@@ -194,11 +272,14 @@ def test_examples_are_capped_and_counts_are_not(recorded: Recorded) -> None:
     assert [a["offset"] for a in document_of(judgement)["anomalies"]] == list(range(EXAMPLES))
 
 
-def failed_over(folder: Path, *, partition_writes: Sequence[int | None], fault_time: int = 100 * SECOND) -> list[FindingRow]:
+def failed_over(
+    folder: Path, *, partition_writes: Sequence[int | None], fault_time: int = 100 * SECOND
+) -> list[FindingRow]:
     return [
         row(
             folder, "failover", "partial", cluster="B", offset=3,
-            data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2, "first_write": write},
+            data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2,
+                "first_write": write},
         )
         for write in partition_writes
     ]  # fmt: skip
@@ -206,11 +287,21 @@ def failed_over(folder: Path, *, partition_writes: Sequence[int | None], fault_t
 
 def test_failovers_are_added_up_over_partitions(recorded: Recorded) -> None:
     folder = recorded.close()
-    judgement = verdict_of(folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover")
+    judgement = verdict_of(
+        folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover"
+    )
     (row,) = document_of(judgement)["failovers"]
-    assert [row[name] for name in ("link", "kind", "promoted", "rpo_records", "rto_seconds")] == [LINK, "forced", 3, 6, 3.0]
+    assert [row[name] for name in ("link", "kind", "promoted", "rpo_records", "rto_seconds")] == [
+        LINK,
+        "forced",
+        3,
+        6,
+        3.0,
+    ]
     assert [each["rto_seconds"] for each in row["partitions"]] == [None, 4.0, 3.0]
-    assert result(judgement, "failover").verdict is Verdict.NOT_DUE, "no promotion was recorded in this run"
+    assert result(judgement, "failover").verdict is Verdict.NOT_DUE, (
+        "no promotion was recorded in this run"
+    )
 
 
 def test_a_failover_after_which_nothing_was_written_is_unknown(recorded: Recorded) -> None:
@@ -229,23 +320,45 @@ def test_a_failover_that_promoted_nothing_is_unknown(recorded: Recorded) -> None
 def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded: Recorded) -> None:
     recorded.event("host-stall", "host", seconds=4.5)
     folder = recorded.close()
-    judgement = verdict_of(folder, looked(folder, "last-stable-offset", "duplicate"), "last-stable-offset", "duplicate")
+    judgement = verdict_of(
+        folder, looked(folder, "last-stable-offset", "duplicate"), "last-stable-offset", "duplicate"
+    )
     assert result(judgement, "last-stable-offset").verdict is Verdict.UNKNOWN
     assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
 def test_the_document_is_what_the_design_promises(recorded: Recorded) -> None:
     folder = recorded.close()
-    found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7, "first_offset": 2})
+    found = row(
+        folder,
+        "duplicate",
+        "found",
+        cluster="A",
+        kind="duplicate",
+        offset=4,
+        data={"uid": 7, "first_offset": 2},
+    )
     document = document_of(verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate"))
-    assert {"verdict", "run", "seed", "scenario", "runtime", "mirror", "checks", "failovers", "anomalies"} <= set(document)
+    assert {
+        "verdict",
+        "run",
+        "seed",
+        "scenario",
+        "runtime",
+        "mirror",
+        "checks",
+        "failovers",
+        "anomalies",
+    } <= set(document)
     assert (document["seed"], document["scenario"], document["runtime"]) == (5, "test", "process")
     assert document["mirror"] == "mm2 delivery=at-least-once"
     assert {"name", "verdict", "examined", "anomalies", "reason"} <= set(document["checks"][0])
     assert document["anomalies"] == [
         {
-            "check": "duplicate", "kind": "duplicate", "cluster": "A", "topic": "A.t", "partition": 0, "offset": 4,
-            "allowed": False, "cause": 1, "sentence": "A has producer 0 #7 at A.t-0 @ 4 again, first at offset 2",
+            "check": "duplicate", "kind": "duplicate", "cluster": "A", "topic": "A.t",
+            "partition": 0, "offset": 4,
+            "allowed": False, "cause": 1,
+            "sentence": "A has producer 0 #7 at A.t-0 @ 4 again, first at offset 2",
             "evidence": {"uid": 7, "first_offset": 2},
         }
     ]  # fmt: skip
@@ -269,17 +382,31 @@ def followed(tmp_path: Path) -> Path:
 
 
 def everywhere(folder: Path, check: str, *, mirrored_to_a: bool) -> list[FindingRow]:
-    where = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
-    return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in where]
+    where = [
+        ("A", "native"),
+        ("B", "mirrored"),
+        ("B", "native"),
+        *([("A", "mirrored")] if mirrored_to_a else []),
+    ]
+    return [
+        row(folder, check, "examined", cluster=cluster, origin=origin, count=3)
+        for cluster, origin in where
+    ]
 
 
 def test_what_came_back_must_have_been_compared(tmp_path: Path) -> None:
     folder = followed(tmp_path)
-    checked = result(verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"), "duplicate")
+    checked = result(
+        verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"),
+        "duplicate",
+    )
     assert checked.verdict is Verdict.UNKNOWN
     rows = everywhere(folder, "duplicate", mirrored_to_a=False)
     checked = result(verdict_of(folder, rows, "duplicate"), "duplicate")
-    assert (checked.verdict, checked.reason) == (Verdict.UNKNOWN, "no mirrored records of A were there to examine")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.UNKNOWN,
+        "no mirrored records of A were there to examine",
+    )
     rows = everywhere(folder, "duplicate", mirrored_to_a=True)
     assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
 
@@ -288,4 +415,7 @@ def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path: Pat
     folder = followed(tmp_path)
     rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
     checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
-    assert (checked.verdict, checked.reason) == (Verdict.VALID, "nobody read what was mirrored to A when it followed")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.VALID,
+        "nobody read what was mirrored to A when it followed",
+    )

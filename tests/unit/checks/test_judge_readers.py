@@ -20,9 +20,15 @@ Row = tuple[PollKind, str, str, str]
 """Of a reader: what it did, its name, the cluster and its group."""
 
 
-def heard(tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "finished") -> dict[str, CheckResult]:
-    """What two members of a group, a reader of B and a relay wrote down; of A and B partition 0 was captured."""
-    run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), GROUP, FIXED, RELAY))
+def heard(
+    tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "finished"
+) -> dict[str, CheckResult]:
+    """What two members of a group, a reader of B and a relay wrote down; of A and B partition 0 was
+    captured."""
+    run = Recorded(
+        tmp_path / "run",
+        workloads=(WorkloadSpec(kind="transactional", home="A"), GROUP, FIXED, RELAY),
+    )
     if moved:
         run.event("clients-moved", "A", to="B")
     for kind, reader, cluster, group in rows:
@@ -31,13 +37,19 @@ def heard(tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "fin
     names = ("aborted-read", "lost-write", "exactly-once", "duplicate")
     where = (("A", "native"), ("B", "mirrored"), ("A", "checkpoints"))
     found = [
-        row(folder, name, "examined", cluster=cluster, origin=origin, count=3) for name in names for cluster, origin in where
+        row(folder, name, "examined", cluster=cluster, origin=origin, count=3)
+        for name in names
+        for cluster, origin in where
     ]
     judgement = verdict_of(folder, found, *names)
     return {name: result(judgement, name) for name in (*names, "recording")}
 
 
-ASSIGNED: list[Row] = [("assign", "readers-1", "A", "g"), ("assign", "readers-2", "A", "g"), ("assign", "relay-1", "A", "r")]
+ASSIGNED: list[Row] = [
+    ("assign", "readers-1", "A", "g"),
+    ("assign", "readers-2", "A", "g"),
+    ("assign", "relay-1", "A", "r"),
+]
 TO_THE_END: list[Row] = [("drained", "readers-1", "A", "g"), ("drained", "readers-3", "B", "")]
 
 
@@ -56,10 +68,20 @@ def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path: Path) -> None
 def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(
     tmp_path: Path, lost: str, reader: str, unknown: set[str]
 ) -> None:
-    checked = heard(tmp_path, *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost), ("error", lost, "A", ""))
+    checked = heard(
+        tmp_path,
+        *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost),
+        ("error", lost, "A", ""),
+    )
     said = f"missing: run.json names {reader}, and no row says what it read"
-    assert {name for name, each in checked.items() if said in each.reason} == {*unknown, "recording"}
-    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {*unknown, "recording"}
+    assert {name for name, each in checked.items() if said in each.reason} == {
+        *unknown,
+        "recording",
+    }
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        *unknown,
+        "recording",
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,23 +92,39 @@ def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(
             False,
             "readers-3 ends in the middle: it never read A.t-0 of B",
         ),
-        ((*ASSIGNED, TO_THE_END[1]), False, "readers-1 ends in the middle: it never read A.t-0 of A"),
+        (
+            (*ASSIGNED, TO_THE_END[1]),
+            False,
+            "readers-1 ends in the middle: it never read A.t-0 of A",
+        ),
         ((*ASSIGNED, *TO_THE_END), True, "readers-1 ends in the middle: it never read A.t-0 of B"),
     ],
     ids=["a reader of fixed partitions", "no member of a group", "a group that others left behind"],
 )
-def test_a_reader_that_ends_in_the_middle_is_unknown(tmp_path: Path, rows: tuple[Row, ...], moved: bool, said: str) -> None:
+def test_a_reader_that_ends_in_the_middle_is_unknown(
+    tmp_path: Path, rows: tuple[Row, ...], moved: bool, said: str
+) -> None:
     checked = heard(tmp_path, *rows, moved=moved)
-    assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {"aborted-read", "recording"}
-    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"aborted-read", "recording"}
+    assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {
+        "aborted-read",
+        "recording",
+    }
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        "aborted-read",
+        "recording",
+    }
 
 
 def test_of_a_run_that_was_broken_off_no_reader_is_asked(tmp_path: Path) -> None:
     checked = heard(tmp_path, *ASSIGNED, status="interrupted")
-    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"recording"}
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        "recording"
+    }
 
 
 def test_clients_are_called_what_the_scenario_says() -> None:
     specs = (GROUP, RELAY, FIXED)
     names = Names()
-    assert [name for name, _ in clients(specs)] == [names.next(s.kind) for s in specs for _ in range(s.clients)]
+    assert [name for name, _ in clients(specs)] == [
+        names.next(s.kind) for s in specs for _ in range(s.clients)
+    ]

@@ -18,7 +18,9 @@ from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, v
 
 
 def test_less_than_the_scenario_asks_for_is_unknown(tmp_path: Path) -> None:
-    folder = Recorded(tmp_path / "run", minimums=Minimums(committed=2, aborted=1, reads=5)).close(commits=1, reads=4)
+    folder = Recorded(tmp_path / "run", minimums=Minimums(committed=2, aborted=1, reads=5)).close(
+        commits=1, reads=4
+    )
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     reason = result(judgement, "recording").reason
     assert "only 1 transactions committed, the scenario asks for 2" in reason
@@ -35,11 +37,20 @@ def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: Status
 def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Recorded) -> None:
     folder = recorded.close(status="running")
     (folder / "manifest.json").unlink()
-    damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    damage = FindingRow(
+        run=str(folder),
+        topic="",
+        partition=-1,
+        check="",
+        finding="damage",
+        data={"path": "x", "reason": "torn"},
+    )
     unjudged = row(folder, "duplicate", "unjudged", data={"reason": "no log of A was captured"})
     judgement = verdict_of(folder, [damage, unjudged], "duplicate")
     reason = str(judgement.document["reason"])
-    assert reason.startswith("recording: run.json: the run never ended: its harness was killed, or it still runs; ")
+    assert reason.startswith(
+        "recording: run.json: the run never ended: its harness was killed, or it still runs; "
+    )
     assert "duplicate: no log of A was captured" in reason
 
 
@@ -54,12 +65,26 @@ def test_a_missing_file_is_unknown(recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (r'"destination": "B"', '"destination": "Q"', "run.json: its link A->Q names Q, which is no cluster of its topology"),
-        (r'"started": \d+', '"started": 1' + 30 * "0", "run.json: started is 1e+30 ns after 1970, a time that no run can have"),
-        (r'"ended": \d+', '"ended": -7', "run.json: ended is -7 ns after 1970, a time that no run can have"),
+        (
+            r'"destination": "B"',
+            '"destination": "Q"',
+            "run.json: its link A->Q names Q, which is no cluster of its topology",
+        ),
+        (
+            r'"started": \d+',
+            '"started": 1' + 30 * "0",
+            "run.json: started is 1e+30 ns after 1970, a time that no run can have",
+        ),
+        (
+            r'"ended": \d+',
+            '"ended": -7',
+            "run.json: ended is -7 ns after 1970, a time that no run can have",
+        ),
     ],
 )
-def test_what_no_run_can_have_had_is_unknown(recorded: Recorded, old: str, new: str, said: str) -> None:
+def test_what_no_run_can_have_had_is_unknown(
+    recorded: Recorded, old: str, new: str, said: str
+) -> None:
     folder = recorded.close()
     path = folder / "run.json"
     text, changed = re.subn(old, new, path.read_text())
@@ -71,17 +96,32 @@ def test_what_no_run_can_have_had_is_unknown(recorded: Recorded, old: str, new: 
 def test_of_missing_files_those_that_are_judged_come_first(recorded: Recorded) -> None:
     folder = recorded.close()
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, int])
-    segments = [f"captures/1/A/1/{topic}-0/0.log" for topic in ("__consumer_offsets", "__transaction_state", "A.t")]
+    segments = [
+        f"captures/1/A/1/{topic}-0/0.log"
+        for topic in ("__consumer_offsets", "__transaction_state", "A.t")
+    ]
     gone = dict.fromkeys(segments, -1) | {f"captures/1/A/1/__x-{n}/0.log": -1 for n in range(9)}
     (folder / "manifest.json").write_bytes(msgspec.json.encode(gone | manifest))
     (folder / "polls" / "reader.jsonl").unlink()
-    reason = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording").reason
-    assert [said.partition(":")[0] for said in reason.split("; ")[:2]] == ["polls/reader.jsonl", segments[2]]
+    reason = result(
+        verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording"
+    ).reason
+    assert [said.partition(":")[0] for said in reason.split("; ")[:2]] == [
+        "polls/reader.jsonl",
+        segments[2],
+    ]
 
 
 def test_damage_that_the_tables_met_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
-    damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    damage = FindingRow(
+        run=str(folder),
+        topic="",
+        partition=-1,
+        check="",
+        finding="damage",
+        data={"path": "x", "reason": "torn"},
+    )
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), damage], "duplicate")
     assert result(judgement, "recording").reason == "x: torn"
 
@@ -113,7 +153,10 @@ def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path:
     planned = FaultSpec(id="f", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
     folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
     checked = result(verdict_of(folder, [], "failover"), "failover")
-    assert (checked.verdict, checked.reason) == (Verdict.UNKNOWN, "no native promotions of B were there to examine")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.UNKNOWN,
+        "no native promotions of B were there to examine",
+    )
 
 
 class Effect(TypedDict, total=False):
@@ -125,9 +168,14 @@ class Effect(TypedDict, total=False):
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [({"bit": False}, "did not bite: worker was alive, expected dead"), ({"healed": False}, "was not seen to be healed")],
+    [
+        ({"bit": False}, "did not bite: worker was alive, expected dead"),
+        ({"healed": False}, "was not seen to be healed"),
+    ],
 )
-def test_a_fault_without_effect_or_heal_is_unknown(recorded: Recorded, how: Effect, reason: str) -> None:
+def test_a_fault_without_effect_or_heal_is_unknown(
+    recorded: Recorded, how: Effect, reason: str
+) -> None:
     recorded.fault(**how)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
@@ -139,7 +187,10 @@ def test_faults_that_bit_are_valid(recorded: Recorded) -> None:
     recorded.fault()
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert (judgement.verdict, result(judgement, "fault-bite").examined) == (Verdict.VALID, {"run/faults": 1})
+    assert (judgement.verdict, result(judgement, "fault-bite").examined) == (
+        Verdict.VALID,
+        {"run/faults": 1},
+    )
 
 
 def test_a_scheduled_fault_that_never_started_is_unknown(tmp_path: Path) -> None:
@@ -160,7 +211,12 @@ def test_nothing_read_after_a_fault_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("drained", "failover", "lagging"),
-    [(False, None, True), (True, None, False), (False, ("A->B", "planned"), False), (False, ("C->B", "forced"), True)],
+    [
+        (False, None, True),
+        (True, None, False),
+        (False, ("A->B", "planned"), False),
+        (False, ("C->B", "forced"), True),
+    ],
 )
 def test_a_mirror_that_stood_still_to_the_end_is_unknown(
     recorded: Recorded, drained: bool, failover: tuple[str, str] | None, lagging: bool
@@ -170,15 +226,25 @@ def test_a_mirror_that_stood_still_to_the_end_is_unknown(
         recorded.event("failover", failover[0], kind=failover[1])
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == lagging
+    assert (
+        "the mirror of A->B had not caught up" in result(judgement, "recording").reason
+    ) == lagging
 
 
 def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded: Recorded) -> None:
-    recorded.event("topic-given-up", LINK, topic="A.t", reason="topic A.t was deleted on the destination of A->B")
+    recorded.event(
+        "topic-given-up",
+        LINK,
+        topic="A.t",
+        reason="topic A.t was deleted on the destination of A->B",
+    )
     folder = recorded.close()
     checked = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
     assert checked.verdict is Verdict.UNKNOWN
-    assert checked.reason == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
+    assert (
+        checked.reason
+        == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
+    )
 
 
 def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path: Path) -> None:
@@ -188,4 +254,6 @@ def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path: Path) ->
     recorded.event("mirror-stopped", LINK, drained=False)
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert result(judgement, "recording").reason == "captures: cluster C is in no finished capture", "and nothing of A->B"
+    assert (
+        result(judgement, "recording").reason == "captures: cluster C is in no finished capture"
+    ), "and nothing of A->B"

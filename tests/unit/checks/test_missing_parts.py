@@ -1,4 +1,5 @@
-"""What the events vouch for and the directory does not have is damage, and what rests on it is not proven."""
+"""What the events vouch for and the directory does not have is damage, and what rests on it is not
+proven."""
 
 from __future__ import annotations
 
@@ -38,11 +39,19 @@ def captured(run: Recorded, *partitions: str, moment: str = "end") -> None:
 
 
 def stopped(run: Recorded, *partitions: tuple[str, int], link: str = LINK) -> None:
-    rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in partitions]
+    rows = [
+        {"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3}
+        for topic, partition in partitions
+    ]
     run.event("mirror-stopped", link, drained=True, partitions=rows)
 
 
-def failed_over(run: Recorded, *partitions: int, link: str = LINK, journal: Sequence[tuple[str, int]] | None = None) -> None:
+def failed_over(
+    run: Recorded,
+    *partitions: int,
+    link: str = LINK,
+    journal: Sequence[tuple[str, int]] | None = None,
+) -> None:
     if journal is not None:
         stopped(run, *journal, link=link)
     for partition in partitions:
@@ -52,7 +61,11 @@ def failed_over(run: Recorded, *partitions: int, link: str = LINK, journal: Sequ
 
 def missing(folder: Path) -> list[tuple[str, str]]:
     """What is wrong with a directory, but for its files."""
-    return [(d.path, d.reason) for d in plan(folder).damage if (folder / d.path).is_dir() or not (folder / d.path).exists()]
+    return [
+        (d.path, d.reason)
+        for d in plan(folder).damage
+        if (folder / d.path).is_dir() or not (folder / d.path).exists()
+    ]
 
 
 def promises(folder: Path) -> list[str]:
@@ -74,7 +87,9 @@ def test_a_capture_that_was_taken_and_is_not_there(recorded: Recorded, bounds: b
     shutil.rmtree(folder / "captures" / ("1-away/A" if bounds else "1-away"))
     (folder / "manifest.json").unlink()
     lacking = "none is there" if bounds else "nothing says where they began"
-    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in missing(folder)
+    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in missing(
+        folder
+    )
     assert {c.bounds.cluster for c in plan(folder).replicas} == {"A", "B"}
 
 
@@ -97,18 +112,28 @@ def test_an_older_capture_does_not_stand_in_for_the_last(recorded: Recorded) -> 
         ("replica-agreement", "corrupt-batch", Verdict.INVALID),
     ],
 )
-def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded: Recorded, check: str, kind: str, verdict: Verdict) -> None:
+def test_what_rests_on_a_capture_that_is_gone_is_not_proven(
+    recorded: Recorded, check: str, kind: str, verdict: Verdict
+) -> None:
     captured(recorded, "A", "B")
     folder = recorded.close()
     rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
     assert result(judge(folder, rows, [REGISTRY[check]]), check).verdict is Verdict.INVALID
     shutil.rmtree(folder / "captures/end/A")
     shown = result(judge(folder, rows, [REGISTRY[check]]), check)
-    assert (shown.verdict, "captures/end/A" in shown.reason) == (verdict, verdict is Verdict.UNKNOWN)
+    assert (shown.verdict, "captures/end/A" in shown.reason) == (
+        verdict,
+        verdict is Verdict.UNKNOWN,
+    )
 
 
 def test_every_failover_promoted_what_its_mirror_names(recorded: Recorded) -> None:
-    failed_over(recorded, 0, 1, journal=[("A.linkflap-canary", 0), ("A.t", 0), ("A.t", 1), ("heartbeats", 0)])
+    failed_over(
+        recorded,
+        0,
+        1,
+        journal=[("A.linkflap-canary", 0), ("A.t", 0), ("A.t", 1), ("heartbeats", 0)],
+    )
     failed_over(recorded, 0, link=BACK)
     stopped(recorded, ("A.t", 2))
     assert promises(recorded.close()) == []
@@ -131,11 +156,14 @@ def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded: Recorde
 
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
-HOME = FaultSpec(id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away")
+HOME = FaultSpec(
+    id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away"
+)
 
 
 def played(run: Recorded, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
-    """The failover and the reversal, as a run writes them down, without the events of these kinds."""
+    """The failover and the reversal, as a run writes them down, without the events of these
+    kinds."""
 
     def event(kind: str, subject: str, **data: object) -> None:
         if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
@@ -174,8 +202,15 @@ def test_a_run_that_broke_off_promises_no_fault(scheduled: Recorded) -> None:
     assert promises(scheduled.close(status="failed")) == []
 
 
-ALL_OF_AWAY = ("failover", "clients-moved", *(f"away fault-{kind}" for kind in ("start", "bite", "heal", "end")))
-ALL_OF_HOME = ("mirror-started", *(f"home fault-{kind}" for kind in ("start", "bite", "heal", "end")))
+ALL_OF_AWAY = (
+    "failover",
+    "clients-moved",
+    *(f"away fault-{kind}" for kind in ("start", "bite", "heal", "end")),
+)
+ALL_OF_HOME = (
+    "mirror-started",
+    *(f"home fault-{kind}" for kind in ("start", "bite", "heal", "end")),
+)
 TOOK_EFFECT = "fault away (failover-forced on A->B) took effect, and no failover of A->B is there"
 MOVED = "clients were moved along A->B, and no failover over it is there"
 
@@ -186,11 +221,29 @@ MOVED = "clients were moved along A->B, and no failover over it is there"
         (("failover",), [TOOK_EFFECT, MOVED]),
         (("failover", "clients-moved"), [TOOK_EFFECT]),
         (("failover", "away fault-bite", "away fault-heal"), [MOVED]),
-        (("mirror-stopped",), ["the failover over A->B has no journal of its mirror (mirror-stopped)"]),
+        (
+            ("mirror-stopped",),
+            ["the failover over A->B has no journal of its mirror (mirror-stopped)"],
+        ),
         (ALL_OF_AWAY, ["nothing says whether fault away (failover-forced on A->B) took effect"]),
-        (("away fault-start",), ["fault away (failover-forced on A->B) took effect, and nothing says when it began"]),
-        (("mirror-started",), ["fault home (mirror-reverse on A->B) took effect, and no mirror-started of B->A is there"]),
-        (("home fault-start",), ["nothing says when it began", "a mirror of B->A ran, and no mirror-reverse of A->B is there"]),
+        (
+            ("away fault-start",),
+            ["fault away (failover-forced on A->B) took effect, and nothing says when it began"],
+        ),
+        (
+            ("mirror-started",),
+            [
+                "fault home (mirror-reverse on A->B) took effect, and no mirror-started of B->A is "
+                "there"
+            ],
+        ),
+        (
+            ("home fault-start",),
+            [
+                "nothing says when it began",
+                "a mirror of B->A ran, and no mirror-reverse of A->B is there",
+            ],
+        ),
         (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
     ],
 )
@@ -210,10 +263,14 @@ def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gon
         ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
     ],
 )
-def test_a_fault_has_a_beginning_and_an_end(scheduled: Recorded, lacks: str, says: str, status: Status) -> None:
+def test_a_fault_has_a_beginning_and_an_end(
+    scheduled: Recorded, lacks: str, says: str, status: Status
+) -> None:
     played(scheduled, lacks=(lacks,))
     # A run that failed may have given up waiting for a fault.
-    assert (says in promises(scheduled.close(status=status))) == (status == "finished" or "began" in says.partition("says")[2])
+    assert (says in promises(scheduled.close(status=status))) == (
+        status == "finished" or "began" in says.partition("says")[2]
+    )
 
 
 def test_events_outside_of_the_run(recorded: Recorded) -> None:
@@ -243,25 +300,43 @@ def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded: Reco
     folder = recorded.close()
     assert promises(folder) == []
     path = folder / "events.jsonl"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"1-away"' not in line))
+    path.write_text(
+        "".join(
+            line for line in path.read_text().splitlines(keepends=True) if '"1-away"' not in line
+        )
+    )
     assert "A was captured as 1-away, and no event says when" in promises(folder)
 
 
-def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled: Recorded) -> None:
+def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(
+    scheduled: Recorded,
+) -> None:
     played(scheduled, lacks=ALL_OF_AWAY)
     folder = scheduled.close()
     name, (kind, *_) = "standby-isolation", REGISTRY["standby-isolation"].anomalies
-    rows = [*looked(folder, name), row(folder, name, "found", cluster="B", kind=kind.name, offset=4)]
+    rows = [
+        *looked(folder, name),
+        row(folder, name, "found", cluster="B", kind=kind.name, offset=4),
+    ]
     shown = result(judge(folder, rows, [REGISTRY[name]]), name)
-    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (
+        Verdict.UNKNOWN,
+        True,
+    )
 
 
 def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded: Recorded) -> None:
     failed_over(recorded)
     folder = recorded.close()
-    rows = [*looked(folder, "provenance"), row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4)]
+    rows = [
+        *looked(folder, "provenance"),
+        row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4),
+    ]
     shown = result(judge(folder, rows, [REGISTRY["provenance"]]), "provenance")
-    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (
+        Verdict.UNKNOWN,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])

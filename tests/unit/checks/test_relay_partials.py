@@ -1,4 +1,5 @@
-"""What relays read and wrote, as it is passed on to be combined: bytes for each record, and what is held while it is."""
+"""What relays read and wrote, as it is passed on to be combined: bytes for each record, and what is
+held while it is."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ from tests.unit.checks.histories import SECOND, Log, commit, ints, poll, promote
 FEW, MANY, RECORDS = 300, 1200, 10
 MORE = (MANY - FEW) * RECORDS
 PASSED_ON, WHILE_COMBINED = 3, 200
-"""Bytes a record: of exactly-once and write-cycles, measured 1.0 and 0.04 passed on, and 120 and 23 while they are combined."""
+"""Bytes a record: of exactly-once and write-cycles, measured 1.0 and 0.04 passed on, and 120 and 23
+while they are combined."""
 RELAY = 9
 """The relay's incarnation; inputs are of 1 and 2, in turn."""
 
 
 def history(transactions: int) -> list[PartitionView]:
-    """Inputs and outputs on a pair: every transaction of the relay makes as many outputs of what one producer wrote."""
+    """Inputs and outputs on a pair: every transaction of the relay makes as many outputs of what
+    one producer wrote."""
     sends = []
     logs = {(cluster, topic): Log(cluster) for cluster in "AB" for topic in "tu"}
     for number in range(transactions):
@@ -34,20 +37,41 @@ def history(transactions: int) -> list[PartitionView]:
         for cluster in "AB":
             logs[cluster, "t"].txn(*inputs, pid=number % 2)
             logs[cluster, "u"].txn(*outputs, pid=RELAY)
-        output = commit(*outputs, acked=ends, process=RELAY, invoked=(number + 1) * 1000, returned=(number + 1) * 1000 + 500)
+        output = commit(
+            *outputs,
+            acked=ends,
+            process=RELAY,
+            invoked=(number + 1) * 1000,
+            returned=(number + 1) * 1000 + 500,
+        )
         read = range(begins, begins + RECORDS)
-        made = replace(output, inputs=ints(*read), input_uids=ints(*inputs), position=begins + RECORDS)
+        made = replace(
+            output, inputs=ints(*read), input_uids=ints(*inputs), position=begins + RECORDS
+        )
         sends.append(replace(made, group="g", input_topic="A.t", input_partition=0))
     end = logs["A", "t"].end
     reads = [
-        poll(kind=kind, group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)
-        for kind, cluster, at, seconds in (("assign", "A", 0, 1), ("commit", "A", end, 400), ("assign", "B", end, 600))
+        poll(
+            kind=kind,
+            group="g",
+            reader="relay-1",
+            position=at,
+            cluster=cluster,
+            at=seconds * SECOND,
+        )
+        for kind, cluster, at, seconds in (
+            ("assign", "A", 0, 1),
+            ("commit", "A", end, 400),
+            ("assign", "B", end, 600),
+        )
     ]
     promotions = [promoted(end)]
     of = {topic: [logs[cluster, topic] for cluster in "AB"] for topic in "tu"}
     return [
         view(of["t"], reads=reads, promotions=promotions, mirror_kind="shadow"),
-        view(of["u"], topic="A.u", sends=Sends.of(sends), promotions=promotions, mirror_kind="shadow"),
+        view(
+            of["u"], topic="A.u", sends=Sends.of(sends), promotions=promotions, mirror_kind="shadow"
+        ),
     ]
 
 
@@ -67,19 +91,25 @@ def size(rows: list[FindingRow]) -> int:
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
-def test_what_relays_did_is_passed_on_in_few_bytes(histories: tuple[list[PartitionView], list[PartitionView]], name: str) -> None:
+def test_what_relays_did_is_passed_on_in_few_bytes(
+    histories: tuple[list[PartitionView], list[PartitionView]], name: str
+) -> None:
     few, many = (size(partials(name, seen)) for seen in histories)
     assert (many - few) / MORE < PASSED_ON
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
-def test_combining_holds_columns(histories: tuple[list[PartitionView], list[PartitionView]], name: str) -> None:
+def test_combining_holds_columns(
+    histories: tuple[list[PartitionView], list[PartitionView]], name: str
+) -> None:
     few, many = (partials(name, seen) for seen in histories)
     assert combined(REGISTRY[name], "run", many) == []
     peaks = [peak(partial(combined, REGISTRY[name], "run", rows)) for rows in (few, many)]
     assert (peaks[1] - peaks[0]) / MORE < WHILE_COMBINED
 
 
-def test_what_is_combined_together_is_of_one_input_partition(histories: tuple[list[PartitionView], list[PartitionView]]) -> None:
+def test_what_is_combined_together_is_of_one_input_partition(
+    histories: tuple[list[PartitionView], list[PartitionView]],
+) -> None:
     assert {row.together for row in partials("exactly-once", histories[0])} == {"A.t-0 g"}
     assert {row.together for row in partials("write-cycles", histories[0])} == {""}

@@ -1,4 +1,5 @@
-"""While a reversal onto a cluster lasts its log is truncated: what clients see then is of one log generation or the other."""
+"""While a reversal onto a cluster lasts its log is truncated: what clients see then is of one log
+generation or the other."""
 
 from __future__ import annotations
 
@@ -27,15 +28,20 @@ class Logs(TypedDict, total=False):
     earlier: Sequence[Log]
 
 
-def during(*reads: Read, watermarks: Mapping[str, Watermarks] | None = None, **rest: Unpack[Logs]) -> PartitionView:
-    return trip(windows=[LASTS], truncations=[TRUNCATED], reads=reads, watermarks=watermarks, **rest)
+def during(
+    *reads: Read, watermarks: Mapping[str, Watermarks] | None = None, **rest: Unpack[Logs]
+) -> PartitionView:
+    return trip(
+        windows=[LASTS], truncations=[TRUNCATED], reads=reads, watermarks=watermarks, **rest
+    )
 
 
 def of_a(seen: PartitionView) -> list[list[tuple[int, ...]]]:
     """(offset, payload) of what was got in each log generation of A."""
     generations = [generation for generation in every(seen) if generation.cluster == "A"]
     got = [
-        [(o, u) for r in reads_in(seen, generation) for o, u in zip(r.offsets, r.uids, strict=True)] for generation in generations
+        [(o, u) for r in reads_in(seen, generation) for o, u in zip(r.offsets, r.uids, strict=True)]
+        for generation in generations
     ]
     return [[tuple(map(int, pair)) for pair in each] for each in got]
 
@@ -54,7 +60,11 @@ def spanning(*pairs: tuple[int, int]) -> Read:
         ([spanning((1, 2), (2, 4))], [], [(1, 2), (2, 4)]),
         ([spanning((2, 3), (3, 5))], [(2, 3)], [(3, 5)]),
         # It had fetched that before the truncation, and handed it over afterwards.
-        ([poll((1, 2), at=622 * SECOND), poll((2, 3), at=623 * SECOND), NEW], [(1, 2), (2, 3)], [(2, 4), (3, 5)]),
+        (
+            [poll((1, 2), at=622 * SECOND), poll((2, 3), at=623 * SECOND), NEW],
+            [(1, 2), (2, 3)],
+            [(2, 4), (3, 5)],
+        ),
         # The mirror had copied that before the harness saw in its journal that it had truncated.
         ([poll((2, 4), at=618 * SECOND), poll((3, 5), at=619 * SECOND)], [], [(2, 4), (3, 5)]),
         # No leftover: it had looked at the log's end, or got what came instead.
@@ -76,14 +86,24 @@ def test_each_consumer_sees_the_truncation_by_itself() -> None:
 
 
 def test_a_transaction_may_end_otherwise_in_either() -> None:
-    """What was committed in the tail was open where the logs part, and the new owner has aborted it."""
-    a, b = (log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7) for log in (Log("A"), Log("B")))
-    old = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
+    """What was committed in the tail was open where the logs part, and the new owner has aborted
+    it."""
+    a, b = (
+        log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7)
+        for log in (Log("A"), Log("B"))
+    )
+    old = (
+        Log("A")
+        .data(1)
+        .data(2, pid=7, transactional=True)
+        .marker("commit", pid=7)
+        .taken("1-away", at=510)
+    )
     got = [poll((1, 2), at=623 * SECOND)]
     assert anomalies("aborted-read", during(*got, logs=[a, b], earlier=[old])) == []
-    assert anomalies("aborted-read", during(EMPTY, poll((1, 2), at=630 * SECOND), logs=[a, b], earlier=[old])) == [
-        ("aborted-read", "A", 1)
-    ]
+    assert anomalies(
+        "aborted-read", during(EMPTY, poll((1, 2), at=630 * SECOND), logs=[a, b], earlier=[old])
+    ) == [("aborted-read", "A", 1)]
 
 
 @pytest.mark.parametrize("at", [610, 630])
@@ -94,13 +114,17 @@ def test_another_payload_is_seen_whenever_it_was_got(at: int) -> None:
 
 
 @pytest.mark.parametrize(("at", "pairs"), [(610, ((1, 2), (0, 1))), (630, ((3, 5), (2, 4)))])
-def test_a_reader_that_went_back_while_it_lasted(at: int, pairs: tuple[tuple[int, int], tuple[int, int]]) -> None:
+def test_a_reader_that_went_back_while_it_lasted(
+    at: int, pairs: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
     one, two = (poll(pair, at=(at + n) * SECOND) for n, pair in enumerate(pairs))
     assert anomalies("poll-continuity", during(one, two)) == [("poll-regression", "A", pairs[1][0])]
 
 
 def test_a_record_of_the_tail_that_came_back_is_none_that_was_left_over() -> None:
-    assert anomalies("read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))) == [("phantom-read", "A", 2)]
+    assert anomalies(
+        "read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))
+    ) == [("phantom-read", "A", 2)]
 
 
 def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end() -> None:
@@ -110,7 +134,9 @@ def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end() -> No
 
 
 def test_what_was_seen_of_b_meanwhile_is_of_b_alone() -> None:
-    seen = during(poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND))
+    seen = during(
+        poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND)
+    )
     assert of_a(seen) == [[], []]
     assert anomalies("read-committed-visibility", seen) == []
 
@@ -125,7 +151,9 @@ def marks(*rows: tuple[int, int, int, int]) -> Watermarks:
     )  # fmt: skip
 
 
-def sampled(*rows: tuple[int, int, int, int], earlier: Sequence[Log] | None = None) -> PartitionView:
+def sampled(
+    *rows: tuple[int, int, int, int], earlier: Sequence[Log] | None = None
+) -> PartitionView:
     rest: Logs = {} if earlier is None else {"earlier": earlier}
     return during(watermarks={"A": marks(*rows)}, **rest)
 
@@ -149,13 +177,18 @@ def highs(seen: PartitionView) -> list[list[int]]:
         ([(605, 3, 3, 0), (607, 2, 2, 0), (618, 3, 3, 3), (622, 2, 2, 3)], [3, 2, 3], [2]),
     ],
 )
-def test_a_sample_is_of_one_log_generation(rows: list[tuple[int, int, int, int]], old: list[int], new: list[int]) -> None:
+def test_a_sample_is_of_one_log_generation(
+    rows: list[tuple[int, int, int, int]], old: list[int], new: list[int]
+) -> None:
     assert highs(sampled(*rows)) == [old, new]
 
 
 def test_samples_are_judged_while_it_lasts() -> None:
     name = "last-stable-offset"
-    assert anomalies(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3))) == []
+    assert (
+        anomalies(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3)))
+        == []
+    )
     for rows, kind, at in (
         ([(605, 2, 2, 0), (607, 9, 3, 0), (609, 9, 3, 0)], "lso-above-high-watermark", 9),
         ([(605, 3, 3, 0), (607, 1, 3, 0), (609, 3, 3, 0)], "lso-regression", 1),
@@ -167,12 +200,15 @@ def test_samples_are_judged_while_it_lasts() -> None:
 
 
 def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> None:
-    """A transaction was open when A died; A was started, and its coordinator appended an ABORT after the capture."""
+    """A transaction was open when A died; A was started, and its coordinator appended an ABORT
+    after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
     rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
     assert anomalies("last-stable-offset", sampled(*rows, earlier=[old])) == []
     wrong = [(606, 2, 3, 0), (608, 3, 3, 0), (610, 3, 3, 0)]
-    assert ("lso-mismatch", "A", 3) in anomalies("last-stable-offset", sampled(*wrong, earlier=[old]))
+    assert ("lso-mismatch", "A", 3) in anomalies(
+        "last-stable-offset", sampled(*wrong, earlier=[old])
+    )
 
 
 def test_a_log_that_was_never_truncated_has_one_generation() -> None:

@@ -1,4 +1,5 @@
-"""Several promotions: every check accepts a faithful round trip and a faithful chain, and sees what is wrong with others."""
+"""Several promotions: every check accepts a faithful round trip and a faithful chain, and sees what
+is wrong with others."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ CHAIN: WholeHistory = {"topology": "A->B->C", "mirror_kind": "shadow", "promotio
 def chain(**rest: Unpack[WholeHistory]) -> PartitionView:
     """A->B->C: A dies at offset 2, B goes on, C has it all."""
     log = [Log(name).data(1).data(2).data(4, crc=44, leader_epoch=3) for name in "BC"]
-    sends = [send(1, 2, acked=0), send(4, acked=2, cluster="B", invoked=550 * SECOND, returned=551 * SECOND)]
+    sends = [
+        send(1, 2, acked=0),
+        send(4, acked=2, cluster="B", invoked=550 * SECOND, returned=551 * SECOND),
+    ]
     given: WholeHistory = {"logs": [Log("A").data(1).data(2), *log], "sends": sends}
     return view(**(given | CHAIN | rest))
 
@@ -48,7 +52,12 @@ def test_every_check_accepts_what_is_faithful(name: str, seen: PartitionView) ->
 
 
 def test_every_era_is_examined() -> None:
-    assert examined("duplicate", trip()) == {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}
+    assert examined("duplicate", trip()) == {
+        "A/native": 4,
+        "A/mirrored": 2,
+        "B/mirrored": 2,
+        "B/native": 2,
+    }
     assert examined("order-equality", trip()) == {"A/mirrored": 2, "B/mirrored": 2}
     assert examined("byte-equality", chain()) == {"B/mirrored": 2, "C/mirrored": 3}
 
@@ -69,7 +78,12 @@ AGAIN: Again = {
 def test_a_third_failover() -> None:
     b = on_b().data(6, leader_epoch=4).data(7, leader_epoch=5)
     last = send(7, acked=5, cluster="B", invoked=950 * SECOND, returned=951 * SECOND)
-    seen = trip(logs=[on_a(), b], earlier=[before(), on_b().taken("1-reverse-800", at=805)], sends=[*ACKED, last], **AGAIN)
+    seen = trip(
+        logs=[on_a(), b],
+        earlier=[before(), on_b().taken("1-reverse-800", at=805)],
+        sends=[*ACKED, last],
+        **AGAIN,
+    )
     for name in REGISTRY:
         assert anomalies(name, seen) == [], name
         assert unjudged(name, seen) == [], name
@@ -79,19 +93,26 @@ def test_a_third_failover() -> None:
 def test_bytes_and_records_that_came_back_changed() -> None:
     other = Log("A").data(1).data(2).data(4, crc=45, digest={4: 7}).data(5, crc=55).data(6)
     assert anomalies("byte-equality", trip(logs=[other, on_b()])) == [("byte-divergence", "A", 2)]
-    assert anomalies("order-equality", trip(logs=[other, on_b()])) == [("mirror-divergence", "A", 2)]
+    assert anomalies("order-equality", trip(logs=[other, on_b()])) == [
+        ("mirror-divergence", "A", 2)
+    ]
 
 
 def test_a_hole_in_what_came_back() -> None:
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
     assert anomalies("byte-equality", trip(logs=[hole, on_b()])) == [("byte-hole", "A", 2)]
-    assert [kind for kind, _, _ in anomalies("order-equality", trip(logs=[hole, on_b()]))] == ["mirror-hole"]
+    assert [kind for kind, _, _ in anomalies("order-equality", trip(logs=[hole, on_b()]))] == [
+        "mirror-hole"
+    ]
 
 
 def test_the_far_end_of_a_chain_is_held_against_its_owner() -> None:
     log = [Log(name).data(1).data(2, crc=9).data(4, crc=44, leader_epoch=3) for name in "BC"]
     seen = chain(logs=[Log("A").data(1).data(2), *log])
-    assert anomalies("byte-equality", seen) == [("byte-divergence", "B", 1), ("byte-divergence", "C", 1)]
+    assert anomalies("byte-equality", seen) == [
+        ("byte-divergence", "B", 1),
+        ("byte-divergence", "C", 1),
+    ]
 
 
 def test_negated_ids_are_restored_on_a_second_hop() -> None:
@@ -99,18 +120,26 @@ def test_negated_ids_are_restored_on_a_second_hop() -> None:
         return Log(name).data(1, pid=pid, epoch=0, crc=5 + pid, producer_epoch=0, base_sequence=0)
 
     seen = view(
-        [log("A", 3), log("B", -5), log("C", 3)], topology="A->B->C", mirror_kind="shadow", mirror={"producer_ids": "negate"}
+        [log("A", 3), log("B", -5), log("C", 3)],
+        topology="A->B->C",
+        mirror_kind="shadow",
+        mirror={"producer_ids": "negate"},
     )
     assert anomalies("byte-equality", seen) == []
     seen = view(
-        [log("A", 3), log("B", -5), log("C", 4)], topology="A->B->C", mirror_kind="shadow", mirror={"producer_ids": "negate"}
+        [log("A", 3), log("B", -5), log("C", 4)],
+        topology="A->B->C",
+        mirror_kind="shadow",
+        mirror={"producer_ids": "negate"},
     )
     assert ("byte-divergence", "C", 0) in anomalies("byte-equality", seen)
 
 
 def ids(log: Log, first: int, second: int, third: int | None = None) -> Log:
     """The round trip's log with producer ids of A, B and A again."""
-    log.data(uid(1, 1), pid=first).data(uid(1, 2), pid=first).data(uid(2, 4), pid=second).data(uid(2, 5), pid=second)
+    log.data(uid(1, 1), pid=first).data(uid(1, 2), pid=first).data(uid(2, 4), pid=second).data(
+        uid(2, 5), pid=second
+    )
     return log if third is None else log.data(uid(3, 6), pid=third)
 
 
@@ -119,9 +148,14 @@ NAME = "producer-id-uniqueness"
 
 def test_an_id_that_both_clusters_handed_out_is_a_collision_wherever_both_are() -> None:
     seen = trip(logs=[ids(Log("A"), 7, 7, 9), ids(Log("B"), 7, 7)], earlier=[], sends=[])
-    assert sorted(anomalies(NAME, seen)) == [("producer-id-collision", "A", 2), ("producer-id-collision", "B", 2)]
+    assert sorted(anomalies(NAME, seen)) == [
+        ("producer-id-collision", "A", 2),
+        ("producer-id-collision", "B", 2),
+    ]
     c = ids(Log("C"), 7, 7)
-    assert ("producer-id-collision", "C", 2) in anomalies(NAME, chain(logs=[Log("A").data(1).data(2), c], sends=[]))
+    assert ("producer-id-collision", "C", 2) in anomalies(
+        NAME, chain(logs=[Log("A").data(1).data(2), c], sends=[])
+    )
 
 
 def test_an_id_of_the_other_cluster_that_is_handed_out_after_the_failback() -> None:
@@ -130,19 +164,33 @@ def test_an_id_of_the_other_cluster_that_is_handed_out_after_the_failback() -> N
 
 
 def test_an_id_that_its_own_cluster_goes_on_with_is_none() -> None:
-    own = [Log("A").data(1, pid=7).data(2, pid=7).data(4, pid=2001).data(5, pid=2001).data(6, pid=7, epoch=1)]
+    own = [
+        Log("A")
+        .data(1, pid=7)
+        .data(2, pid=7)
+        .data(4, pid=2001)
+        .data(5, pid=2001)
+        .data(6, pid=7, epoch=1)
+    ]
     assert anomalies(NAME, trip(logs=own, earlier=[], sends=[])) == []
     assert anomalies("sequence-continuity", trip(logs=own, earlier=[], sends=[])) == []
 
 
 def test_a_reset_parts_two_producers_of_one_id() -> None:
     a, b = [ids(Log(name), 7, 2001).marker("reset", pid=-1, epoch=-1) for name in "AB"]
-    seen = trip(logs=[a.data(uid(3, 6), pid=2001, sequence=0), b], promotions=[AWAY, home_again(5)], earlier=[], sends=[])
+    seen = trip(
+        logs=[a.data(uid(3, 6), pid=2001, sequence=0), b],
+        promotions=[AWAY, home_again(5)],
+        earlier=[],
+        sends=[],
+    )
     assert anomalies(NAME, seen) == []
 
 
 def test_one_id_on_two_clusters_has_two_sequences() -> None:
-    log = [Log(n).data(1, pid=7).data(2, pid=7).data(4, pid=7, sequence=0).data(5, pid=7) for n in "AB"]
+    log = [
+        Log(n).data(1, pid=7).data(2, pid=7).data(4, pid=7, sequence=0).data(5, pid=7) for n in "AB"
+    ]
     assert anomalies("sequence-continuity", trip(logs=log, earlier=[], sends=[])) == []
 
 
@@ -152,9 +200,9 @@ def test_duplicates_of_what_the_tail_had() -> None:
 
 
 def test_a_stranger_in_the_tail_is_named_with_its_capture() -> None:
-    assert anomalies("provenance", trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [
-        ("stranger", "A", 2)
-    ]
+    assert anomalies(
+        "provenance", trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])
+    ) == [("stranger", "A", 2)]
 
 
 def test_readers_are_held_against_the_log_of_their_time() -> None:
@@ -166,7 +214,9 @@ def test_readers_are_held_against_the_log_of_their_time() -> None:
 
 
 def test_samples_are_held_against_the_log_of_their_time() -> None:
-    marks = samples(*[(3, 3)] * 499, *[(-1, -1)] * 102, *[(4, 4)] * 148, epochs=[0] * 601 + [3] * 148)
+    marks = samples(
+        *[(3, 3)] * 499, *[(-1, -1)] * 102, *[(4, 4)] * 148, epochs=[0] * 601 + [3] * 148
+    )
     assert anomalies("last-stable-offset", trip(watermarks={"A": marks})) == []
 
 
@@ -186,12 +236,19 @@ def replace_cluster(log: Log) -> Log:
 
 
 def test_groups_that_come_home() -> None:
-    away = [poll(kind="commit", position=1, group="g", at=400 * SECOND), poll((0, 1), group="g", at=399 * SECOND)]
+    away = [
+        poll(kind="commit", position=1, group="g", at=400 * SECOND),
+        poll((0, 1), group="g", at=399 * SECOND),
+    ]
     there = [poll((1, 2), (2, 4), (3, 5), cluster="B", group="g", at=560 * SECOND)]
     there += [poll(kind="commit", position=4, cluster="B", group="g", at=570 * SECOND)]
     home = poll((4, 6), group="g", at=760 * SECOND)
     assert anomalies("group-offsets", trip(reads=[*away, *there, home])) == []
-    skipping = [*away, *there[:1], poll(kind="commit", position=3, cluster="B", group="g", at=570 * SECOND)]
+    skipping = [
+        *away,
+        *there[:1],
+        poll(kind="commit", position=3, cluster="B", group="g", at=570 * SECOND),
+    ]
     skipping[2] = poll((1, 2), (2, 4), cluster="B", group="g", at=560 * SECOND)
     assert anomalies("group-offsets", trip(reads=[*skipping, home])) == [("group-skip", "A", 3)]
 

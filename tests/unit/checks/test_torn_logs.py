@@ -1,4 +1,5 @@
-"""A torn log proves little: what any check finds in it is reported as a reason, unless the rest of the log proves it."""
+"""A torn log proves little: what any check finds in it is reported as a reason, unless the rest of
+the log proves it."""
 
 from __future__ import annotations
 
@@ -13,11 +14,15 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.test_checks import MODULES
 
-CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
+CASES = [
+    (name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})
+]
 
 
 def torn(seen: PartitionView) -> PartitionView:
-    return replace(seen, replicas=[replace(r, damage=("half a batch at the end",)) for r in seen.replicas])
+    return replace(
+        seen, replicas=[replace(r, damage=("half a batch at the end",)) for r in seen.replicas]
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -31,7 +36,11 @@ def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name: str, ki
 
 def test_the_reason_names_what_was_found_and_where() -> None:
     seen = torn(MODULES["duplicate"].REJECTS["duplicate"].view)
-    reasons = [row.data["reason"] for row in examine(REGISTRY["duplicate"], seen) if row.finding == "unjudged"]
+    reasons = [
+        row.data["reason"]
+        for row in examine(REGISTRY["duplicate"], seen)
+        if row.finding == "unjudged"
+    ]
     assert reasons == [
         "the log of A.t-0 on B is torn, so duplicate at offset 2 of B may be a false positive",
         "the log of A.t-0 on B is torn, so not all of it could be judged",
@@ -42,7 +51,9 @@ def test_a_kernel_that_raises_is_a_finding() -> None:
     def kernel(view: PartitionView) -> NoReturn:
         raise ValueError("an odd log")
 
-    check = Check(name="odd", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+    check = Check(
+        name="odd", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel
+    )
     (row,) = examine(check, MODULES["duplicate"].REJECTS["duplicate"].view)
     assert (row.finding, row.data["reason"]) == ("crashed", "ValueError: an odd log")
 

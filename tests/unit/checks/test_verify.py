@@ -36,7 +36,9 @@ def test_a_run_gets_the_checks_that_it_names(tmp_path: Path) -> None:
 
 def test_a_check_that_there_is_not_is_named(tmp_path: Path) -> None:
     folder = asking_for(write_run(tmp_path / "run"), "dublicate")
-    with pytest.raises(InputError, match="asks for a check 'dublicate' that there is not; known are order-equality"):
+    with pytest.raises(
+        InputError, match="asks for a check 'dublicate' that there is not; known are order-equality"
+    ):
         verify([folder])
 
 
@@ -53,13 +55,20 @@ def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: P
     first, second = verify([large, small], spark=spark)
     assert [c.name for c in first.checks] == [*REGISTRY, *NAMES]
     assert [c.name for c in second.checks] == ["duplicate", *NAMES]
-    # The made-up runs have the same log on both sides, markers included: 3 records a transaction, every fifth aborted.
-    examined = {j.folder.name: next(c for c in j.checks if c.name == "duplicate").examined for j in (first, second)}
+    # The made-up runs have the same log on both sides, markers included: 3 records a transaction,
+    # every fifth aborted.
+    examined = {
+        j.folder.name: next(c for c in j.checks if c.name == "duplicate").examined
+        for j in (first, second)
+    }
     assert examined == {
         "large": {"A/native": 3 * 48, "B/mirrored": 3 * 24, "B/native": 3 * 24},
         "small": {"A/native": 24, "B/mirrored": 12, "B/native": 12},
     }
     for judgement in (first, second):
         assert judgement.verdict is not Verdict.VALID
-        assert msgspec.json.decode((judgement.folder / VERDICT_FILE).read_bytes()) == judgement.document
+        assert (
+            msgspec.json.decode((judgement.folder / VERDICT_FILE).read_bytes())
+            == judgement.document
+        )
         assert RunReader(judgement.folder).damage() == []

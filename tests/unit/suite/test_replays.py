@@ -11,7 +11,9 @@ from linkflap.harness.suite.work import Works
 
 
 def test_the_time_that_replays_take_is_no_time_of_shrinking(tmp_path: Path) -> None:
-    replays = Replays(folder=tmp_path, kind="lost-write:lost-write", works=cast(Works, None), seconds=600.0)
+    replays = Replays(
+        folder=tmp_path, kind="lost-write:lost-write", works=cast(Works, None), seconds=600.0
+    )
     replays._began = time.monotonic() - 700.0
     assert replays.spent
     replays.shrinks()

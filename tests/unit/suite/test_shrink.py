@@ -1,4 +1,5 @@
-"""Shrinking against oracles that are predicates: what is found is as small as it can be, at the price that is allowed."""
+"""Shrinking against oracles that are predicates: what is found is as small as it can be, at the
+price that is allowed."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ class Predicate:
     def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]:
         self.asked += times * len(candidates)
         return [
-            Rate(failed=sum(self.holds(made) and self.dice.random() < self.share for _ in range(times)), tries=times)
+            Rate(
+                failed=sum(
+                    self.holds(made) and self.dice.random() < self.share for _ in range(times)
+                ),
+                tries=times,
+            )
             for made in candidates
         ]
 
@@ -59,13 +65,20 @@ def with_faults(*wanted: str) -> Scenario:
 
 @pytest.mark.parametrize(
     "needed",
-    [("mirror-kill",), ("link-cut", "broker-kill"), ("failover-forced", "client-kill"), ("mirror-kill", "mirror-reverse")],
+    [
+        ("mirror-kill",),
+        ("link-cut", "broker-kill"),
+        ("failover-forced", "client-kill"),
+        ("mirror-kill", "mirror-reverse"),
+    ],
 )
 def test_what_is_left_is_what_the_failure_needs(needed: tuple[str, ...]) -> None:
     found = with_faults(*needed)
     shrunk = Shrinker(fails=Predicate(lambda made: set(needed) <= set(kinds(made)))).shrink(found)
     # A reversal needs its failover.
-    assert set(kinds(shrunk.scenario)) - {"failover-planned", "failover-forced"} == set(needed) - {"failover-forced"}
+    assert set(kinds(shrunk.scenario)) - {"failover-planned", "failover-forced"} == set(needed) - {
+        "failover-forced"
+    }
     assert len(shrunk.scenario.schedule) <= len(needed) + 1
     assert not shrunk.scenario.mirror.options
     assert not shrunk.scenario.topics.config
@@ -80,9 +93,14 @@ def test_the_order_of_faults_is_kept() -> None:
         return "broker-kill" in names and "link-cut" in names[names.index("broker-kill") :]
 
     found = next(
-        made for n in range(3000) if holds(made := generate(2, n, Coverage(), EVERY, guided=False)) and len(made.schedule) > 4
+        made
+        for n in range(3000)
+        if holds(made := generate(2, n, Coverage(), EVERY, guided=False)) and len(made.schedule) > 4
     )
-    assert kinds(Shrinker(fails=Predicate(holds)).shrink(found).scenario) == ["broker-kill", "link-cut"]
+    assert kinds(Shrinker(fails=Predicate(holds)).shrink(found).scenario) == [
+        "broker-kill",
+        "link-cut",
+    ]
 
 
 @settings(max_examples=25, deadline=None)
@@ -109,7 +127,8 @@ def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often() -> No
 
 
 def test_a_step_that_fails_too_seldom_is_taken_back() -> None:
-    """The first tries of the smaller ones fail by chance; measured again, only the original does."""
+    """The first tries of the smaller ones fail by chance; measured again, only the original
+    does."""
     found = with_faults("mirror-kill", "link-cut")
     seen: dict[int, int] = {}
 
@@ -130,7 +149,9 @@ def test_the_budget_ends_it_with_what_was_found_so_far() -> None:
 
 def test_the_rate_without_the_last_fault_is_known() -> None:
     found = with_faults("mirror-kill", "link-cut")
-    shrunk = Shrinker(fails=Predicate(lambda made: {"mirror-kill", "link-cut"} <= set(kinds(made)))).shrink(found)
+    shrunk = Shrinker(
+        fails=Predicate(lambda made: {"mirror-kill", "link-cut"} <= set(kinds(made)))
+    ).shrink(found)
     assert len(shrunk.scenario.schedule) == 2
     assert shrunk.without_last == Rate(failed=0, tries=2)
 
@@ -140,13 +161,21 @@ def fault(id_: str, when: str = "always") -> FaultSpec:
 
 
 def test_what_waited_for_a_fault_that_is_gone_waits_for_what_that_waited_for() -> None:
-    chain = [fault("a"), fault("b", "after:a"), fault("c", "after:b and open-transactions:2"), fault("d", "during:b and after:c")]
+    chain = [
+        fault("a"),
+        fault("b", "after:a"),
+        fault("c", "after:b and open-transactions:2"),
+        fault("d", "during:b and after:c"),
+    ]
     assert [(f.id, f.when) for f in without(chain, ["b"])] == [
         ("a", "always"),
         ("c", "after:a and open-transactions:2"),
         ("d", "after:c"),
     ]
-    assert [(f.id, f.when) for f in without(chain, ["a", "b"])] == [("c", "open-transactions:2"), ("d", "after:c")]
+    assert [(f.id, f.when) for f in without(chain, ["a", "b"])] == [
+        ("c", "open-transactions:2"),
+        ("d", "after:c"),
+    ]
     assert followers(chain, "b") == {"b", "c", "d"}
     assert condition(without(chain, ["c"])[2].when).during == ("b",)
 

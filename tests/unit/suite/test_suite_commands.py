@@ -1,4 +1,5 @@
-"""A suite of a scenario file that starts programs: only where that was allowed, and shown before."""
+"""A suite of a scenario file that starts programs: only where that was allowed, and shown
+before."""
 
 from __future__ import annotations
 
@@ -21,13 +22,18 @@ FILES = (EXAMPLES / "application" / "failover.toml", EXAMPLES / "replicator" / "
 
 @pytest.mark.parametrize("path", FILES, ids=["application", "mirror"])
 def test_programs_are_started_only_where_that_is_allowed(tmp_path: Path, path: Path) -> None:
-    with pytest.raises(InputError, match=r"starts programs of yours \(python3 .*; let the suite do so with --allow-commands"):
+    with pytest.raises(
+        InputError,
+        match=r"starts programs of yours \(python3 .*; let the suite do so with --allow-commands",
+    ):
         command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
     assert not (tmp_path / "suite").exists()
 
 
 @pytest.mark.parametrize(
-    ("path", "program"), list(zip(FILES, ("payments.py", "copier.py"), strict=True)), ids=["application", "mirror"]
+    ("path", "program"),
+    list(zip(FILES, ("payments.py", "copier.py"), strict=True)),
+    ids=["application", "mirror"],
 )
 def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path: Path, program: str) -> None:
     assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
@@ -49,12 +55,16 @@ def test_a_folder_of_jars_is_code_too(
     (tmp_path / "libs").mkdir()
     with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-9.9.9.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
-    built = scenario("baseline", Wish(seed=1, clients="java@./libs" if where == "clients" else None))
+    built = scenario(
+        "baseline", Wish(seed=1, clients="java@./libs" if where == "clients" else None)
+    )
     if where == "topology":
         built = replace(built, topology=parse("A@./libs->B"))
     path = tmp_path / "mine.toml"
     save(built, path)
-    with pytest.raises(InputError, match=r"no release \(c.*: \./libs\); let the suite do so with --allow-commands"):
+    with pytest.raises(
+        InputError, match=r"no release \(c.*: \./libs\); let the suite do so with --allow-commands"
+    ):
         command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
     assert not (tmp_path / "suite").exists()
     assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0

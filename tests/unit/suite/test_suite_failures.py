@@ -7,17 +7,36 @@ from linkflap.harness.suite.folder import Result
 
 
 def document(
-    *checks: tuple[str, str, dict[str, int], str], causes: list[dict[str, str]] | tuple[()] = (), verdict: str = "invalid"
+    *checks: tuple[str, str, dict[str, int], str],
+    causes: list[dict[str, str]] | tuple[()] = (),
+    verdict: str = "invalid",
 ) -> dict[str, object]:
-    rows = [{"name": name, "verdict": said, "kinds": kinds, "reason": reason} for name, said, kinds, reason in checks]
-    return {"verdict": verdict, "reason": "12 of 30 things", "checks": rows, "causes": [dict(c) for c in causes]}
+    rows = [
+        {"name": name, "verdict": said, "kinds": kinds, "reason": reason}
+        for name, said, kinds, reason in checks
+    ]
+    return {
+        "verdict": verdict,
+        "reason": "12 of 30 things",
+        "checks": rows,
+        "causes": [dict(c) for c in causes],
+    }
 
 
 def test_what_others_follow_from_comes_first() -> None:
-    checks = [("lost-write", "invalid", {"lost-write": 3}, ""), ("byte-equality", "invalid", {"byte-hole": 1}, "")]
+    checks = [
+        ("lost-write", "invalid", {"lost-write": 3}, ""),
+        ("byte-equality", "invalid", {"byte-hole": 1}, ""),
+    ]
     causes = [{"check": "byte-equality", "kind": "byte-hole"}]
-    assert kinds_of(document(*checks, causes=causes)) == ("byte-equality:byte-hole", "lost-write:lost-write")
-    assert kinds_of(document(*reversed(checks))) == ("lost-write:lost-write", "byte-equality:byte-hole")
+    assert kinds_of(document(*checks, causes=causes)) == (
+        "byte-equality:byte-hole",
+        "lost-write:lost-write",
+    )
+    assert kinds_of(document(*reversed(checks))) == (
+        "lost-write:lost-write",
+        "byte-equality:byte-hole",
+    )
 
 
 def test_what_is_unknown_beside_an_anomaly_is_left_out() -> None:
@@ -37,9 +56,14 @@ def test_runs_with_a_kind_that_led_another_are_that_kinds() -> None:
     a = Result(number=1, verdict="invalid", kinds=("x:one", "y:two"))
     b = Result(number=2, verdict="invalid", kinds=("z:three", "x:one"))
     c = Result(number=3, verdict="invalid", kinds=("z:three",))
-    assert {kind: [r.number for r in runs] for kind, runs in by_kind([c, b, a]).items()} == {"x:one": [1, 2], "z:three": [3]}
+    assert {kind: [r.number for r in runs] for kind, runs in by_kind([c, b, a]).items()} == {
+        "x:one": [1, 2],
+        "z:three": [3],
+    }
     assert by_kind([Result(number=4, verdict="valid")]) == {}
 
 
 def test_kinds_are_names_of_folders() -> None:
-    assert name_of("unknown:unseen:N of N readers, of A->B") == "unknown-unseen-n-of-n-readers-of-a-b"
+    assert (
+        name_of("unknown:unseen:N of N readers, of A->B") == "unknown-unseen-n-of-n-readers-of-a-b"
+    )

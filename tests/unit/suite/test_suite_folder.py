@@ -32,7 +32,13 @@ def folder(tmp_path: Path) -> SuiteFolder:
 
 
 def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
-    one = Result(number=3, verdict="invalid", kinds=("lost-write:lost",), cells=("on/shadow/A->B",), outcomes={"x: y": 2})
+    one = Result(
+        number=3,
+        verdict="invalid",
+        kinds=("lost-write:lost",),
+        cells=("on/shadow/A->B",),
+        outcomes={"x: y": 2},
+    )
     folder.append(one)
     folder.append(replace(one, number=4, verdict="valid", kinds=()))
     again = SuiteFolder.open(folder.root)
@@ -42,7 +48,9 @@ def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 20, -1])
-def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(folder: SuiteFolder, length: int) -> None:
+def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(
+    folder: SuiteFolder, length: int
+) -> None:
     folder.append(Result(number=0, verdict="valid"))
     size = (folder.root / "results.jsonl").stat().st_size
     folder.append(Result(number=1, verdict="invalid"))
@@ -50,11 +58,18 @@ def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(f
     again = SuiteFolder.open(folder.root)
     assert [r.number for r in again.results] == [0]
     again.append(Result(number=1, verdict="valid"))
-    assert [(r.number, r.verdict) for r in SuiteFolder.open(folder.root).results] == [(0, "valid"), (1, "valid")]
+    assert [(r.number, r.verdict) for r in SuiteFolder.open(folder.root).results] == [
+        (0, "valid"),
+        (1, "valid"),
+    ]
 
 
 def test_two_suites_do_not_work_on_one_directory(folder: SuiteFolder) -> None:
-    with folder.held(), pytest.raises(InputError, match="another linkflap suite works on"), SuiteFolder.open(folder.root).held():
+    with (
+        folder.held(),
+        pytest.raises(InputError, match="another linkflap suite works on"),
+        SuiteFolder.open(folder.root).held(),
+    ):
         pass
     with SuiteFolder.open(folder.root).held():
         pass
@@ -70,11 +85,15 @@ def of_format(root: Path, number: int) -> None:
     [
         (lambda root: (root / "suite.json").unlink(), "is no suite directory"),
         (lambda root: (root / "suite.json").write_text("{}"), "cannot be read"),
-        (lambda root: of_format(root, 99), f"has format 99, this linkflap .* goes on with format {FORMAT}"),
-        (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'), "has a line that cannot be read"),
+        (lambda root: of_format(root, 99),
+            f"has format 99, this linkflap .* goes on with format {FORMAT}"),
+        (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'),
+            "has a line that cannot be read"),
     ],
 )  # fmt: skip
-def test_directories_that_cannot_be_gone_on_with(folder: SuiteFolder, change: Callable[[Path], object], sentence: str) -> None:
+def test_directories_that_cannot_be_gone_on_with(
+    folder: SuiteFolder, change: Callable[[Path], object], sentence: str
+) -> None:
     change(folder.root)
     with pytest.raises(InputError, match=sentence):
         SuiteFolder.open(folder.root)
@@ -92,7 +111,8 @@ class Killed(Exception):
 
 @dataclass
 class Scripted:
-    """Works that record and judge at once. Each run's verdict is a function of its number; `dies` after so many steps."""
+    """Works that record and judge at once. Each run's verdict is a function of its number; `dies`
+    after so many steps."""
 
     dies: int = -1
     jobs: int = 2
@@ -127,8 +147,21 @@ class Scripted:
             task = self._queue.pop(0)
             bad = task.number % 3 == 2
             kinds = {"lost-write": 1} if bad else {}
-            checks = [{"name": "lost-write", "verdict": "invalid" if bad else "valid", "reason": "", "kinds": kinds}]
-            document = {"verdict": "invalid" if bad else "valid", "reason": "", "checks": checks, "cause": "", "causes": []}
+            checks = [
+                {
+                    "name": "lost-write",
+                    "verdict": "invalid" if bad else "valid",
+                    "reason": "",
+                    "kinds": kinds,
+                }
+            ]
+            document = {
+                "verdict": "invalid" if bad else "valid",
+                "reason": "",
+                "checks": checks,
+                "cause": "",
+                "causes": [],
+            }
             done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
 
     def _die(self) -> None:
@@ -139,7 +172,9 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={}))
+    monkeypatch.setattr(
+        explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={})
+    )
 
 
 def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFolder) -> None:
@@ -155,7 +190,9 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
 
 
 @pytest.mark.parametrize("dies", range(0, 14, 2))
-def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder: SuiteFolder, dies: int) -> None:
+def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(
+    folder: SuiteFolder, dies: int
+) -> None:
     died, killed = False, Scripted(dies=dies)
     try:
         Suite(folder=folder, works=cast(Works, killed), say=lambda text: None).run()
@@ -169,15 +206,20 @@ def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder: Su
     assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
     assert {n: r for n in before for r in again.results if r.number == n} == before
     assert not set(works.started) & set(before)
-    assert {n: again.scenario_path(n).read_text() for n in texts} == texts  # a run that was decided on stays what it is
+    # a run that was decided on stays what it is
+    assert {n: again.scenario_path(n).read_text() for n in texts} == texts
 
 
-def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_that_had_ended_is_judged_and_not_made_again(
+    folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Killed):
         Suite(folder=folder, works=cast(Works, Scripted(dies=1)), say=lambda text: None).run()
     monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
     works = Scripted()
-    Suite(folder=SuiteFolder.open(folder.root), works=cast(Works, works), say=lambda text: None).run()
+    Suite(
+        folder=SuiteFolder.open(folder.root), works=cast(Works, works), say=lambda text: None
+    ).run()
     assert works.judged_only == [0]
     assert 0 not in works.started
 
@@ -229,7 +271,9 @@ def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
     assert sum(r.failed for r in own.results) == 6
 
 
-@pytest.mark.parametrize(("text", "value"), [("90", 90), ("30s", 30), ("20m", 1200), ("8h", 28800), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("30s", 30), ("20m", 1200), ("8h", 28800), ("1.5h", 5400)]
+)
 def test_times(text: str, value: int) -> None:
     assert seconds(text) == value
 
@@ -270,7 +314,9 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: tuple[str, ...], missing: list[str]
 ) -> None:
     cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")
-    monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={}))
+    monkeypatch.setattr(
+        explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={})
+    )
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
     Suite(folder=folder, works=cast(Works, Scripted()), say=lambda text: None).run()
     assert verdict_of(folder.results) == "valid"
@@ -279,4 +325,6 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
     assert ("Never reached" in summary(folder)) is bool(missing)
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("errors")) == (str(2 + len(reach)), str(len(missing)))
-    assert [case.get("name") for case in found.iter("testcase") if case.find("error") is not None] == missing
+    assert [
+        case.get("name") for case in found.iter("testcase") if case.find("error") is not None
+    ] == missing

@@ -16,7 +16,10 @@ FOLDER = cast(Any, SimpleNamespace(root=Path("/suites/one")))
 
 
 def test_no_room_is_the_environments_failure() -> None:
-    with pytest.raises(EnvironmentFailure, match="the disk of /suites/one is full; make room"), full_disk_named(FOLDER):
+    with (
+        pytest.raises(EnvironmentFailure, match="the disk of /suites/one is full; make room"),
+        full_disk_named(FOLDER),
+    ):
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
 

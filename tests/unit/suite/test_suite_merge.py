@@ -1,4 +1,5 @@
-"""Shards of one suite merged: nothing lost, nothing counted twice, and what does not belong together is refused."""
+"""Shards of one suite merged: nothing lost, nothing counted twice, and what does not belong
+together is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from linkflap.harness.suite.triage import REPORT, Report
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
 
 
-def shard(root: Path, part: int, of: int = 2, plan: Plan = PLAN, bad: tuple[int, ...] = ()) -> SuiteFolder:
+def shard(
+    root: Path, part: int, of: int = 2, plan: Plan = PLAN, bad: tuple[int, ...] = ()
+) -> SuiteFolder:
     """A shard with three runs."""
     made = SuiteFolder.create(root / f"{part}-{of}", replace(plan, shard=(part, of)))
     for number in range(part, part + 3 * of, of):
@@ -30,7 +33,15 @@ def shard(root: Path, part: int, of: int = 2, plan: Plan = PLAN, bad: tuple[int,
         verdict = "invalid" if number in bad else "valid"
         kinds = ("lost-write:lost-write",) if number in bad else ()
         made.run_path(number).mkdir()
-        made.append(Result(number=number, verdict=verdict, kinds=kinds, cells=(f"cell/{number % 2}",), ended=10.0 * (number + 1)))
+        made.append(
+            Result(
+                number=number,
+                verdict=verdict,
+                kinds=kinds,
+                cells=(f"cell/{number % 2}",),
+                ended=10.0 * (number + 1),
+            )
+        )
         if not kinds:
             made.prune(number)
     return made
@@ -70,7 +81,9 @@ def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path: Pa
     report(parts[1], 1)
     for order in (parts, parts[::-1]):
         made = merge(order, tmp_path / f"all-{order[0].plan.shard[0]}")
-        kept = msgspec.json.decode((made.root / "failures/lost-write-lost-write" / REPORT).read_bytes())
+        kept = msgspec.json.decode(
+            (made.root / "failures/lost-write-lost-write" / REPORT).read_bytes()
+        )
         assert len(kept["faults"]) == 1
 
 
@@ -85,11 +98,15 @@ def test_a_shard_that_is_missing_is_said(tmp_path: Path) -> None:
         (lambda root: shard(root / "x", 0), "shard 1/2 is given twice"),
         (lambda root: shard(root, 1, 3), "merge shards of one suite"),
         (lambda root: shard(root, 1, plan=replace(PLAN, seed=8)), "their seed differs"),
-        (lambda root: shard(root, 1, plan=replace(PLAN, bounds=Bounds(mirrors=("mm2",)))), "their bounds differs"),
-        (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)), "is merged already"),
+        (lambda root: shard(root, 1, plan=replace(PLAN, bounds=Bounds(mirrors=("mm2",)))),
+            "their bounds differs"),
+        (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)),
+            "is merged already"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused(tmp_path: Path, other: Callable[[Path], SuiteFolder], sentence: str) -> None:
+def test_what_does_not_belong_together_is_refused(
+    tmp_path: Path, other: Callable[[Path], SuiteFolder], sentence: str
+) -> None:
     (tmp_path / "x").mkdir()
     with pytest.raises(InputError, match=sentence):
         merge([shard(tmp_path, 0), other(tmp_path)], tmp_path / "all")
@@ -99,7 +116,9 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path, other: Callabl
 def test_regression_shards_have_their_cases(tmp_path: Path) -> None:
     parts = []
     for part in range(2):
-        made = SuiteFolder.create(tmp_path / str(part), replace(PLAN, name="regression", shard=(part, 2)))
+        made = SuiteFolder.create(
+            tmp_path / str(part), replace(PLAN, name="regression", shard=(part, 2))
+        )
         regression.write_entries(made, reproduced()[:4])
         for entry in regression.entries(made):
             made.append(Result(number=entry.number, verdict="valid", reason="REPRODUCED 1 of 1"))
@@ -109,10 +128,14 @@ def test_regression_shards_have_their_cases(tmp_path: Path) -> None:
     assert regression.verdict_of(made) == "valid"
 
 
-def test_the_command_says_what_all_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_all_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     parts = [str(shard(tmp_path, 0).root), str(shard(tmp_path, 1, bad=(3,)).root)]
     out, junit = tmp_path / "all", tmp_path / "junit.xml"
-    status = command.main(["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)], standalone_mode=False)
+    status = command.main(
+        ["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)], standalone_mode=False
+    )
     said = capsys.readouterr().out
     assert status == 1
     assert "6 runs: 1 invalid, 5 valid" in said
@@ -123,7 +146,14 @@ def test_the_command_says_what_all_found(tmp_path: Path, capsys: pytest.CaptureF
         command.main(["suite", "--resume", str(out)], standalone_mode=False)
 
 
-def test_the_command_knows_not_all_without_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_knows_not_all_without_a_shard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     parts = [str(shard(tmp_path, part, 3).root) for part in (0, 2)]
-    assert command.main(["suite", "merge", *parts, "--out", str(tmp_path / "all")], standalone_mode=False) == 2
+    assert (
+        command.main(
+            ["suite", "merge", *parts, "--out", str(tmp_path / "all")], standalone_mode=False
+        )
+        == 2
+    )
     assert "Not merged, so that not all is known: shard 2/3." in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""A suite that goes on from another: what the nights before have hit is not new, and the trend is on the page."""
+"""A suite that goes on from another: what the nights before have hit is not new, and the trend is
+on the page."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -
     made = SuiteFolder.create(root, plan)
     for number, (verdict, cells) in enumerate(results, start=1):
         made.write_scenario(number, generate(7, number, Coverage(), plan.bounds, guided=False))
-        made.append(Result(number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number))
+        made.append(
+            Result(number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number)
+        )
     return made
 
 
@@ -33,13 +36,18 @@ def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path: Path)
     third = SuiteFolder.create(tmp_path / "third", following(PLAN, second))
     assert third.coverage.hits == {"a": 2, "b": 2, "c": 1}
     assert SuiteFolder.open(third.root).plan == third.plan
-    assert [(one.name, one.cells, one.new) for one in third.plan.nights] == [("first", 2, 2), ("second", 2, 1)]
+    assert [(one.name, one.cells, one.new) for one in third.plan.nights] == [
+        ("first", 2, 2),
+        ("second", 2, 1),
+    ]
     assert (night(third).cells, night(third).verdicts) == (0, {})
 
 
 def test_what_was_hit_before_is_not_preferred_again(tmp_path: Path) -> None:
     drawn = generate(7, 1, Coverage(), PLAN.bounds)
-    first = worked(tmp_path / "first", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
+    first = worked(
+        tmp_path / "first", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)]
+    )
     coverage = SuiteFolder.create(tmp_path / "second", following(PLAN, first)).coverage
     again = generate(7, 1, coverage, PLAN.bounds)
     assert coverage.novelty(cells_of(drawn)) < 1 < coverage.novelty(cells_of(again))
@@ -56,7 +64,9 @@ def test_the_page_has_a_row_for_each_night(tmp_path: Path) -> None:
     assert rows.index("1. first (linkflap 1.0)") < rows.index("2. second (linkflap 1.0)")
 
 
-@pytest.mark.parametrize("last", [replace(PLAN, name="regression"), replace(PLAN, name="own", given="name = 'x'")])
+@pytest.mark.parametrize(
+    "last", [replace(PLAN, name="regression"), replace(PLAN, name="own", given="name = 'x'")]
+)
 def test_a_suite_that_generated_nothing_is_not_gone_on_from(tmp_path: Path, last: Plan) -> None:
     with pytest.raises(InputError, match="has no coverage to go on from"):
         following(PLAN, SuiteFolder.create(tmp_path / "last", last))
@@ -68,12 +78,16 @@ def test_a_suite_that_generates_nothing_goes_on_from_none(tmp_path: Path) -> Non
         following(replace(PLAN, name="regression"), first)
 
 
-def test_the_command_draws_other_scenarios_after_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_other_scenarios_after_a_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     drawn = generate(7, 1, Coverage(), Bounds())
     worked(tmp_path / "last", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
     outputs = []
     for more in ([], ["--after", str(tmp_path / "last")]):
-        assert command.main(["smoke", "--dry-run", "--seed", "7", *more], standalone_mode=False) == 0
+        assert (
+            command.main(["smoke", "--dry-run", "--seed", "7", *more], standalone_mode=False) == 0
+        )
         outputs.append(capsys.readouterr().out)
     assert outputs[0] != outputs[1]
     with pytest.raises(InputError, match="is no suite directory"):

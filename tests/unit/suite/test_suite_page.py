@@ -13,19 +13,41 @@ from linkflap.harness.suite import page, regression
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.plan import Plan
 
-PLAN = Plan(name="smoke", seed=7, seconds=60, jobs=2, bounds=Bounds(faults=("link-cut", "broker-pause")))
-CELLS = ("strike/link-cut/mirror-behind/link-1/shadow", "after/broker-pause/link-cut", "on/shadow/A->B")
+PLAN = Plan(
+    name="smoke", seed=7, seconds=60, jobs=2, bounds=Bounds(faults=("link-cut", "broker-pause"))
+)
+CELLS = (
+    "strike/link-cut/mirror-behind/link-1/shadow",
+    "after/broker-pause/link-cut",
+    "on/shadow/A->B",
+)
 
 
 def suite(root: Path) -> SuiteFolder:
     made = SuiteFolder.create(root / "suite", PLAN)
     for number in range(3):
-        made.write_scenario(number, generate(7, number, Coverage(), PLAN.bounds) if number else baseline(7, PLAN.bounds))
-    made.append(Result(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0))
+        made.write_scenario(
+            number,
+            generate(7, number, Coverage(), PLAN.bounds) if number else baseline(7, PLAN.bounds),
+        )
+    made.append(
+        Result(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0)
+    )
     missed = ("1-link-cut: open-partitions:2",)
-    made.append(Result(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0))
+    made.append(
+        Result(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0)
+    )
     cause = "<script>alert(1)</script> is lost"
-    made.append(Result(number=2, verdict="invalid", kinds=("lost-write:lost-write",), cause=cause, seconds=20.0, ended=60.0))
+    made.append(
+        Result(
+            number=2,
+            verdict="invalid",
+            kinds=("lost-write:lost-write",),
+            cause=cause,
+            seconds=20.0,
+            ended=60.0,
+        )
+    )
     return made
 
 
@@ -68,7 +90,15 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
     made = SuiteFolder.create(tmp_path / "suite", replace(PLAN, name="regression"))
     regression.write_entries(made, reproduced()[:3])
     gone = ("regression:x",)
-    made.append(Result(number=1, verdict="invalid", reason="NOT REPRODUCED 0 of 3", kinds=gone, cause="it was before"))
+    made.append(
+        Result(
+            number=1,
+            verdict="invalid",
+            reason="NOT REPRODUCED 0 of 3",
+            kinds=gone,
+            cause="it was before",
+        )
+    )
     made.append(Result(number=0, verdict="valid", reason="REPRODUCED 1 of 1"))
     text = page.write(made).read_text()
     assert re.findall(r'<span class="word ([\w-]+)">', text) == ["invalid", "not-played", "valid"]
@@ -78,13 +108,30 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
 def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Path) -> None:
     own = Bounds(clients=("librdkafka", "java"))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, bounds=own))
-    hit = [(), ("clients/shadow/java",), ("clients/shadow/java",), ("clients/shadow/librdkafka,java",)]
+    hit = [
+        (),
+        ("clients/shadow/java",),
+        ("clients/shadow/java",),
+        ("clients/shadow/librdkafka,java",),
+    ]
     for number, cells in enumerate(hit):
-        folder.write_scenario(number, generate(7, number, Coverage(), own) if number else baseline(7, own))
-        folder.append(Result(number=number, verdict="valid", cells=("on/shadow/A->B", *cells), seconds=20.0, ended=30.0))
+        folder.write_scenario(
+            number, generate(7, number, Coverage(), own) if number else baseline(7, own)
+        )
+        folder.append(
+            Result(
+                number=number,
+                verdict="valid",
+                cells=("on/shadow/A->B", *cells),
+                seconds=20.0,
+                ended=30.0,
+            )
+        )
     text = page.write(folder).read_text()
     table = text[text.index("Whose clients") :]
-    assert re.findall(r"<td[^>]*>(\d+|never)</td>", table.partition("</tr></tbody>")[0].partition("</table>")[0]) == [
+    assert re.findall(
+        r"<td[^>]*>(\d+|never)</td>", table.partition("</tr></tbody>")[0].partition("</table>")[0]
+    ) == [
         "1",
         "2",
         "1",

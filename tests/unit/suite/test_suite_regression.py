@@ -1,4 +1,5 @@
-"""`linkflap suite regression` with cases that are played by a function: what is decided, kept, and gone on with."""
+"""`linkflap suite regression` with cases that are played by a function: what is decided, kept, and
+gone on with."""
 
 from __future__ import annotations
 
@@ -32,11 +33,14 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return made
 
 
-def played(entry: Entry, outcome: Outcome = Outcome.REPRODUCED, *, runs: int = 1, why: str = "") -> Played:
+def played(
+    entry: Entry, outcome: Outcome = Outcome.REPRODUCED, *, runs: int = 1, why: str = ""
+) -> Played:
     shown = runs if outcome is Outcome.REPRODUCED else 0
     version = entry.variant.kafka
     return Played(
-        case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why, seconds=2.0,
+        case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why,
+        seconds=2.0,
         shown=shown, runs=runs, needed=3, controls=runs,
     )  # fmt: skip
 
@@ -57,14 +61,20 @@ def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFol
     gone = KNOWN[3].case.name
 
     def play(entry: Entry, benches: Benches) -> Played:
-        return played(entry, Outcome.NOT_REPRODUCED, runs=3) if entry.case == gone else played(entry)
+        return (
+            played(entry, Outcome.NOT_REPRODUCED, runs=3) if entry.case == gone else played(entry)
+        )
 
     regression.run(folder, say, play)
     assert regression.verdict_of(folder) is Verdict.INVALID
     (failed,) = [result for result in folder.results if result.failed]
     assert failed.kinds == (f"regression:{gone}",)
     assert failed.cause.startswith("it was reproduced in ")
-    first = next(line for line in regression.summary(folder).splitlines() if line.startswith(f"| {KNOWN[3].case.name}"))
+    first = next(
+        line
+        for line in regression.summary(folder).splitlines()
+        if line.startswith(f"| {KNOWN[3].case.name}")
+    )
     assert regression.summary(folder).splitlines()[6] == first
     assert f"linkflap case run {gone} --kafka {KNOWN[3].variant.kafka}" in first
     names = {entry.number: entry.title for entry in regression.entries(folder)}
@@ -77,23 +87,33 @@ def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFol
     ("shown", "runs", "verdict"),
     [(1, 13, Verdict.UNKNOWN), (1, 3, Verdict.INVALID), (10, 10, Verdict.INVALID)],
 )
-def test_a_case_that_seldom_shows_is_not_gone_after_a_few_runs(shown: int, runs: int, verdict: Verdict) -> None:
-    entry = Entry(number=0, case=KNOWN[0].case.name, variant=KNOWN[0].variant, shown=shown, runs=runs)
+def test_a_case_that_seldom_shows_is_not_gone_after_a_few_runs(
+    shown: int, runs: int, verdict: Verdict
+) -> None:
+    entry = Entry(
+        number=0, case=KNOWN[0].case.name, variant=KNOWN[0].variant, shown=shown, runs=runs
+    )
     result = regression.result_of(entry, played(entry, Outcome.NOT_REPRODUCED, runs=10), ended=1.0)
     assert result.verdict == verdict
-    assert ("at 1 of 13, as before, 45 % of regressions end so" in result.reason) is (verdict is Verdict.UNKNOWN)
+    assert ("at 1 of 13, as before, 45 % of regressions end so" in result.reason) is (
+        verdict is Verdict.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
     ("outcome", "runs"), [(Outcome.NOT_REPRODUCED, 2), (Outcome.UNKNOWN, 0), (Outcome.NEEDS, 0)]
 )  # fmt: skip
-def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder: SuiteFolder, outcome: Outcome, runs: int) -> None:
+def test_too_few_runs_and_what_could_not_be_played_are_unknown(
+    folder: SuiteFolder, outcome: Outcome, runs: int
+) -> None:
     regression.run(folder, say, lambda entry, benches: played(entry, outcome, runs=runs, why="why"))
     assert regression.verdict_of(folder) is Verdict.UNKNOWN
     assert all(result.kinds[0].startswith("unknown:") for result in folder.results)
 
 
-def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(
+    folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def play(entry: Entry, benches: Benches) -> Played:
@@ -106,7 +126,8 @@ def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder: SuiteF
         regression.run(folder, say, play)
     assert regression.verdict_of(folder) is Verdict.UNKNOWN  # three were never played
     again = SuiteFolder.open(folder.root)
-    monkeypatch.setattr(regression, "reproduced", lambda: [])  # what is stored meanwhile changes nothing
+    # what is stored meanwhile changes nothing
+    monkeypatch.setattr(regression, "reproduced", lambda: [])
     rest: list[int] = []
 
     def noted(entry: Entry, benches: Benches) -> Played:
@@ -134,12 +155,26 @@ def test_shards_share_out_the_cases(tmp_path: Path) -> None:
     assert sorted(numbers) == [0, 1, 2, 3, 4]
 
 
-def test_a_case_is_played_until_it_shows(folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_is_played_until_it_shows(
+    folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = regression.entries(folder)[0]
     outcomes = iter([Outcome.NOT_REPRODUCED, Outcome.REPRODUCED])
-    monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, next(outcomes)))
+    monkeypatch.setattr(
+        regression,
+        "run_case",
+        lambda case, variant, *, count, benches: played(entry, next(outcomes)),
+    )
     found = regression.until_shown(entry, cast(Benches, None))
     assert (found.outcome, found.shown, found.runs, found.controls) == (Outcome.REPRODUCED, 1, 2, 2)
-    monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, Outcome.NOT_REPRODUCED))
+    monkeypatch.setattr(
+        regression,
+        "run_case",
+        lambda case, variant, *, count, benches: played(entry, Outcome.NOT_REPRODUCED),
+    )
     found = regression.until_shown(entry, cast(Benches, None))
-    assert (found.outcome, found.shown, found.runs) == (Outcome.NOT_REPRODUCED, 0, KNOWN[0].case.runs)
+    assert (found.outcome, found.shown, found.runs) == (
+        Outcome.NOT_REPRODUCED,
+        0,
+        KNOWN[0].case.runs,
+    )

@@ -23,7 +23,9 @@ from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.summary import summary
 
-PLAN = Plan(name="soak", seed=7, seconds=3600, jobs=1, bounds=Bounds(faults=rounds.faults("process")))
+PLAN = Plan(
+    name="soak", seed=7, seconds=3600, jobs=1, bounds=Bounds(faults=rounds.faults("process"))
+)
 
 
 @pytest.fixture
@@ -34,7 +36,13 @@ def folder(tmp_path: Path) -> SuiteFolder:
 
 
 def measured(folder: SuiteFolder, number: int, **values: int) -> None:
-    given: dict[str, Any] = {"round": number + 1, "age": 60.0 * number, "disk": 100 << 20, "memory": 700 << 20, **values}
+    given: dict[str, Any] = {
+        "round": number + 1,
+        "age": 60.0 * number,
+        "disk": 100 << 20,
+        "memory": 700 << 20,
+        **values,
+    }
     size = Size(**given)
     (folder.root / rounds.ROUNDS / f"{number:04d}.json").write_bytes(msgspec.json.encode(size))
 
@@ -42,26 +50,42 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (("--topologies", "A->B", "--topologies", "A->B->C"), "there is one topology of one release"),
+        (
+            ("--topologies", "A->B", "--topologies", "A->B->C"),
+            "there is one topology of one release",
+        ),
         (("--kafka", "4.3.1,4.1.2"), "there is one topology of one release"),
         (("--mirrors", "mm2"), "a soak mirrors by shadow"),
-        (("--faults", "rolling-upgrade"), "after rolling-upgrade the clusters are not what they were"),
+        (
+            ("--faults", "rolling-upgrade"),
+            "after rolling-upgrade the clusters are not what they were",
+        ),
         (("--shard", "1/2"), "a soak is one run and has no shards"),
     ],
 )
-def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(tmp_path: Path, given: tuple[str, ...], why: str) -> None:
+def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(
+    tmp_path: Path, given: tuple[str, ...], why: str
+) -> None:
     with pytest.raises(InputError, match=why):
-        command.main(["suite", "soak", "--out", str(tmp_path / "suite"), *given], standalone_mode=False)
+        command.main(
+            ["suite", "soak", "--out", str(tmp_path / "suite"), *given], standalone_mode=False
+        )
     assert not (tmp_path / "suite").exists()
 
 
 def test_no_round_ends_with_other_clusters_than_it_began_with() -> None:
-    made = [generate(seed, number, Coverage(), PLAN.bounds) for seed in range(3) for number in range(1, 9)]
+    made = [
+        generate(seed, number, Coverage(), PLAN.bounds)
+        for seed in range(3)
+        for number in range(1, 9)
+    ]
     drawn = {fault.fault for scenario in made for fault in scenario.schedule}
     assert drawn
     assert not drawn & rounds.NOT_IN_ROUNDS
     assert drawn >= {"failover-planned", "failover-forced", "mirror-reverse"}
-    assert all(scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds)))
+    assert all(
+        scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds))
+    )
 
 
 def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
@@ -74,17 +98,25 @@ def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "why"), [({"disk": 1501 << 20}, "1501 MiB of disk"), ({"memory": 2 << 30}, "2048 MiB of memory")]
+    ("values", "why"),
+    [({"disk": 1501 << 20}, "1501 MiB of disk"), ({"memory": 2 << 30}, "2048 MiB of memory")],
 )
-def test_clusters_that_outgrow_their_bounds_end_the_soak(folder: SuiteFolder, values: dict[str, int], why: str) -> None:
+def test_clusters_that_outgrow_their_bounds_end_the_soak(
+    folder: SuiteFolder, values: dict[str, int], why: str
+) -> None:
     measured(folder, 0)
     measured(folder, 1, **values)
     with pytest.raises(EnvironmentFailure, match=f"took {why} after 2 rounds"):
-        rounds.Rounds(folder).start(2, folder.scenario_path(2), folder.run_path(2), runtime="process")
+        rounds.Rounds(folder).start(
+            2, folder.scenario_path(2), folder.run_path(2), runtime="process"
+        )
 
 
 def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path: Path) -> None:
-    assert rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60))) == []
+    assert (
+        rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60)))
+        == []
+    )
 
 
 class Brokers:

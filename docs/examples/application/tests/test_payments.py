@@ -1,4 +1,5 @@
-"""What a crash and a failover cost two applications that make payments of orders; one of them has a bug."""
+"""What a crash and a failover cost two applications that make payments of orders; one of them has a
+bug."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""What MirrorMaker 2 on Connect costs its clients; one of two has a checkpoint connector without rights on the target."""
+"""What MirrorMaker 2 on Connect costs its clients; one of two has a checkpoint connector without
+rights on the target."""
 
 from pathlib import Path
 

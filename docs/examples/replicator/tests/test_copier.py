@@ -1,4 +1,5 @@
-"""What a crash costs each of three copiers; the scenario and the manifests are the files beside this folder."""
+"""What a crash costs each of three copiers; the scenario and the manifests are the files beside
+this folder."""
 
 from pathlib import Path
 
@@ -11,12 +12,15 @@ HERE = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def crashed(tmp_path):
-    """Runs crash.toml with another manifest; `destination` is the fault that B suffers meanwhile."""
+    """Runs crash.toml with another manifest; `destination` is the fault that B suffers
+    meanwhile."""
 
     def run(manifest, destination="broker-kill"):
         scenario = tmp_path / "crash.toml"
         text = (HERE / "crash.toml").read_text()
-        scenario.write_text(text.replace("mirror.toml", str(HERE / manifest)).replace("broker-kill", destination))
+        scenario.write_text(
+            text.replace("mirror.toml", str(HERE / manifest)).replace("broker-kill", destination)
+        )
         return linkflap.run(scenario, folder=tmp_path / "run")
 
     return run
@@ -35,7 +39,8 @@ def test_a_position_that_is_committed_before_the_write_loses_records(crashed):
 
 @pytest.mark.long
 def test_a_copier_that_promises_exactly_once_is_found_repeating(crashed):
-    judged = crashed("promises-too-much.toml", destination="broker-pause")  # what it sent is written when B goes on
+    # what it sent is written when B goes on
+    judged = crashed("promises-too-much.toml", destination="broker-pause")
     assert judged.checks["duplicate"].verdict == "invalid", judged.why
     assert judged.found("mirrored-duplicate")
 

@@ -1,4 +1,5 @@
-"""What a shadow asks of the destination's real brokers: metadata, topics, reassignments, configs, producers, offsets."""
+"""What a shadow asks of the destination's real brokers: metadata, topics, reassignments, configs,
+producers, offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
 _PREFERRED: Final = 0
 DEBUGGING: Final = -2
-"""A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
+"""A replica id that makes a follower answer ListOffsets itself
+(ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
 
 
 class Refused(EnvironmentFailure):
@@ -59,8 +61,14 @@ class Picture:
 async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
     """Asks any of the nodes, of these topics or of all. Raises Unanswered."""
     m = messages.request("metadata", 12)
-    wanted = None if topics is None else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
-    body = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+    wanted = (
+        None
+        if topics is None
+        else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
+    )
+    body = m.MetadataRequest(
+        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
     answer = await nodes.call("metadata", 12, body)
     entered_as = nodes.addresses[0]
     return Picture(
@@ -85,10 +93,11 @@ async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
 
 
 class Destination:
-    """The destination, asked through any of its real brokers; what a failover has to have done, of its active controller itself.
+    """The destination, asked through any of its real brokers; what a failover has to have done, of
+    its active controller itself.
 
-    Brokers pass that on over a channel of their own, which gives a controller that stands still up after 30 s (KIP-919 has
-    controllers take it directly). Without `controllers` brokers are asked.
+    Brokers pass that on over a channel of their own, which gives a controller that stands still up
+    after 30 s (KIP-919 has controllers take it directly). Without `controllers` brokers are asked.
     """
 
     def __init__(self, brokers: Sequence[str], controllers: Sequence[str] = ()) -> None:
@@ -113,13 +122,18 @@ class Destination:
                 return answer
             self._controllers.turn()
             await asyncio.sleep(0.1)
-        raise Unanswered(f"none of {', '.join(self._controllers.addresses)} is the active controller")
+        raise Unanswered(
+            f"none of {', '.join(self._controllers.addresses)} is the active controller"
+        )
 
     def _broker(self, address: str) -> Connection:
         return self._direct.setdefault(address, Connection(address))
 
-    async def create(self, name: str, partitions: int, leader: int, configs: Mapping[str, str]) -> str:
-        """Makes a topic whose partitions are on `leader` alone; its id. Raises Unanswered, Refused."""
+    async def create(
+        self, name: str, partitions: int, leader: int, configs: Mapping[str, str]
+    ) -> str:
+        """Makes a topic whose partitions are on `leader` alone; its id. Raises Unanswered,
+        Refused."""
         m = messages.request("create_topics", 7)
         body = m.CreateTopicsRequest(
             topics=(
@@ -128,9 +142,13 @@ class Destination:
                     num_partitions=-1,
                     replication_factor=-1,
                     assignments=tuple(
-                        m.CreatableReplicaAssignment(partition_index=i, broker_ids=(leader,)) for i in range(partitions)
+                        m.CreatableReplicaAssignment(partition_index=i, broker_ids=(leader,))
+                        for i in range(partitions)
                     ),
-                    configs=tuple(m.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
+                    configs=tuple(
+                        m.CreatableTopicConfig(name=key, value=value)
+                        for key, value in configs.items()
+                    ),
                 ),
             ),
             timeout=_TIMEOUT,
@@ -150,62 +168,94 @@ class Destination:
         _check(answer.results[0], f"partitions of {name} could not be made")
 
     async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Asks for these replicas; returns when the controller has taken it down. Raises EnvironmentFailure when it refuses."""
+        """Asks for these replicas; returns when the controller has taken it down. Raises
+        EnvironmentFailure when it refuses."""
         m = messages.request("alter_partition_reassignments", 0)
         by_topic: dict[str, list[Message]] = {}
         for (topic, number), replicas in wanted.items():
-            by_topic.setdefault(topic, []).append(m.ReassignablePartition(partition_index=number, replicas=tuple(replicas)))
-        topics = tuple(m.ReassignableTopic(name=topic, partitions=tuple(rows)) for topic, rows in by_topic.items())
+            by_topic.setdefault(topic, []).append(
+                m.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
+            )
+        topics = tuple(
+            m.ReassignableTopic(name=topic, partitions=tuple(rows))
+            for topic, rows in by_topic.items()
+        )
         body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics)
         answer = await self._decided("alter_partition_reassignments", 0, body)
         _check(answer, "partitions could not be reassigned")
         for topic in answer.responses:
             for partition in topic.partitions:
-                _check(partition, f"{topic.name}-{partition.partition_index} could not be reassigned")
+                _check(
+                    partition, f"{topic.name}-{partition.partition_index} could not be reassigned"
+                )
 
     async def elect_preferred(self, tps: Iterable[TopicPartition]) -> None:
-        """Has the first replicas of partitions elected (KIP-460). What is not elected yet is seen in the next picture."""
+        """Has the first replicas of partitions elected (KIP-460). What is not elected yet is seen
+        in the next picture."""
         m = messages.request("elect_leaders", 2)
         by_topic: dict[str, list[int]] = {}
         for topic, number in tps:
             by_topic.setdefault(topic, []).append(number)
-        rows = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
-        body = m.ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=rows, timeout=_TIMEOUT)
-        _check(await self._nodes.call("elect_leaders", 2, body, within=15), "leaders could not be elected")
+        rows = tuple(
+            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+        body = m.ElectLeadersRequest(
+            election_type=_PREFERRED, topic_partitions=rows, timeout=_TIMEOUT
+        )
+        _check(
+            await self._nodes.call("elect_leaders", 2, body, within=15),
+            "leaders could not be elected",
+        )
 
     async def configure(self, topic: str, values: Mapping[str, str | None]) -> None:
         """Sets topic configs, or takes them back to the default (None)."""
         m = messages.request("incremental_alter_configs", 1)
         rows = tuple(
-            m.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+            m.AlterableConfig(
+                name=key, config_operation=_DELETE if value is None else _SET, value=value
+            )
             for key, value in values.items()
         )
-        resource = m.AlterConfigsResource(resource_type=_TOPIC_CONFIG, resource_name=topic, configs=rows)
+        resource = m.AlterConfigsResource(
+            resource_type=_TOPIC_CONFIG, resource_name=topic, configs=rows
+        )
         body = m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
         answer = await self._decided("incremental_alter_configs", 1, body)
         _check(answer.responses[0], f"topic {topic} could not be configured")
 
     async def make_internal_topics(self) -> None:
-        """Lets the coordinators make their topics now, while no shadow is registered that they could be placed on."""
+        """Lets the coordinators make their topics now, while no shadow is registered that they
+        could be placed on."""
         m = messages.request("find_coordinator", 4)
         for kind in (0, 1):
             body = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=("linkflap-shadow",))
             await self._nodes.call("find_coordinator", 4, body)
 
-    async def stable(self, address: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Last stable offsets as the follower at `address` has worked them out, of the logs that end there.
+    async def stable(
+        self, address: str, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Last stable offsets as the follower at `address` has worked them out, of the logs that
+        end there.
 
-        Without those it refused, and those whose high watermark it does not know yet: a marker behind it ends nothing so far.
+        Without those it refused, and those whose high watermark it does not know yet: a marker
+        behind it ends nothing so far.
         """
-        ids = {name: topic.id for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()}
+        ids = {
+            name: topic.id
+            for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()
+        }
         result = await follower_bounds(self._broker(address), ids, ends)
         return {tp: stable for tp, (mark, stable) in result.items() if mark >= ends[tp]}
 
     async def producers(self, address: str, tp: TopicPartition) -> list[Message]:
-        """Producer states of a partition as the broker at `address` has them, follower or not (KIP-664)."""
+        """Producer states of a partition as the broker at `address` has them, follower or not
+        (KIP-664)."""
         m = messages.request("describe_producers", 0)
         topic = m.TopicRequest(name=tp[0], partition_indexes=(tp[1],))
-        answer = await self._broker(address).call("describe_producers", 0, m.DescribeProducersRequest(topics=(topic,)))
+        answer = await self._broker(address).call(
+            "describe_producers", 0, m.DescribeProducersRequest(topics=(topic,))
+        )
         result = answer.topics[0].partitions[0]
         _check(result, f"the producers of {tp[0]}-{tp[1]} could not be listed")
         return list(result.active_producers)
@@ -213,7 +263,10 @@ class Destination:
     async def draw_producer_id(self, address: str, *, within: float = 10.0) -> int:
         """Makes a broker hand out one producer id, to nobody; -1 while it waits for a new block."""
         body = messages.request("init_producer_id", 4).InitProducerIdRequest(
-            transactional_id=None, transaction_timeout=timedelta(seconds=1), producer_id=-1, producer_epoch=-1
+            transactional_id=None,
+            transaction_timeout=timedelta(seconds=1),
+            producer_id=-1,
+            producer_epoch=-1,
         )
         answer = await self._broker(address).call("init_producer_id", 4, body, within=within)
         if answer.error_code == Error.coordinator_load_in_progress:
@@ -231,9 +284,11 @@ class Destination:
 async def follower_bounds(
     connection: Connection, ids: Mapping[str, Message], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """High watermark and last stable offset as one follower has them; `ends` are about its log ends.
+    """High watermark and last stable offset as one follower has them; `ends` are about its log
+    ends.
 
-    Asked by a consumer's fetch (KIP-392): ListOffsets of a debugging replica takes no isolation and gives the log end.
+    Asked by a consumer's fetch (KIP-392): ListOffsets of a debugging replica takes no isolation and
+    gives the log end.
     """
     m = messages.request("fetch", 17)
     by_topic: dict[str, list[Message]] = {}
@@ -242,12 +297,20 @@ async def follower_bounds(
             continue
         row = m.FetchPartition(partition=number, fetch_offset=end, partition_max_bytes=1)
         by_topic.setdefault(topic, []).append(row)
-    topics = tuple(m.FetchTopic(topic_id=ids[topic], partitions=tuple(rows)) for topic, rows in by_topic.items())
-    body = m.FetchRequest(max_wait=timedelta(), min_bytes=0, max_bytes=1, topics=topics, forgotten_topics_data=())
+    topics = tuple(
+        m.FetchTopic(topic_id=ids[topic], partitions=tuple(rows))
+        for topic, rows in by_topic.items()
+    )
+    body = m.FetchRequest(
+        max_wait=timedelta(), min_bytes=0, max_bytes=1, topics=topics, forgotten_topics_data=()
+    )
     answer = await connection.call("fetch", 17, body)
     names = {topic_id: name for name, topic_id in ids.items()}
     return {
-        (names[topic.topic_id], int(row.partition_index)): (int(row.high_watermark), int(row.last_stable_offset))
+        (names[topic.topic_id], int(row.partition_index)): (
+            int(row.high_watermark),
+            int(row.last_stable_offset),
+        )
         for topic in answer.responses
         for row in topic.partitions
         if row.error_code == Error.none

@@ -1,7 +1,8 @@
 """Changes ISRs of partitions that the shadow leads, many at once.
 
-A partition's epoch is in no API that a shadow may ask (KIP-497): it is guessed. Too low is INVALID_UPDATE_VERSION, too high
-NOT_CONTROLLER of that partition; the guess that fits is the change itself.
+A partition's epoch is in no API that a shadow may ask (KIP-497): it is guessed. Too low is
+INVALID_UPDATE_VERSION, too high NOT_CONTROLLER of that partition; the guess that fits is the change
+itself.
 """
 
 from __future__ import annotations
@@ -19,10 +20,17 @@ log = logging.getLogger(__name__)
 _MOST_GUESSES: Final = 64
 
 
-async def change(membership: Membership, here: Picture, wanted: Mapping[Partition, Sequence[int]]) -> None:
-    """Asks for these ISRs until each was taken or refused: what came of it is for the caller to look at. Raises Unanswered."""
+async def change(
+    membership: Membership, here: Picture, wanted: Mapping[Partition, Sequence[int]]
+) -> None:
+    """Asks for these ISRs until each was taken or refused: what came of it is for the caller to
+    look at. Raises Unanswered."""
     bounds = {partition: (0, -1) for partition in wanted}
-    guesses = {partition: partition.partition_epoch for partition in wanted if partition.topic in here.topics}
+    guesses = {
+        partition: partition.partition_epoch
+        for partition in wanted
+        if partition.topic in here.topics
+    }
     for _ in range(_MOST_GUESSES):
         if not guesses:
             return
@@ -40,7 +48,8 @@ async def change(membership: Membership, here: Picture, wanted: Mapping[Partitio
 
 
 def _next(answer: Message, guess: int, low: int, high: int) -> tuple[int, int, int] | None:
-    """The next guess and its bounds (`high` -1: none yet), or None when the answer was about something else."""
+    """The next guess and its bounds (`high` -1: none yet), or None when the answer was about
+    something else."""
     if answer.error_code == Error.invalid_update_version:
         low = guess + 1
     elif answer.error_code == Error.not_controller:

@@ -1,7 +1,8 @@
-"""The shadow as a leader: answers the destination's brokers as any leader would (Fetch, ListOffsets, OffsetForLeaderEpoch).
+"""The shadow as a leader: answers the destination's brokers as any leader would (Fetch,
+ListOffsets, OffsetForLeaderEpoch).
 
-Followers learn of truncation by `diverging_epoch` (KIP-595), of the high watermark in the same answer as the records. Sessions
-are never granted, so each answer lists what was asked (KIP-227).
+Followers learn of truncation by `diverging_epoch` (KIP-595), of the high watermark in the same
+answer as the records. Sessions are never granted, so each answer lists what was asked (KIP-227).
 """
 
 from __future__ import annotations
@@ -34,17 +35,25 @@ class Leader:
         self._log = mirrored
         self.read_behind = read_behind
 
-    async def answer(self, key: int, version: int, correlation: int, frame: Buffer) -> Pieces | None:
+    async def answer(
+        self, key: int, version: int, correlation: int, frame: Buffer
+    ) -> Pieces | None:
         """The framed response to a broker's request; None for what a leader is not asked."""
         if key == FETCH:
             request = messages.decode_request("fetch", version, frame)
-            return messages.encode_response("fetch", version, correlation, await self._fetch(request, version))
+            return messages.encode_response(
+                "fetch", version, correlation, await self._fetch(request, version)
+            )
         if key == LIST_OFFSETS:
             request = messages.decode_request("list_offsets", version, frame)
-            return messages.encode_response("list_offsets", version, correlation, self._offsets(request, version))
+            return messages.encode_response(
+                "list_offsets", version, correlation, self._offsets(request, version)
+            )
         if key == EPOCH_ENDS:
             request = messages.decode_request("offset_for_leader_epoch", version, frame)
-            return messages.encode_response("offset_for_leader_epoch", version, correlation, self._epoch_ends(request, version))
+            return messages.encode_response(
+                "offset_for_leader_epoch", version, correlation, self._epoch_ends(request, version)
+            )
         return None
 
     def find(self, topic: Message, version: int, number: int) -> Partition | None:
@@ -80,50 +89,74 @@ class Leader:
                 return (await self._look(request, version, broker))[0]
 
     async def _look(self, request: Message, version: int, broker: int) -> tuple[Message, bool]:
-        """The answer as of now, and whether it has something that a follower should not wait for."""
+        """The answer as of now, and whether it has something that a follower should not wait
+        for."""
         m = messages.response("fetch", version)
         room, urgent = int(request.max_bytes), False
         topics = []
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
-                row, news = await self._row(m, self.find(topic, version, asked.partition), asked, broker, room)
+                row, news = await self._row(
+                    m, self.find(topic, version, asked.partition), asked, broker, room
+                )
                 room -= len(row.records)
                 urgent |= news
                 rows.append(row)
             named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
             topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
-        return m.FetchResponse(throttle_time=_NOTHING, error_code=Error.none, session_id=0, responses=tuple(topics)), urgent
+        return m.FetchResponse(
+            throttle_time=_NOTHING, error_code=Error.none, session_id=0, responses=tuple(topics)
+        ), urgent
 
-    async def _row(self, m: Message, partition: Partition | None, asked: Message, broker: int, room: int) -> tuple[Message, bool]:
+    async def _row(
+        self, m: Message, partition: Partition | None, asked: Message, broker: int, room: int
+    ) -> tuple[Message, bool]:
         offset = int(asked.fetch_offset)
         error = self._refusal(partition, asked)
         if partition is None or error != Error.none or broker not in partition.followers:
-            # Who is no broker of the destination is no follower: nobody waits for it, and it is given nothing.
-            return _refused(m, asked, error if error != Error.none else Error.not_leader_or_follower), True
+            # Who is no broker of the destination is no follower: nobody waits for it, and it is
+            # given nothing.
+            return _refused(
+                m, asked, error if error != Error.none else Error.not_leader_or_follower
+            ), True
         follower = partition.followers[broker]
         split = partition.epochs.diverges(int(asked.last_fetched_epoch), offset, partition.end)
         if split is not None:
-            log.info("%s: broker %d at offset %d gets that epoch %d ends at %d", partition.name, broker, offset, *split)
+            log.info(
+                "%s: broker %d at offset %d gets that epoch %d ends at %d",
+                partition.name,
+                broker,
+                offset,
+                *split,
+            )
             diverging = m.EpochEndOffset(epoch=split[0], end_offset=split[1])
             return _row(m, asked, partition, diverging_epoch=diverging), True
         if offset > partition.end:
             return _refused(m, asked, Error.offset_out_of_range), True
-        records = await self._records(partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0)
+        records = await self._records(
+            partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0
+        )
         news = bool(records) or partition.high_watermark > follower.high_watermark_sent
-        follower.high_watermark_sent = partition.high_watermark  # what is news is answered at once, so it is sent
+        # what is news is answered at once, so it is sent
+        follower.high_watermark_sent = partition.high_watermark
         return _row(m, asked, partition, records=records), news
 
     def _refusal(self, partition: Partition | None, asked: Message) -> Message:
         if partition is None:
             return Error.unknown_topic_id
-        if not partition.ready or int(asked.current_leader_epoch) not in (-1, partition.leader_epoch):
+        if not partition.ready or int(asked.current_leader_epoch) not in (
+            -1,
+            partition.leader_epoch,
+        ):
             return Error.not_leader_or_follower  # one of us is late: it asks again
         if int(asked.fetch_offset) < partition.start:
             return Error.offset_out_of_range
         return Error.none
 
-    async def _records(self, partition: Partition, offset: int, limit: int, *, first: bool) -> Pieces:
+    async def _records(
+        self, partition: Partition, offset: int, limit: int, *, first: bool
+    ) -> Pieces:
         if not first or offset >= partition.end:
             return Pieces()
         found = partition.read(offset, limit)
@@ -134,7 +167,8 @@ class Leader:
         return found[0]
 
     async def _behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
-        """A follower wants what the window has not: the window goes back to it if nobody else needs it where it is."""
+        """A follower wants what the window has not: the window goes back to it if nobody else needs
+        it where it is."""
         others = [f.offset for f in partition.live().values()]
         if others and max(others) < partition.window_start and not partition.sealed:
             partition.drop_window(min(others))
@@ -151,7 +185,8 @@ class Leader:
                 if partition is None or not partition.ready:
                     rows.append(
                         m.ListOffsetsPartitionResponse(
-                            partition_index=asked.partition_index, error_code=Error.not_leader_or_follower
+                            partition_index=asked.partition_index,
+                            error_code=Error.not_leader_or_follower,
                         )
                     )
                     continue
@@ -176,11 +211,20 @@ class Leader:
             for asked in topic.partitions:
                 partition = self._log.partitions.get((topic.topic, asked.partition))
                 if partition is None or not partition.ready:
-                    rows.append(m.EpochEndOffset(error_code=Error.not_leader_or_follower, partition=asked.partition))
+                    rows.append(
+                        m.EpochEndOffset(
+                            error_code=Error.not_leader_or_follower, partition=asked.partition
+                        )
+                    )
                     continue
                 epoch, end = partition.epochs.end_of(int(asked.leader_epoch), partition.end)
                 rows.append(
-                    m.EpochEndOffset(error_code=Error.none, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+                    m.EpochEndOffset(
+                        error_code=Error.none,
+                        partition=asked.partition,
+                        leader_epoch=epoch,
+                        end_offset=end,
+                    )
                 )
             topics.append(m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(rows)))
         return m.OffsetForLeaderEpochResponse(throttle_time=_NOTHING, topics=tuple(topics))
@@ -188,12 +232,17 @@ class Leader:
 
 def _refused(m: Message, asked: Message, error: Message) -> Message:
     return m.PartitionData(
-        partition_index=asked.partition, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
     )
 
 
 def _row(m: Message, asked: Message, partition: Partition, **fields: Message) -> Message:
-    """One partition of an answer. A log start above the high watermark would fail the follower's partition."""
+    """One partition of an answer. A log start above the high watermark would fail the follower's
+    partition."""
     mark = partition.high_watermark
     return m.PartitionData(
         partition_index=asked.partition,

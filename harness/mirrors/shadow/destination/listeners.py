@@ -1,11 +1,14 @@
-"""The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one for each of clients.
+"""The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one
+for each of clients.
 
-On a secured cluster they speak TLS, and a client logs in to a real broker through here: what it says for that goes to a real
-broker as everything does, and so does all that it may only do there. Ends of logs the shadow asks as itself.
+On a secured cluster they speak TLS, and a client logs in to a real broker through here: what it
+says for that goes to a real broker as everything does, and so does all that it may only do there.
+Ends of logs the shadow asks as itself.
 
-Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred read replica), which answers
-with its own high watermark, LSO and aborted transactions; ends of logs are asked from that follower; producers are refused
-with POLICY_VIOLATION. Whatever else a client asks of this broker is asked of a real one on the same listener.
+Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred
+read replica), which answers with its own high watermark, LSO and aborted transactions; ends of logs
+are asked from that follower; producers are refused with POLICY_VIOLATION. Whatever else a client
+asks of this broker is asked of a real one on the same listener.
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
-from linkflap.harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
+from linkflap.harness.mirrors.shadow.destination.leader import (
+    EPOCH_ENDS,
+    FETCH,
+    LATEST,
+    LIST_OFFSETS,
+    Leader,
+)
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.model.errors import EnvironmentFailure
@@ -53,11 +62,14 @@ class Listeners:
         config = self._log.config
         for name, port in config.listeners.items():
             try:
-                listening = socket.create_server((config.host, config.behind.get(name, port)), backlog=_BACKLOG)
+                listening = socket.create_server(
+                    (config.host, config.behind.get(name, port)), backlog=_BACKLOG
+                )
             except OSError as error:
                 raise EnvironmentFailure(
-                    f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "
-                    f"({os.strerror(error.errno or 0)}); end the program that has it, or start the run again"
+                    f"port {port}, on which the shadow of {config.link} is to be broker "
+                    f"{config.broker_id}, is not free ({os.strerror(error.errno or 0)}); end the "
+                    "program that has it, or start the run again"
                 ) from error
             self._listening.append(asyncio.create_task(self._listen(listening, name)))
 
@@ -111,7 +123,9 @@ class Listeners:
                 connection.close()
             stream.close()
 
-    async def _answer(self, frame: memoryview, listener: str, relay: dict[str, Connection]) -> Pieces | None:
+    async def _answer(
+        self, frame: memoryview, listener: str, relay: dict[str, Connection]
+    ) -> Pieces | None:
         key, version, correlation = messages.request_head(frame)
         if listener == self._log.config.followers:
             return await self._leader.answer(key, version, correlation, frame)
@@ -128,7 +142,11 @@ class Listeners:
 
     def _any(self, listener: str) -> str:
         """A live real broker, on this listener."""
-        live = [address for broker, address in self._real[listener].items() if broker in self._log.brokers]
+        live = [
+            address
+            for broker, address in self._real[listener].items()
+            if broker in self._log.brokers
+        ]
         if not live:
             raise Unanswered(f"no live broker is behind {listener}")
         return live[0]
@@ -143,7 +161,9 @@ class Listeners:
         live = partition.live() if partition is not None else {}
         return max(live, key=lambda broker: (live[broker].offset, -broker), default=-1)
 
-    async def _client_fetch(self, version: int, correlation: int, frame: memoryview, listener: str) -> Pieces:
+    async def _client_fetch(
+        self, version: int, correlation: int, frame: memoryview, listener: str
+    ) -> Pieces:
         request = messages.decode_request("fetch", version, frame)
         m = messages.response("fetch", version)
         topics, sent_on = [], False
@@ -163,17 +183,31 @@ class Listeners:
         return messages.encode_response("fetch", version, correlation, body)
 
     async def _end(
-        self, partition: Partition, offset: int, relay: dict[str, Connection], address: str, *, committed: bool
+        self,
+        partition: Partition,
+        offset: int,
+        relay: dict[str, Connection],
+        address: str,
+        *,
+        committed: bool,
     ) -> int | None:
-        """What a leader would give a consumer for the end: the follower's last stable offset, or its high watermark."""
+        """What a leader would give a consumer for the end: the follower's last stable offset, or
+        its high watermark."""
         connection = relay.setdefault(address, Connection(address))
-        ids = {name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic}
+        ids = {
+            name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic
+        }
         tp = partition.topic, partition.number
         known = (await follower_bounds(connection, ids, {tp: offset})).get(tp)
         return None if known is None else known[1 if committed else 0]
 
     async def _client_offsets(
-        self, version: int, correlation: int, frame: memoryview, listener: str, relay: dict[str, Connection]
+        self,
+        version: int,
+        correlation: int,
+        frame: memoryview,
+        listener: str,
+        relay: dict[str, Connection],
     ) -> Pieces:
         """Asks followers, who answer a debugging replica as a leader would answer a consumer."""
         request = messages.decode_request("list_offsets", version, frame)
@@ -186,11 +220,21 @@ class Listeners:
                 follower = self._follower(partition)
                 address = self._log.config.brokers.get(follower)
                 if address is None or partition is None:
-                    rows.append(r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index))
+                    rows.append(
+                        r.ListOffsetsPartitionResponse(
+                            **_NO_OFFSET, partition_index=asked.partition_index
+                        )
+                    )
                     continue
                 if int(asked.timestamp) == LATEST:
                     committed = version >= 2 and int(request.isolation_level) == 1
-                    end = await self._end(partition, partition.followers[follower].offset, relay, address, committed=committed)
+                    end = await self._end(
+                        partition,
+                        partition.followers[follower].offset,
+                        relay,
+                        address,
+                        committed=committed,
+                    )
                     rows.append(_ended(r, version, asked, partition, end))
                     continue
                 one = m.ListOffsetsTopic(name=topic.name, partitions=(asked,))
@@ -203,16 +247,24 @@ class Listeners:
             topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
         throttle = {"throttle_time": _NOTHING} if version >= 2 else {}
         return messages.encode_response(
-            "list_offsets", version, correlation, r.ListOffsetsResponse(topics=tuple(topics), **throttle)
+            "list_offsets",
+            version,
+            correlation,
+            r.ListOffsetsResponse(topics=tuple(topics), **throttle),
         )
 
 
-def _sent_on(m: Message, version: int, asked: Message, partition: Partition | None, follower: int) -> Message:
+def _sent_on(
+    m: Message, version: int, asked: Message, partition: Partition | None, follower: int
+) -> Message:
     """To a follower; but who asks for what was deleted is refused here.
 
-    A client that a follower refuses comes back to its leader (KIP-392) and, sent on again, would go to and fro for ever.
+    A client that a follower refuses comes back to its leader (KIP-392) and, sent on again, would go
+    to and fro for ever.
     """
-    if partition is not None and 0 <= int(asked.fetch_offset) < min(partition.start, partition.high_watermark):
+    if partition is not None and 0 <= int(asked.fetch_offset) < min(
+        partition.start, partition.high_watermark
+    ):
         return m.PartitionData(
             partition_index=asked.partition,
             error_code=Error.offset_out_of_range,
@@ -239,17 +291,24 @@ def _sent_on(m: Message, version: int, asked: Message, partition: Partition | No
     )
 
 
-def _ended(r: Message, version: int, asked: Message, partition: Partition, end: int | None) -> Message:
+def _ended(
+    r: Message, version: int, asked: Message, partition: Partition, end: int | None
+) -> Message:
     if end is None:
         return r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index)
     epoch = {"leader_epoch": partition.leader_epoch} if version >= 4 else {}
     return r.ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, error_code=Error.none, timestamp=-1, offset=end, **epoch
+        partition_index=asked.partition_index,
+        error_code=Error.none,
+        timestamp=-1,
+        offset=end,
+        **epoch,
     )
 
 
 def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
-    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to give."""
+    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to
+    give."""
     request = messages.decode_request("produce", version, frame)
     if request.acks == 0:
         return Pieces()
@@ -258,7 +317,12 @@ def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces
         m.TopicProduceResponse(
             **({"topic_id": t.topic_id} if version >= 13 else {"name": t.name}),
             partition_responses=tuple(
-                m.PartitionProduceResponse(index=p.index, error_code=Error.policy_violation, base_offset=-1, **_why(version))
+                m.PartitionProduceResponse(
+                    index=p.index,
+                    error_code=Error.policy_violation,
+                    base_offset=-1,
+                    **_why(version),
+                )
                 for p in t.partition_data
             ),
         )
@@ -269,11 +333,16 @@ def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces
 
 
 def _why(version: int) -> dict[str, Message]:
-    return {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"} if version >= 8 else {}
+    return (
+        {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"}
+        if version >= 8
+        else {}
+    )
 
 
 def _without(frame: memoryview, version: int, key: int) -> Pieces:
-    """An ApiVersions answer that does not offer one API: clients then do not validate positions by leader epochs.
+    """An ApiVersions answer that does not offer one API: clients then do not validate positions by
+    leader epochs.
 
     A version that the broker does not know is answered in version 0 (KIP-511).
     """

@@ -1,8 +1,10 @@
-"""The shadow as a member of the destination: registered with its controller, kept alive by heartbeats, changing ISRs.
+"""The shadow as a member of the destination: registered with its controller, kept alive by
+heartbeats, changing ISRs.
 
-KIP-631 (BrokerRegistration, BrokerHeartbeat), KIP-497 (AlterPartition), KIP-730 (AllocateProducerIds). Requests go to the active
-controller wherever it moves to. The real brokers' copies are never in an ISR while the shadow leads: without it a partition has
-no leader, and is never writable.
+KIP-631 (BrokerRegistration, BrokerHeartbeat), KIP-497 (AlterPartition), KIP-730
+(AllocateProducerIds). Requests go to the active controller wherever it moves to. The real brokers'
+copies are never in an ISR while the shadow leads: without it a partition has no leader, and is
+never writable.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ _HEARTBEAT: Final = 63
 _PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """SecurityProtocol.id of Kafka's."""
 JOIN_SECONDS: Final = 12.0
-"""Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is set)."""
+"""Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is
+set)."""
 _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
-"""Refusals that end by themselves: the id of a shadow that died is free when its session has ended."""
+"""Refusals that end by themselves: the id of a shadow that died is free when its session has
+ended."""
 _GONE: Final = (Error.stale_broker_epoch, Error.broker_id_not_registered)
 _METADATA_SEEN: Final = 1 << 60
-"""Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold others up."""
+"""Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold
+others up."""
 
 
 class Membership:
@@ -59,7 +64,8 @@ class Membership:
         self._cordoned = True
 
     async def join(self) -> None:
-        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure for any other refusal.
+        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure
+        for any other refusal.
 
         A controller that is being elected, or whose other nodes do not answer, is waited for.
         """
@@ -80,7 +86,9 @@ class Membership:
         try:
             answer = await self._ask(self._controllers, "api_versions", 4, self._features_request())
             if answer.error_code == Error.none:
-                self._beats_in = min(2, max(api.max_version for api in answer.api_keys if api.api_key == _HEARTBEAT))
+                self._beats_in = min(
+                    2, max(api.max_version for api in answer.api_keys if api.api_key == _HEARTBEAT)
+                )
                 body = self._registration(answer.supported_features)
                 return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
             return answer
@@ -92,14 +100,27 @@ class Membership:
         link, me = self._config.link, self._config.broker_id
         if answer is None:
             where = ", ".join(self._config.controllers)
-            return EnvironmentFailure(f"no controller of the destination of {link} answers at {where}; start that cluster")
+            return EnvironmentFailure(
+                f"no controller of the destination of {link} answers at {where}; start that cluster"
+            )
         if answer.error_code == Error.duplicate_broker_registration:
-            return InputError(f"broker id {me} is in use on the destination of {link}; stop the other shadow that has it")
-        what = f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
+            return InputError(
+                f"broker id {me} is in use on the destination of {link}; stop the other shadow that"
+                " has it"
+            )
+        what = (
+            f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
+        )
         if answer.error_code == Error.inconsistent_cluster_id:
-            return InputError(f"{what}; its cluster id is not {self._config.cluster_id}: give the id of that cluster")
+            return InputError(
+                f"{what}; its cluster id is not {self._config.cluster_id}: give the id of that "
+                "cluster"
+            )
         if answer.error_code == Error.unsupported_version:
-            return InputError(f"{what}; a shadow needs a destination of Kafka 3.9 or later with that release's metadata.version")
+            return InputError(
+                f"{what}; a shadow needs a destination of Kafka 3.9 or later with that release's "
+                "metadata.version"
+            )
         return EnvironmentFailure(f"{what}; see the controller's log")
 
     @staticmethod
@@ -120,12 +141,19 @@ class Membership:
                     name=name,
                     host=self._config.advertised_hosts.get(name, self._config.host),
                     port=port,
-                    security_protocol=_PROTOCOLS[(inner if name == self._config.followers else clients).protocol],
+                    security_protocol=_PROTOCOLS[
+                        (inner if name == self._config.followers else clients).protocol
+                    ],
                 )
                 for name, port in self._config.listeners.items()
             ),
             features=tuple(
-                m.Feature(name=f.name, min_supported_version=f.min_version, max_supported_version=f.max_version) for f in features
+                m.Feature(
+                    name=f.name,
+                    min_supported_version=f.min_version,
+                    max_supported_version=f.max_version,
+                )
+                for f in features
             ),
             rack=None,
             log_dirs=(uuid.UUID(self._journal.notes.directory_id),),
@@ -155,8 +183,9 @@ class Membership:
             answer = await self._ask(self._heart, "broker_heartbeat", self._beats_in, body)
         if answer.error_code in _GONE:
             raise EnvironmentFailure(
-                f"broker {self._config.broker_id} of the destination of {self._config.link} is no longer this shadow "
-                f"({answer.error_code.name}); stop whoever has its id, and start the mirror again"
+                f"broker {self._config.broker_id} of the destination of {self._config.link} is no "
+                f"longer this shadow ({answer.error_code.name}); stop whoever has its id, and "
+                "start the mirror again"
             )
         if answer.error_code != Error.none:
             log.warning("heartbeat refused: %s", answer.error_code.name)
@@ -168,8 +197,11 @@ class Membership:
             log.info("%s", "fenced" if answer.is_fenced else "unfenced")
         self.fenced, self.may_leave = answer.is_fenced, answer.should_shut_down
 
-    async def _ask(self, nodes: AnyOf, api: str, version: int, body: Message, *, within: float = _CALL_SECONDS) -> Message:
-        """Asks controllers in turn until one does not say that another is active. Raises Unanswered."""
+    async def _ask(
+        self, nodes: AnyOf, api: str, version: int, body: Message, *, within: float = _CALL_SECONDS
+    ) -> Message:
+        """Asks controllers in turn until one does not say that another is active. Raises
+        Unanswered."""
         for _ in range(3 * len(nodes.addresses)):
             answer = await nodes.call(api, version, body, within=within)
             if answer.error_code != Error.not_controller:
@@ -180,7 +212,8 @@ class Membership:
 
     @contextlib.asynccontextmanager
     async def placeable(self) -> AsyncIterator[None]:
-        """Within, partitions may be assigned to the shadow: else its directory is cordoned (KIP-1066), where controllers know it.
+        """Within, partitions may be assigned to the shadow: else its directory is cordoned
+        (KIP-1066), where controllers know it.
 
         4.3 takes explicit assignments to a cordoned broker, 4.4 refuses them.
         """
@@ -196,9 +229,11 @@ class Membership:
             await self._beat()
 
     async def raise_epochs(self) -> None:
-        """Raises the leader epoch of every partition that the shadow leads, by fencing itself and back (+2).
+        """Raises the leader epoch of every partition that the shadow leads, by fencing itself and
+        back (+2).
 
-        Nobody else can be elected meanwhile: no real broker is in an ISR. Raises Unanswered, TimeoutError: to be called again.
+        Nobody else can be elected meanwhile: no real broker is in an ISR. Raises Unanswered,
+        TimeoutError: to be called again.
         """
         try:
             for fence in (True, False):
@@ -209,14 +244,18 @@ class Membership:
                         await asyncio.sleep(0.05)
                         await self._beat()
         finally:
-            # Given up between two controllers: the next heartbeat would ask the new one for the fence, and a shadow that leads
-            # nothing has no epochs to raise: nobody would come back to end it.
+            # Given up between two controllers: the next heartbeat would ask the new one for the
+            # fence, and a shadow that leads nothing has no epochs to raise: nobody would come back
+            # to end it.
             self._want_fence = False
 
     async def alter(
-        self, wanted: Mapping[TopicPartition, Sequence[int]], known: Mapping[TopicPartition, tuple[Message, int, int]]
+        self,
+        wanted: Mapping[TopicPartition, Sequence[int]],
+        known: Mapping[TopicPartition, tuple[Message, int, int]],
     ) -> dict[TopicPartition, Message]:
-        """Asks for ISRs (partition -> brokers); `known`: partition -> (topic id, leader epoch, partition epoch). The answers."""
+        """Asks for ISRs (partition -> brokers); `known`: partition -> (topic id, leader epoch,
+        partition epoch). The answers."""
         m = messages.request("alter_partition", 3)
         by_topic: dict[str, list[int]] = {}
         for topic, number in wanted:
@@ -228,7 +267,9 @@ class Membership:
                     m.PartitionData(
                         partition_index=number,
                         leader_epoch=known[topic, number][1],
-                        new_isr_with_epochs=tuple(m.BrokerState(broker_id=broker) for broker in wanted[topic, number]),
+                        new_isr_with_epochs=tuple(
+                            m.BrokerState(broker_id=broker) for broker in wanted[topic, number]
+                        ),
                         partition_epoch=known[topic, number][2],
                     )
                     for number in numbers
@@ -236,12 +277,18 @@ class Membership:
             )
             for topic, numbers in by_topic.items()
         )
-        body = m.AlterPartitionRequest(broker_id=self._config.broker_id, broker_epoch=self.epoch, topics=topics)
+        body = m.AlterPartitionRequest(
+            broker_id=self._config.broker_id, broker_epoch=self.epoch, topics=topics
+        )
         answer = await self._ask(self._controllers, "alter_partition", 3, body, within=10)
         if answer.error_code != Error.none:
-            raise Unanswered(f"the controller refused to alter partitions: {answer.error_code.name}")
+            raise Unanswered(
+                f"the controller refused to alter partitions: {answer.error_code.name}"
+            )
         names = {known[tp][0]: tp[0] for tp in wanted}
-        return {(names[t.topic_id], p.partition_index): p for t in answer.topics for p in t.partitions}
+        return {
+            (names[t.topic_id], p.partition_index): p for t in answer.topics for p in t.partitions
+        }
 
     async def producer_block(self) -> tuple[int, int]:
         """Takes a block of producer ids from the controller: (first id, how many)."""

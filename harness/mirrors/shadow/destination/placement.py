@@ -1,10 +1,12 @@
-"""The placement of mirrored partitions: on the shadow alone until a failover, and assigned to the real brokers that take over.
+"""The placement of mirrored partitions: on the shadow alone until a failover, and assigned to the
+real brokers that take over.
 
-A mirrored partition is made with the shadow as its only replica and then reassigned to real brokers. That reassignment stays
-pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
+A mirrored partition is made with the shadow as its only replica and then reassigned to real
+brokers. That reassignment stays pending, because nobody adds them to the ISR, until a failover
+does: so no real broker can ever be elected before.
 
-A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
-are in its ISR until the shadow takes them out.
+A partition that is added to such a topic must have as many replicas as the others
+(ReplicationControlManager), so real brokers are in its ISR until the shadow takes them out.
 """
 
 from __future__ import annotations
@@ -24,14 +26,18 @@ _MOST_REPLICAS: Final = 3
 class Placement:
     """Where partitions are, and where they are meant to be."""
 
-    def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    def __init__(
+        self, mirrored: MirroredLog, destination: Destination, membership: Membership
+    ) -> None:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
         self._narrowing: set[Partition] = set()
-        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
+        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to
+        them yet."""
 
     def replicas(self, number: int, topic: str = "") -> list[int]:
-        """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
+        """The real brokers that a partition is meant for: those that had it when it was taken over,
+        else spread over all."""
         note = self._log.journal.notes.partitions.get(topic, {}).get(number)
         if note is not None and note.home:
             return list(note.home)
@@ -40,7 +46,8 @@ class Placement:
         return [real[(number + i) % len(real)] for i in range(count)]
 
     async def follow(self, here: Picture, led: Sequence[tuple[Partition, Led]]) -> None:
-        """Brings the mirrored partitions that the shadow leads to where they belong until a failover. Raises Unanswered."""
+        """Brings the mirrored partitions that the shadow leads to where they belong until a
+        failover. Raises Unanswered."""
         spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
         await self._narrow(here, [partition for partition, its in led if self._is_wide(its)])
         await self._spread(spread)
@@ -54,17 +61,25 @@ class Placement:
         if partitions:
             taking_over = self._log.journal.notes.phase == "taking-over"
             await self._log.steps.reach("elected" if taking_over else "grown")
-        await isr.change(self._membership, here, {partition: [self._me] for partition in partitions})
+        await isr.change(
+            self._membership, here, {partition: [self._me] for partition in partitions}
+        )
         self._narrowing |= {partition for partition in partitions if not partition.note.home}
 
     async def _spread(self, partitions: list[Partition]) -> None:
         """Reassigns partitions to real brokers."""
         if partitions:
-            await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in partitions})
+            await self._destination.reassign(
+                {(p.topic, p.number): self.replicas(p.number) for p in partitions}
+            )
             self._narrowing -= set(partitions)
             await self._log.steps.reach("narrowed")
 
     def _to_be_spread(self, partition: Partition, led: Led) -> bool:
-        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its ISR: it would lead at once."""
-        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (self._me, (self._me,))
+        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its
+        ISR: it would lead at once."""
+        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (
+            self._me,
+            (self._me,),
+        )
         return not partition.note.home and (led.replicas == (self._me,) or narrowed)

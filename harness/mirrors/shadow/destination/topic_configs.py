@@ -1,7 +1,9 @@
-"""Configs of mirrored topics: the source's, but for those under which the destination's brokers would change logs by themselves.
+"""Configs of mirrored topics: the source's, but for those under which the destination's brokers
+would change logs by themselves.
 
-A failover gives the topics what they have at home. In a chain the source's own topics are mirrored, and have those few values
-instead of their home's: the notes of the shadow that leads them there say what they have at home, and that is handed on.
+A failover gives the topics what they have at home. In a chain the source's own topics are mirrored,
+and have those few values instead of their home's: the notes of the shadow that leads them there say
+what they have at home, and that is handed on.
 """
 
 from __future__ import annotations
@@ -27,14 +29,19 @@ WHILE_MIRRORED: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
-    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible leaders).
+    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible
+    # leaders).
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
 }
 IN_SYNC: Final = "min.insync.replicas"
-"""How many brokers a cluster can do without is its own affair: it comes with a topic, and is not followed."""
+"""How many brokers a cluster can do without is its own affair: it comes with a topic, and is not
+followed."""
 FOLLOW_SECONDS: Final = 5.0
-_OF_BROKERS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+_OF_BROKERS: Final = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
 """These name brokers and partitions of one cluster, and mean nothing on another."""
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG: Final = 1
@@ -51,14 +58,24 @@ class TopicConfigs:
         self._asked = 0.0
 
     async def at_home(self, nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
-        """What topics of the source have at home, of those whose configs can be read. Raises Unanswered."""
-        leading = list(shadows_into(Path(self._log.config.source_notes))) if self._log.config.source_notes else []
+        """What topics of the source have at home, of those whose configs can be read. Raises
+        Unanswered."""
+        leading = (
+            list(shadows_into(Path(self._log.config.source_notes)))
+            if self._log.config.source_notes
+            else []
+        )
         found = await topic_configs(nodes, names)
         return {name: handed_on(name, configs, leading) for name, configs in found.items()}
 
     async def follow(self, nodes: AnyOf) -> None:
-        """Takes in, every few seconds, what has changed at the source; a source that does not answer is asked again."""
-        notes = {name: note for name, note in self._log.journal.notes.topics.items() if note.destination_id and not note.given_up}
+        """Takes in, every few seconds, what has changed at the source; a source that does not
+        answer is asked again."""
+        notes = {
+            name: note
+            for name, note in self._log.journal.notes.topics.items()
+            if note.destination_id and not note.given_up
+        }
         if not notes or time.monotonic() < self._asked + FOLLOW_SECONDS:
             return
         self._asked = time.monotonic()
@@ -75,19 +92,27 @@ class TopicConfigs:
 
     async def _take(self, name: str, note: TopicNote, configs: Configs) -> None:
         gone = dict.fromkeys(note.configs.keys() - configs.keys())
-        changed: dict[str, str | None] = {**gone, **{k: v for k, v in configs.items() if note.configs.get(k) != v}}
+        changed: dict[str, str | None] = {
+            **gone,
+            **{k: v for k, v in configs.items() if note.configs.get(k) != v},
+        }
         log.info("%s has other configs at home: %s", name, changed)
         now = {key: value for key, value in changed.items() if key not in WHILE_MIRRORED}
         if now:
             try:
-                await self.without_unknown(name, now, lambda known: self._destination.configure(name, known))
+                await self.without_unknown(
+                    name, now, lambda known: self._destination.configure(name, known)
+                )
             except EnvironmentFailure as error:
                 log.warning("%s", error)
         note.configs = configs
         self._log.journal.save()
 
-    async def without_unknown(self, name: str, configs: Mapping[str, V], give: Callable[[Mapping[str, V]], Awaitable[T]]) -> T:
-        """Gives a topic configs; those that the destination's release does not have are left out, and noted.
+    async def without_unknown(
+        self, name: str, configs: Mapping[str, V], give: Callable[[Mapping[str, V]], Awaitable[T]]
+    ) -> T:
+        """Gives a topic configs; those that the destination's release does not have are left out,
+        and noted.
 
         Raises Unanswered, EnvironmentFailure.
         """
@@ -97,20 +122,24 @@ class TopicConfigs:
             known = await self._known() if refusal.code == Error.invalid_config else frozenset()
             if not known or not (unknown := sorted(configs.keys() - known)):
                 raise
-            log.warning("%s: the destination has no config %s; it goes without", name, ", ".join(unknown))
+            log.warning(
+                "%s: the destination has no config %s; it goes without", name, ", ".join(unknown)
+            )
             note = self._log.journal.notes.topics[name]
             note.unknown = sorted({*note.unknown, *unknown})
             self._log.journal.save()
             return await give({key: value for key, value in configs.items() if key in known})
 
     async def _known(self) -> frozenset[str]:
-        """The names of all topic configs that the destination has; none while it has no topic to tell them of."""
+        """The names of all topic configs that the destination has; none while it has no topic to
+        tell them of."""
         here = await self._destination.picture()
         described = await _described(self._destination.nodes, list(here.topics)[:1])
         return frozenset(row.name for topic in described for row in topic.configs)
 
     async def restore(self, replicas: Mapping[str, int]) -> None:
-        """Gives topics, each with so many replicas, what they have at home. Raises Unanswered, EnvironmentFailure."""
+        """Gives topics, each with so many replicas, what they have at home. Raises Unanswered,
+        EnvironmentFailure."""
         refused: list[EnvironmentFailure] = []
         for name, most in replicas.items():
             configs = self._log.journal.notes.topics[name].configs
@@ -126,7 +155,8 @@ class TopicConfigs:
 
 
 def shadows_into(folder: Path) -> Iterable[Notes]:
-    """The notes of shadows that keep their folders in this one, and that have not handed over yet."""
+    """The notes of shadows that keep their folders in this one, and that have not handed over
+    yet."""
     for journal in sorted(folder.glob(f"shadow-*/{JOURNAL}")):
         notes = read_notes(journal)
         if notes is not None and notes.phase != "handed-over":
@@ -134,11 +164,14 @@ def shadows_into(folder: Path) -> Iterable[Notes]:
 
 
 def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
-    """The configs of a topic as they are at its home, given those that it has where one of these shadows may lead it."""
+    """The configs of a topic as they are at its home, given those that it has where one of these
+    shadows may lead it."""
     for notes in leading:
         if (note := notes.topics.get(name)) is not None:
             own = {key: value for key, value in configs.items() if key not in WHILE_MIRRORED}
-            return own | {key: value for key, value in note.configs.items() if key in WHILE_MIRRORED}
+            return own | {
+                key: value for key, value in note.configs.items() if key in WHILE_MIRRORED
+            }
     return configs
 
 
@@ -148,7 +181,9 @@ async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Confi
         str(described.resource_name): {
             row.name: row.value
             for row in described.configs
-            if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None and row.name not in _OF_BROKERS
+            if row.config_source == _DYNAMIC_TOPIC_CONFIG
+            and row.value is not None
+            and row.name not in _OF_BROKERS
         }
         for described in await _described(nodes, names)
     }
@@ -159,8 +194,15 @@ async def _described(nodes: AnyOf, names: Collection[str]) -> list[Message]:
     if not names:
         return []
     m = messages.request("describe_configs", 4)
-    asked = tuple(m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names)
-    body = m.DescribeConfigsRequest(resources=asked, include_synonyms=False, include_documentation=False)
+    asked = tuple(
+        m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+        for name in names
+    )
+    body = m.DescribeConfigsRequest(
+        resources=asked, include_synonyms=False, include_documentation=False
+    )
     return [
-        described for described in (await nodes.call("describe_configs", 4, body)).results if described.error_code == Error.none
+        described
+        for described in (await nodes.call("describe_configs", 4, body)).results
+        if described.error_code == Error.none
     ]

@@ -1,11 +1,14 @@
-"""Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with another topic of that name.
+"""Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with
+another topic of that name.
 
-A partition that is added to a mirrored topic is writable for some milliseconds (`destination.placement`): should the shadow be
-away from then on until its session ends, a real broker leads it. It is reported, and not mirrored.
+A partition that is added to a mirrored topic is writable for some milliseconds
+(`destination.placement`): should the shadow be away from then on until its session ends, a real
+broker leads it. It is reported, and not mirrored.
 
-A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
-there is not the mirror's to write. So is one whose name another has on the destination already (until that one is removed), and
-one that the destination refuses to make; the others go on. Before anything is mirrored such a name is refused (`refuse_taken`).
+A topic that somebody deletes on the destination, or makes again there, is given up: what was
+mirrored of it is gone, and what is there is not the mirror's to write. So is one whose name another
+has on the destination already (until that one is removed), and one that the destination refuses to
+make; the others go on. Before anything is mirrored such a name is refused (`refuse_taken`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture, Refused, Topic
+from linkflap.harness.mirrors.shadow.destination.client import (
+    Destination,
+    Led,
+    Picture,
+    Refused,
+    Topic,
+)
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.placement import Placement
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
@@ -44,7 +53,9 @@ _LASTING: Final = frozenset(
 class Topics:
     """The topics of one mirror, on both sides."""
 
-    def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    def __init__(
+        self, mirrored: MirroredLog, destination: Destination, membership: Membership
+    ) -> None:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
         self._configs = TopicConfigs(mirrored, destination)
@@ -57,7 +68,8 @@ class Topics:
     async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
         """Makes and grows topics as the source has them now.
 
-        Raises Unanswered, and InputError for a topic that is not ours to write while nothing is mirrored yet.
+        Raises Unanswered, and InputError for a topic that is not ours to write while nothing is
+        mirrored yet.
         """
         here = await self._destination.picture()
         notes = self._log.journal.notes.topics
@@ -79,19 +91,25 @@ class Topics:
                 del notes[name]  # it was never made
         await self._configs.follow(source_nodes)
 
-    async def _follow(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
+    async def _follow(
+        self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf
+    ) -> None:
         note = self._log.journal.notes.topics.get(name)
         if note is None or not self._is_ours(name, there):
             await self._begin(name, topic, there, source_nodes)
         elif note.source_id != str(topic.id):
             self._seal(name, f"topic {name} was deleted and made again at the source")
-        elif there is not None and not _is_elsewhere(note, there):  # else `look` finds out what became of it
+        elif there is not None and not _is_elsewhere(note, there):
+            # else `look` finds out what became of it
             self._go_on(name, note)
             if len(topic.partitions) > (have := len(there.partitions)):
                 await self._grow(name, have, len(topic.partitions))
 
-    async def _begin(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
-        """Makes a topic that was never made, unless another has its name, or this one was refused already."""
+    async def _begin(
+        self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf
+    ) -> None:
+        """Makes a topic that was never made, unless another has its name, or this one was refused
+        already."""
         notes = self._log.journal.notes.topics
         taken = f"{_taken(name, self._log.config.link)}; remove it there, and it is copied"
         note = notes.get(name)
@@ -105,9 +123,12 @@ class Topics:
             await self._make(name, topic, note, source_nodes)
 
     def _is_ours(self, name: str, there: Topic | None) -> bool:
-        """Whether a topic was made by this mirror. One that it was killed over while it made it is on the shadow alone."""
+        """Whether a topic was made by this mirror. One that it was killed over while it made it is
+        on the shadow alone."""
         note = self._log.journal.notes.topics.get(name)
-        alone = there is not None and all(led.replicas == (self._me,) for led in there.partitions.values())
+        alone = there is not None and all(
+            led.replicas == (self._me,) for led in there.partitions.values()
+        )
         return note is not None and (bool(note.destination_id) or alone)
 
     async def _grow(self, name: str, have: int, wanted: int) -> None:
@@ -151,7 +172,8 @@ class Topics:
         self._give_up(name, reason)
 
     def _go_on(self, name: str, note: TopicNote) -> None:
-        """A topic that is there again with its id was never deleted: a broker that had stood still gave old metadata."""
+        """A topic that is there again with its id was never deleted: a broker that had stood still
+        gave old metadata."""
         if note.given_up == _deleted(name):
             for partition in self._log.partitions.values():
                 if partition.sealed == note.given_up:
@@ -166,7 +188,8 @@ class Topics:
             self._log.journal.save()
 
     async def look(self) -> Picture:
-        """Takes in the destination's metadata: which brokers are live, what the shadow leads, and in which epoch."""
+        """Takes in the destination's metadata: which brokers are live, what the shadow leads, and
+        in which epoch."""
         here = await self._destination.picture()
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
         led: list[tuple[Partition, Led]] = []
@@ -186,7 +209,8 @@ class Topics:
     def _take_in(self, name: str, topic: Topic, note: TopicNote) -> list[tuple[Partition, Led]]:
         """Notes who leads the partitions of a topic of ours; those that are mirrored."""
         self._log.names[topic.id] = name
-        if not note.destination_id:  # before it is reassigned: it is known by being on the shadow alone
+        # before it is reassigned: it is known by being on the shadow alone
+        if not note.destination_id:
             note.destination_id = str(topic.id)
             self._log.journal.save()
         taken: list[tuple[Partition, Led]] = []
@@ -198,9 +222,11 @@ class Topics:
         return taken
 
     async def _make_sure(self, names: list[str], here: Picture) -> None:
-        """Asks the controller about topics that a broker shows no more, or with another id: a broker may tell of the past.
+        """Asks the controller about topics that a broker shows no more, or with another id: a
+        broker may tell of the past.
 
-        It is asked for an ISR in a leader epoch that never was, so nothing can come of it where the topic is still there.
+        It is asked for an ISR in a leader epoch that never was, so nothing can come of it where the
+        topic is still there.
         """
         notes = self._log.journal.notes.topics
         wanted = {(name, 0): [self._me] for name in names}
@@ -215,14 +241,16 @@ class Topics:
                 self._forget(name, here.topics.get(name))
 
     def _forget(self, name: str, there: Topic | None) -> None:
-        """Removes a topic from the mirror: its partitions are not handed over, and no failover waits for them."""
+        """Removes a topic from the mirror: its partitions are not handed over, and no failover
+        waits for them."""
         notes = self._log.journal.notes
         what = "was deleted on the destination of"
         if there is not None:
             what = f"was deleted and made again (its id is {there.id} now) on the destination of"
         reason = (
-            f"topic {name} {what} {self._log.config.link}: what was mirrored of it is gone, and nothing more is mirrored; "
-            "remove it there and start another mirror to have it copied again"
+            f"topic {name} {what} {self._log.config.link}: what was mirrored of it is gone, and "
+            "nothing more is mirrored; remove it there and start another mirror to have it copied "
+            "again"
         )
         log.error("%s", reason)
         self.gone.add(name)
@@ -232,18 +260,25 @@ class Topics:
             if notes.phase in ("taking-over", "mirroring", "settling", "ending"):
                 note.mirrored = note.promoted = 0
                 note.appended, note.open = [], []
-        self._log.names = {topic_id: other for topic_id, other in self._log.names.items() if other != name}
+        self._log.names = {
+            topic_id: other for topic_id, other in self._log.names.items() if other != name
+        }
         self._give_up(name, reason)
 
     def _is_lost(self, name: str, number: int, led: Led) -> bool:
-        """Whether a real broker leads what none may: the shadow stood still between the growth of a topic and its narrowing."""
+        """Whether a real broker leads what none may: the shadow stood still between the growth of a
+        topic and its narrowing."""
         notes, note = self._log.journal.notes, self._log.journal.partition(name, number)
-        if notes.phase not in ("mirroring", "settling", "ending") or note.home or not 0 <= led.leader < FIRST_BROKER_ID:
+        if (
+            notes.phase not in ("mirroring", "settling", "ending")
+            or note.home
+            or not 0 <= led.leader < FIRST_BROKER_ID
+        ):
             return (name, number) in self._log.lost
         if (name, number) not in self._log.lost:
             log.error(
-                "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was made; remove the topic on the "
-                "destination to mirror it again",
+                "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was "
+                "made; remove the topic on the destination to mirror it again",
                 name,
                 number,
                 led.leader,
@@ -258,19 +293,29 @@ class Topics:
         if led.leader != self._me:
             partition.leader_epoch = -1
         elif led.epoch > partition.leader_epoch:
-            if partition.position < 0 and led.epoch == 0 and not partition.note.epochs and not partition.taking:
+            if (
+                partition.position < 0
+                and led.epoch == 0
+                and not partition.note.epochs
+                and not partition.taking
+            ):
                 partition.position = 0  # just made
             self._log.lead(partition, led.epoch)
 
     async def restore_configs(self) -> None:
         """Gives mirrored topics the configs that they have at home."""
-        made = (name for name, note in self._log.journal.notes.topics.items() if note.destination_id)
+        made = (
+            name for name, note in self._log.journal.notes.topics.items() if note.destination_id
+        )
         names = [name for name in made if name not in self.gone]
         await self._configs.restore({name: len(self.placement.replicas(0, name)) for name in names})
 
 
-def refuse_taken(source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()) -> None:
-    """Raises InputError for a topic that is to be mirrored and whose name another has on the destination; not for the `known`."""
+def refuse_taken(
+    source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()
+) -> None:
+    """Raises InputError for a topic that is to be mirrored and whose name another has on the
+    destination; not for the `known`."""
     wanted = {name for name in source.topics if config.mirrors(name)}
     if taken := sorted((wanted & here.topics.keys()) - set(known)):
         raise InputError(f"{_taken(taken[0], config.link)}; remove it there, or mirror elsewhere")

@@ -1,7 +1,8 @@
-"""What a follower asks of a leader: where its log ends, which leader epochs it has, and to be taken into the ISR.
+"""What a follower asks of a leader: where its log ends, which leader epochs it has, and to be taken
+into the ISR.
 
-A leader judges a follower by the offset that it asks for (KIP-497, Partition.maybeExpandIsr): a shadow that asks for the log's
-end is in sync, and keeps nothing of what it is given.
+A leader judges a follower by the offset that it asks for (KIP-497, Partition.maybeExpandIsr): a
+shadow that asks for the log's end is in sync, and keeps nothing of what it is given.
 """
 
 from __future__ import annotations
@@ -35,16 +36,23 @@ class Leaders:
             connection.close()
 
 
-async def epochs_of(leader: Connection, latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[Lineage, int]]:
+async def epochs_of(
+    leader: Connection, latest: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[Lineage, int]]:
     """The leader epochs of partitions and where each ends, given the epochs that they are in now.
 
-    OffsetForLeaderEpoch gives one epoch's end at a time; it is asked downwards, for all partitions at once. Raises Unanswered.
+    OffsetForLeaderEpoch gives one epoch's end at a time; it is asked downwards, for all partitions
+    at once. Raises Unanswered.
     """
     ends: dict[TopicPartition, list[Entry]] = {tp: [] for tp in latest}
     asked = dict(latest)
     while asked:
         answers = await _epoch_ends(leader, asked)
-        asked = {tp: below for tp, entry in answers.items() if (below := _note(ends[tp], entry, asked[tp])) >= 0}
+        asked = {
+            tp: below
+            for tp, entry in answers.items()
+            if (below := _note(ends[tp], entry, asked[tp])) >= 0
+        }
     return {tp: _lineage(found) for tp, found in ends.items()}
 
 
@@ -55,7 +63,8 @@ def _note(ends: list[Entry], entry: Entry, asked: int) -> int:
         # Above all that the leader has (it has written nothing in its newest epoch), or below.
         return NONE if ends else asked - 1
     if len(ends) > 1 and end >= ends[-1][1]:
-        return NONE  # no such epoch: answered with the beginning of the first (the newest alone can be empty)
+        # no such epoch: answered with the beginning of the first (the newest alone can be empty)
+        return NONE
     ends.append(entry)
     return epoch - 1 if end > 0 else NONE
 
@@ -70,33 +79,48 @@ def _lineage(ends: list[Entry]) -> tuple[Lineage, int]:
     return lineage, start
 
 
-async def _epoch_ends(leader: Connection, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Entry]:
+async def _epoch_ends(
+    leader: Connection, asked: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Entry]:
     m = messages.request("offset_for_leader_epoch", 4)
     topics = tuple(
         m.OffsetForLeaderTopic(
             topic=topic,
             partitions=tuple(
-                m.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=asked[topic, number])
+                m.OffsetForLeaderPartition(
+                    partition=number, current_leader_epoch=-1, leader_epoch=asked[topic, number]
+                )
                 for number in numbers
             ),
         )
         for topic, numbers in _by_topic(asked).items()
     )
-    answer = await leader.call("offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+    answer = await leader.call(
+        "offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+    )
     found: dict[TopicPartition, Entry] = {}
     for topic in answer.topics:
         for row in topic.partitions:
-            _check(row, f"{leader.address} did not give the leader epochs of {topic.topic}-{row.partition}")
+            _check(
+                row,
+                f"{leader.address} did not give the leader epochs of {topic.topic}-{row.partition}",
+            )
             found[str(topic.topic), int(row.partition)] = int(row.leader_epoch), int(row.end_offset)
     return found
 
 
 async def claim(
-    leader: Connection, ids: Mapping[str, Message], tps: Iterable[TopicPartition], *, broker: int, epoch: int
+    leader: Connection,
+    ids: Mapping[str, Message],
+    tps: Iterable[TopicPartition],
+    *,
+    broker: int,
+    epoch: int,
 ) -> None:
     """Fetches once, as follower `broker` of that broker epoch, at the ends of these logs.
 
-    A refusal (the leader has not heard of its new replica yet) is seen by what does not come of it. Raises Unanswered.
+    A refusal (the leader has not heard of its new replica yet) is seen by what does not come of it.
+    Raises Unanswered.
     """
     ends = await _log_ends(leader, tps, broker)
     m = messages.request("fetch", 17)
@@ -104,7 +128,12 @@ async def claim(
         m.FetchTopic(
             topic_id=ids[topic],
             partitions=tuple(
-                m.FetchPartition(partition=number, fetch_offset=ends[topic, number], log_start_offset=0, partition_max_bytes=1)
+                m.FetchPartition(
+                    partition=number,
+                    fetch_offset=ends[topic, number],
+                    log_start_offset=0,
+                    partition_max_bytes=1,
+                )
                 for number in numbers
             ),
         )
@@ -124,16 +153,23 @@ async def claim(
     await leader.call("fetch", 17, body)
 
 
-async def _log_ends(leader: Connection, tps: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, int]:
+async def _log_ends(
+    leader: Connection, tps: Iterable[TopicPartition], broker: int
+) -> dict[TopicPartition, int]:
     """Log end offsets as a replica gets them, of the partitions that this broker leads."""
     m = messages.request("list_offsets", 7)
     topics = tuple(
         m.ListOffsetsTopic(
-            name=topic, partitions=tuple(m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers)
+            name=topic,
+            partitions=tuple(
+                m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers
+            ),
         )
         for topic, numbers in _by_topic(tps).items()
     )
-    answer = await leader.call("list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics))
+    answer = await leader.call(
+        "list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics)
+    )
     return {
         (str(topic.name), int(row.partition_index)): int(row.offset)
         for topic in answer.topics

@@ -1,17 +1,24 @@
-"""Failback, the destination's side: topics that are there already, because they were mirrored from there, become this mirror's.
+"""Failback, the destination's side: topics that are there already, because they were mirrored from
+there, become this mirror's.
 
-    plan       ids, leader epochs and failback points are asked and recorded; nothing is changed, so wrong input costs nothing
-    claim      the shadow is added to the replicas, fetches at the log's end as a follower does, and so enters the ISR
-    lead       the preferred leader is elected: that is the shadow. It narrows the ISR to itself at once
-    truncate   replicas that have more than the failback point see that by `diverging_epoch` (KIP-595), and truncate
+    plan       ids, leader epochs and failback points are asked and recorded; nothing is changed, so
+               wrong input costs nothing
+    claim      the shadow is added to the replicas, fetches at the log's end as a follower does, and
+               so enters the ISR
+    lead       the preferred leader is elected: that is the shadow. It narrows the ISR to itself at
+               once
+    truncate   replicas that have more than the failback point see that by `diverging_epoch`
+               (KIP-595), and truncate
 
-The window: from the claim until the ISR is narrowed, real brokers are in the ISR. When the shadow dies in it, one of them leads
-again, with the log that it had: nothing has been truncated by then, since followers get answers only once the shadow is alone in
-the ISR. The takeover is then done again from its plan. After the window nobody but the shadow can lead, as with topics it makes.
+The window: from the claim until the ISR is narrowed, real brokers are in the ISR. When the shadow
+dies in it, one of them leads again, with the log that it had: nothing has been truncated by then,
+since followers get answers only once the shadow is alone in the ISR. The takeover is then done
+again from its plan. After the window nobody but the shadow can lead, as with topics it makes.
 
-The transaction coordinator of such a cluster may still owe markers to transactions that were open when clients left. It sends
-them to the leader; a shadow hangs up on it, so it tries again until a real broker leads, after the failover. It then writes an
-ABORT for a transaction of which nothing may be left, which ends nothing.
+The transaction coordinator of such a cluster may still owe markers to transactions that were open
+when clients left. It sends them to the leader; a shadow hangs up on it, so it tries again until a
+real broker leads, after the failover. It then writes an ABORT for a transaction of which nothing
+may be left, which ends nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +54,8 @@ Step = Callable[[Picture], Awaitable[list[str]]]
 
 
 class Takeover:
-    """Of all topics that a reversed mirror takes over. `plan` is called before the shadow has joined, `run` afterwards."""
+    """Of all topics that a reversed mirror takes over. `plan` is called before the shadow has
+    joined, `run` afterwards."""
 
     def __init__(
         self,
@@ -70,7 +78,8 @@ class Takeover:
         return bool(self._log.journal.notes.topics)
 
     async def plan(self) -> None:
-        """Writes down what is to be taken over, once. Raises InputError when it is not what was mirrored, DeadlineExceeded."""
+        """Writes down what is to be taken over, once. Raises InputError when it is not what was
+        mirrored, DeadlineExceeded."""
         deadline = time.monotonic() + STEP_SECONDS
         while not self.planned:
             try:
@@ -91,7 +100,11 @@ class Takeover:
         ours = await self._logs(here, tps)
         configs = await topic_configs(self._destination.nodes, list(wanted))
         found = {
-            name: TopicNote(source_id=topic.source_id, destination_id=topic.destination_id, configs=configs.get(name, {}))
+            name: TopicNote(
+                source_id=topic.source_id,
+                destination_id=topic.destination_id,
+                configs=configs.get(name, {}),
+            )
             for name, topic in wanted.items()
         }
         for tp in tps:
@@ -105,29 +118,33 @@ class Takeover:
         link = self._log.config.link
         if str(here.topics[name].id) != topic.destination_id:
             raise InputError(
-                f"topic {name} exists on the destination of {link} but is not the one that was mirrored from there "
-                f"(its id is {here.topics[name].id}, that one's was {topic.destination_id}); remove it there, and it is copied"
+                f"topic {name} exists on the destination of {link} but is not the one that was "
+                f"mirrored from there (its id is {here.topics[name].id}, that one's was "
+                f"{topic.destination_id}); remove it there, and it is copied"
             )
         if name not in there.topics or str(there.topics[name].id) != topic.source_id:
             raise InputError(
-                f"topic {name} at the source of {link} is not the one that was promoted there (id {topic.source_id}), so what it "
-                "has cannot follow what its destination has; remove it on both sides, or leave the clusters as they are"
+                f"topic {name} at the source of {link} is not the one that was promoted there (id "
+                f"{topic.source_id}), so what it has cannot follow what its destination has; "
+                "remove it on both sides, or leave the clusters as they are"
             )
         mine, theirs = len(here.topics[name].partitions), len(there.topics[name].partitions)
         if mine > theirs:
             raise InputError(
-                f"topic {name} has {mine} partitions on the destination of {link} and {theirs} at its source; "
-                f"add partitions at the source until it has {mine} too"
+                f"topic {name} has {mine} partitions on the destination of {link} and {theirs} at "
+                f"its source; add partitions at the source until it has {mine} too"
             )
 
     async def _logs(self, found: Picture, tps: list[TopicPartition]) -> Logs:
-        """Leader epochs and log ends of partitions on one side. Raises EnvironmentFailure where none but a shadow leads."""
+        """Leader epochs and log ends of partitions on one side. Raises EnvironmentFailure where
+        none but a shadow leads."""
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for topic, number in tps:
             led = found.topics[topic].partitions[number]
             if not 0 <= led.leader < FIRST_BROKER_ID or led.leader not in found.brokers:
                 raise EnvironmentFailure(
-                    f"{topic}-{number} is led by no broker of its own cluster; start the brokers that have it"
+                    f"{topic}-{number} is led by no broker of its own cluster; start the brokers "
+                    "that have it"
                 )
             by_leader.setdefault(led.leader, {})[topic, number] = led.epoch
         logs: Logs = {}
@@ -135,19 +152,28 @@ class Takeover:
             logs |= await epochs_of(self._leaders.at(found.brokers[leader]), latest)
         return logs
 
-    def _plan_partition(self, tp: TopicPartition, led: Led, ours: tuple[Lineage, int], theirs: Lineage) -> None:
-        """Records where a partition is truncated, and the leader epochs below that on both sides."""
+    def _plan_partition(
+        self, tp: TopicPartition, led: Led, ours: tuple[Lineage, int], theirs: Lineage
+    ) -> None:
+        """Records where a partition is truncated, and the leader epochs below that on both
+        sides."""
         left = self._wanted[tp[0]].partitions.get(tp[1], TakenPartition(end=0, epochs=()))
-        point = failback_point(f"{tp[0]}-{tp[1]}", left, *ours, rule=self._log.config.options.failback_point)
+        point = failback_point(
+            f"{tp[0]}-{tp[1]}", left, *ours, rule=self._log.config.options.failback_point
+        )
         note = self._log.journal.partition(*tp)
         for lineage in (ours[0], theirs):
             lineage.truncate(point)
         note.epochs, note.source_epochs = ours[0].entries, theirs.entries
-        note.home, note.truncated_to = [broker for broker in led.replicas if broker < FIRST_BROKER_ID], point
+        note.home, note.truncated_to = (
+            [broker for broker in led.replicas if broker < FIRST_BROKER_ID],
+            point,
+        )
         log.info("%s-%d ends at %d here and is to be truncated at %d", *tp, ours[1], point)
 
     async def run(self) -> None:
-        """Returns when every partition is led and truncated. Raises DeadlineExceeded; the next call continues."""
+        """Returns when every partition is led and truncated. Raises DeadlineExceeded; the next call
+        continues."""
         for topic, number in self._taken_over():
             self._log.add(topic, number).taking = True
         await self._repeat(self._lead, "led by the shadow alone")
@@ -158,14 +184,16 @@ class Takeover:
         await self._log.steps.reach("truncated")
         try:
             async with asyncio.timeout(GROUPS_SECONDS):
-                await self._groups.clamp()  # a group that had read what is truncated would skip what replaces it
+                # a group that had read what is truncated would skip what replaces it
+                await self._groups.clamp()
         except (TimeoutError, Unanswered) as error:
             log.warning("group offsets: %s", error or "no answer in time")
         for partition in self._partitions():
             partition.taking = False
             partition.position = partition.served = partition.note.truncated_to
             if self._log.config.options.leader_epochs == "keep":
-                partition.epochs.truncate(partition.note.truncated_to)  # epochs from there on are the source's
+                # epochs from there on are the source's
+                partition.epochs.truncate(partition.note.truncated_to)
             self._log.lead(partition, partition.leader_epoch)
         self._log.journal.notes.phase = "mirroring"
         self._log.journal.save()
@@ -174,7 +202,12 @@ class Takeover:
     def _taken_over(self) -> Iterator[TopicPartition]:
         """What is taken over, without topics that are not there any more (`Topics.look`)."""
         notes = self._log.journal.notes
-        taken = ((name, n) for name in notes.topics for n, note in notes.partitions.get(name, {}).items() if note.home)
+        taken = (
+            (name, n)
+            for name in notes.topics
+            for n, note in notes.partitions.get(name, {}).items()
+            if note.home
+        )
         return (tp for tp in taken if tp not in self._log.lost)
 
     def _partitions(self) -> list[Partition]:
@@ -194,28 +227,48 @@ class Takeover:
             await asyncio.sleep(_LOOK)
 
     async def _lead(self, here: Picture) -> list[str]:
-        """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow alone yet."""
+        """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow
+        alone yet."""
         if missing := sorted({name for name, _ in self._taken_over()} - here.topics.keys()):
             raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
         left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._taken_over()}
-        left = {tp: led for tp, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
-        await self._join([tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me])
+        left = {
+            tp: led
+            for tp, led in left.items()
+            if (led.leader, led.in_sync) != (self._me, (self._me,))
+        }
+        await self._join(
+            [tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me]
+        )
         await self._claim(here, left)
-        claimed = [tp for tp, led in left.items() if self._me in led.in_sync and led.leader != self._me]
+        claimed = [
+            tp for tp, led in left.items() if self._me in led.in_sync and led.leader != self._me
+        ]
         if claimed:
             await self._log.steps.reach("claimed")
             await self._destination.elect_preferred(claimed)
         return [f"{topic}-{number}" for topic, number in left]
 
     async def _claim(self, here: Picture, left: dict[TopicPartition, Led]) -> None:
-        """Asks the leaders of partitions of which the shadow is a replica to take it into the ISR."""
+        """Asks the leaders of partitions of which the shadow is a replica to take it into the
+        ISR."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp, led in left.items():
-            if 0 <= led.leader < FIRST_BROKER_ID and led.leader in here.brokers and self._me in led.replicas:
+            if (
+                0 <= led.leader < FIRST_BROKER_ID
+                and led.leader in here.brokers
+                and self._me in led.replicas
+            ):
                 by_leader.setdefault(led.leader, []).append(tp)
         ids = {name: topic.id for name, topic in here.topics.items()}
         for leader, tps in by_leader.items():
-            await claim(self._leaders.at(here.brokers[leader]), ids, tps, broker=self._me, epoch=self._membership.epoch)
+            await claim(
+                self._leaders.at(here.brokers[leader]),
+                ids,
+                tps,
+                broker=self._me,
+                epoch=self._membership.epoch,
+            )
 
     async def _join(self, tps: list[TopicPartition]) -> None:
         """Adds the shadow to the replicas, as the preferred leader. Idempotent."""
@@ -224,11 +277,14 @@ class Takeover:
         for name in dict.fromkeys(name for name, _ in tps):
             await self._destination.configure(name, dict(WHILE_MIRRORED))
         notes = self._log.journal.notes.partitions
-        await self._destination.reassign({(name, n): [self._me, *notes[name][n].home] for name, n in tps})
+        await self._destination.reassign(
+            {(name, n): [self._me, *notes[name][n].home] for name, n in tps}
+        )
         await self._log.steps.reach("joined")
 
     async def _truncate(self, _: Picture) -> list[str]:
-        """Truncates the logs whose replicas have all said where they are. Nothing has been served by then."""
+        """Truncates the logs whose replicas have all said where they are. Nothing has been served
+        by then."""
         left: list[str] = []
         for partition in self._partitions():
             note, live = partition.note, partition.live()
@@ -237,8 +293,15 @@ class Takeover:
                 left.append(partition.name)
                 continue
             if note.truncated_from < 0:
-                note.truncated_from = max(note.truncated_to, *(follower.offset for follower in live.values()))
-                log.info("%s is truncated at %d, from %d", partition.name, note.truncated_to, note.truncated_from)
+                note.truncated_from = max(
+                    note.truncated_to, *(follower.offset for follower in live.values())
+                )
+                log.info(
+                    "%s is truncated at %d, from %d",
+                    partition.name,
+                    note.truncated_to,
+                    note.truncated_from,
+                )
             partition.truncate(note.truncated_to)
             partition.epochs.begin(partition.leader_epoch, note.truncated_to)
         self._log.remember(self._partitions())
@@ -246,10 +309,11 @@ class Takeover:
         return left
 
     async def _truncated(self, here: Picture) -> list[str]:
-        """Which partitions have live replicas that are behind the truncation still, or that are dead where that matters.
+        """Which partitions have live replicas that are behind the truncation still, or that are
+        dead where that matters.
 
-        With leader epochs kept, the destination's truncated tail and the source's suffix can have the same epochs: a replica that
-        comes back later could keep its tail. So all must be there.
+        With leader epochs kept, the destination's truncated tail and the source's suffix can have
+        the same epochs: a replica that comes back later could keep its tail. So all must be there.
         """
         everyone = self._log.config.options.leader_epochs == "keep"
         left: list[str] = []
@@ -258,7 +322,11 @@ class Takeover:
             if partition.leader_epoch > partition.epochs.latest:  # the shadow was away
                 await self._truncate(here)
             needed = set(note.home) if everyone else self._log.brokers & set(note.home)
-            if not needed or not live.keys() >= needed or any(live[broker].offset > note.truncated_to for broker in needed):
+            if (
+                not needed
+                or not live.keys() >= needed
+                or any(live[broker].offset > note.truncated_to for broker in needed)
+            ):
                 left.append(partition.name)
         return left
 
@@ -269,11 +337,13 @@ class Takeover:
 def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, rule: str) -> int:
     """Where a log ends that is to go on as the other cluster's does.
 
-    offset  the last mirrored offset (KIP-1279 in February 2026). What was written after it and never mirrored is lost. Right only
-            while everything below is as it was mirrored: a log that has lost some of that since (an unclean election) is refused,
-            since cutting it there would leave two different logs.
-    epoch   the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then the epoch check against what
-            the other cluster has of it. What was never mirrored is lost as with `offset`; what was lost here comes back.
+    offset  the last mirrored offset (KIP-1279 in February 2026). What was written after it and
+            never mirrored is lost. Right only while everything below is as it was mirrored: a log
+            that has lost some of that since (an unclean election) is refused, since cutting it
+            there would leave two different logs.
+    epoch   the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then
+            the epoch check against what the other cluster has of it. What was never mirrored is
+            lost as with `offset`; what was lost here comes back.
 
     Raises InputError for the refusal.
     """
@@ -284,12 +354,15 @@ def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, 
         return common
     if common < left.end:
         raise InputError(
-            f"{name} has only what is below offset {common} of what was mirrored up to {left.end}: it exists on the destination "
-            "with other data behind that; set failback_point to epoch, and that much is taken from the other cluster"
+            f"{name} has only what is below offset {common} of what was mirrored up to {left.end}: "
+            "it exists on the destination with other data behind that; set failback_point to "
+            "epoch, and that much is taken from the other cluster"
         )
     return left.end
 
 
 def _give_up_after(deadline: float, what: str, error: Exception) -> None:
     if time.monotonic() > deadline:
-        raise DeadlineExceeded(f"what is taken over was not {what} within {STEP_SECONDS:g} s: {error}") from error
+        raise DeadlineExceeded(
+            f"what is taken over was not {what} within {STEP_SECONDS:g} s: {error}"
+        ) from error

@@ -1,1 +1,2 @@
-"""Failover: open transactions end, producer ids are made safe, and real brokers take the leadership."""
+"""Failover: open transactions end, producer ids are made safe, and real brokers take the
+leadership."""

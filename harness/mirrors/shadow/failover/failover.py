@@ -1,12 +1,16 @@
-"""Failover: from following the source to a destination of its own, in steps that can each be repeated after a kill.
+"""Failover: from following the source to a destination of its own, in steps that can each be
+repeated after a kill.
 
-    settling      nothing is read any more; the longest live replica is the log, the others get it from the window or from it
-    ending        open transactions are ended by the chosen rule (`endings`), producer ids are made safe as chosen
-    handing-over  brokers that have all of it enter the ISR: the pending reassignment completes, one of them leads in a new epoch
-                  and is asked for markers, where that is the rule
+    settling      nothing is read any more; the longest live replica is the log, the others get it
+                  from the window or from it
+    ending        open transactions are ended by the chosen rule (`endings`), producer ids are made
+                  safe as chosen
+    handing-over  brokers that have all of it enter the ISR: the pending reassignment completes, one
+                  of them leads in a new epoch and is asked for markers, where that is the rule
     handed-over   configs are the source's, replicas that were down come back by themselves
 
-Until the hand-over the shadow is the only one in the ISR: whatever dies before it, no partition is writable.
+Until the hand-over the shadow is the only one in the ISR: whatever dies before it, no partition is
+writable.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ STEP_SECONDS: Final = 60.0
 GROUPS_SECONDS: Final = 2.0
 WAKE_SECONDS: Final = 10.0
 LEAVE_SECONDS: Final = 30.0
-"""How long a settling waits for a live broker that does not fetch: until it is woken, and until it is done without."""
+"""How long a settling waits for a live broker that does not fetch: until it is woken, and until it
+is done without."""
 _LOOK: Final = 0.05
 _READ_BYTES: Final = 1 << 20
 
@@ -58,7 +63,12 @@ class Failover:
         leader: Leader,
         groups: GroupOffsets,
     ) -> None:
-        self._log, self._source, self._destination, self._topics = mirrored, source, destination, topics
+        self._log, self._source, self._destination, self._topics = (
+            mirrored,
+            source,
+            destination,
+            topics,
+        )
         self._membership, self._leader, self._groups = membership, leader, groups
         self._handover = Handover(mirrored, destination, topics, membership)
         self._longest: dict[str, Connection] = {}
@@ -66,7 +76,8 @@ class Failover:
         self._began = 0.0
 
     async def run(self) -> None:
-        """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go on."""
+        """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go
+        on."""
         if self._phase == "mirroring" and not self._source.lost:
             await self._last_commits(self._groups.sync(self._source.brokers))
         await self._source.stop()
@@ -93,7 +104,8 @@ class Failover:
             connection.close()
 
     async def _end(self) -> None:
-        """What comes before the hand-over; all of it can be done again when a broker did not answer in the middle."""
+        """What comes before the hand-over; all of it can be done again when a broker did not answer
+        in the middle."""
         await self.settled()
         await self._log.steps.reach("settled")
         if self._phase == "settling":
@@ -109,13 +121,16 @@ class Failover:
         self._enter("handing-over")
 
     async def _known(self) -> None:
-        """Returns when this process has taken in every partition that it mirrors: else others would be left without a leader."""
+        """Returns when this process has taken in every partition that it mirrors: else others would
+        be left without a leader."""
         while True:
             try:
                 await self._topics.look()
                 noted = self._log.journal.notes
                 made = {name for name, note in noted.topics.items() if note.destination_id}
-                wanted = {(topic, number) for topic in made for number in noted.partitions.get(topic, ())}
+                wanted = {
+                    (topic, number) for topic in made for number in noted.partitions.get(topic, ())
+                }
                 if missing := sorted(wanted - self._log.partitions.keys() - self._log.lost):
                     raise EnvironmentFailure(f"{missing[:5]} are not in the destination's metadata")
                 return
@@ -126,7 +141,9 @@ class Failover:
     def _give_up_after(self, seconds: float, error: Exception) -> None:
         self._began = self._began or time.monotonic()
         if isinstance(error, DeadlineExceeded) or time.monotonic() > self._began + seconds:
-            raise DeadlineExceeded(f"the failover stands still at {self._phase}: {error}") from error
+            raise DeadlineExceeded(
+                f"the failover stands still at {self._phase}: {error}"
+            ) from error
         log.warning("failover, %s: %s", self._phase, error)
 
     @staticmethod
@@ -149,14 +166,18 @@ class Failover:
         log.info("failover: %s", phase)
 
     def live(self, partition: Partition) -> frozenset[int]:
-        """The brokers that should have a partition and are alive, without those that were left behind."""
-        alive = self._log.brokers & set(self._topics.placement.replicas(partition.number, partition.topic))
+        """The brokers that should have a partition and are alive, without those that were left
+        behind."""
+        alive = self._log.brokers & set(
+            self._topics.placement.replicas(partition.number, partition.topic)
+        )
         return frozenset(alive - self._behind.get(partition, frozenset()))
 
     async def settled(self) -> None:
         """Returns when every live replica of every partition has the whole log as it ends now.
 
-        Raises DeadlineExceeded when none of them has come any further for a while: one that was away may have much to copy.
+        Raises DeadlineExceeded when none of them has come any further for a while: one that was
+        away may have much to copy.
         """
         began, woken = time.monotonic(), False
         moved, there = began, None
@@ -166,8 +187,8 @@ class Failover:
                 moved, there = time.monotonic(), now
             if time.monotonic() > moved + STEP_SECONDS:
                 raise DeadlineExceeded(
-                    f"the replicas of {', '.join(p.name for p in waiting[:5])} have not settled and stood still for "
-                    f"{STEP_SECONDS:g} s; see the brokers' logs"
+                    f"the replicas of {', '.join(p.name for p in waiting[:5])} have not settled and"
+                    f" stood still for {STEP_SECONDS:g} s; see the brokers' logs"
                 )
             if waited > WAKE_SECONDS and not woken:
                 woken = True
@@ -177,7 +198,8 @@ class Failover:
             await asyncio.sleep(_LOOK)
 
     def _mute(self, partition: Partition) -> frozenset[int]:
-        """Brokers that live and do not fetch it: a replica that failed is silent (AbstractFetcherThread.markPartitionFailed)."""
+        """Brokers that live and do not fetch it: a replica that failed is silent
+        (AbstractFetcherThread.markPartitionFailed)."""
         if partition.leader_epoch < 0 or partition.raise_to >= 0:
             return frozenset()
         return self.live(partition) - partition.live().keys()
@@ -186,27 +208,48 @@ class Failover:
         """A failed replica tries again in a new leader epoch."""
         for partition in partitions:
             if mute := self._mute(partition):
-                log.warning("%s: brokers %s do not fetch; a new leader epoch may wake them", partition.name, sorted(mute))
+                log.warning(
+                    "%s: brokers %s do not fetch; a new leader epoch may wake them",
+                    partition.name,
+                    sorted(mute),
+                )
                 partition.raise_to = partition.leader_epoch + 1
 
     def _leave_behind(self, partitions: Iterable[Partition]) -> None:
-        """What does not wake (a broken disk, say) counts as dead: whoever leads afterwards has it truncate and catch up."""
+        """What does not wake (a broken disk, say) counts as dead: whoever leads afterwards has it
+        truncate and catch up."""
         for partition in partitions:
             mute = self._mute(partition)
             if mute and self.live(partition) > mute:
-                log.error("%s goes on without brokers %s, which do not fetch it; see their logs", partition.name, sorted(mute))
+                log.error(
+                    "%s goes on without brokers %s, which do not fetch it; see their logs",
+                    partition.name,
+                    sorted(mute),
+                )
                 self._behind[partition] = self._behind.get(partition, frozenset()) | mute
 
     def _settle(self, partition: Partition) -> bool:
-        """One look at one partition: sets where its log ends, and says whether all live replicas are there."""
+        """One look at one partition: sets where its log ends, and says whether all live replicas
+        are there."""
         live, needed = partition.live(), self.live(partition)
-        if partition.leader_epoch < 0 or partition.raise_to >= 0 or not needed or not live.keys() >= needed:
+        if (
+            partition.leader_epoch < 0
+            or partition.raise_to >= 0
+            or not needed
+            or not live.keys() >= needed
+        ):
             return False
-        # A broker that was away may have more, of a log that is not ours any more: it truncates at its next fetch.
+        # A broker that was away may have more, of a log that is not ours any more: it truncates at
+        # its next fetch.
         offsets = {partition.agreed(live[broker]) for broker in needed}
         longest, lowest = max(offsets), min(offsets)
-        # What is in the window can still be given to all; what only some broker has, from that broker.
-        end = max(longest, partition.position) if partition.window and lowest >= partition.window_start else longest
+        # What is in the window can still be given to all; what only some broker has, from that
+        # broker.
+        end = (
+            max(longest, partition.position)
+            if partition.window and lowest >= partition.window_start
+            else longest
+        )
         end = min(end, *self._ceilings(partition, end))
         if partition.position < 0:
             partition.position = partition.served = end
@@ -226,7 +269,8 @@ class Failover:
         return True
 
     def _ceilings(self, partition: Partition, end: int) -> list[int]:
-        """Where the log may end at most: whoever comes back with more after it was settled is late."""
+        """Where the log may end at most: whoever comes back with more after it was settled is
+        late."""
         note, limits = partition.note, [partition.limit] if partition.limit >= 0 else []
         if self._phase == "ending":
             limits.append(max([note.mirrored, *(offset + 1 for offset, _ in note.appended)]))
@@ -234,7 +278,11 @@ class Failover:
 
     async def _read_longest(self, partition: Partition, offset: int, limit: int) -> bytes:
         """What a follower misses, from the live replica that has most of it."""
-        live = {broker: partition.agreed(f) for broker, f in partition.live().items() if broker in self._log.config.brokers}
+        live = {
+            broker: partition.agreed(f)
+            for broker, f in partition.live().items()
+            if broker in self._log.config.brokers
+        }
         longest = max(live, key=lambda broker: live[broker], default=-1)
         if longest < 0 or live[longest] <= offset:
             return b""
@@ -245,11 +293,17 @@ class Failover:
         if partition.topic not in ids:
             return b""
         asked = m.FetchPartition(
-            partition=partition.number, fetch_offset=offset, partition_max_bytes=max(1, min(limit, _READ_BYTES))
+            partition=partition.number,
+            fetch_offset=offset,
+            partition_max_bytes=max(1, min(limit, _READ_BYTES)),
         )
         topic = m.FetchTopic(topic_id=ids[partition.topic], partitions=(asked,))
         body = m.FetchRequest(
-            max_wait=timedelta(milliseconds=50), min_bytes=1, max_bytes=_READ_BYTES, topics=(topic,), forgotten_topics_data=()
+            max_wait=timedelta(milliseconds=50),
+            min_bytes=1,
+            max_bytes=_READ_BYTES,
+            topics=(topic,),
+            forgotten_topics_data=(),
         )
         try:
             answer = await connection.call("fetch", 17, body, within=3)

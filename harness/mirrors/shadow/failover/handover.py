@@ -1,8 +1,10 @@
-"""The last step of a failover: real brokers that have the whole log enter the ISR, and the controller elects among them.
+"""The last step of a failover: real brokers that have the whole log enter the ISR, and the
+controller elects among them.
 
-The reassignment away from the shadow has been pending since the partition was made; the change of the ISR completes it, so that
-there is no moment at which both could lead. Only who has the log up to its promotion offset enters: a broker that came back in
-between, or whose log is another's from there on, waits outside and is brought back by the new leader.
+The reassignment away from the shadow has been pending since the partition was made; the change of
+the ISR completes it, so that there is no moment at which both could lead. Only who has the log up
+to its promotion offset enters: a broker that came back in between, or whose log is another's from
+there on, waits outside and is brought back by the new leader.
 """
 
 from __future__ import annotations
@@ -34,8 +36,19 @@ Live = Callable[[Partition], frozenset[int]]
 class Handover:
     """Of all partitions of a mirror; what is handed over already stays so."""
 
-    def __init__(self, mirrored: MirroredLog, destination: Destination, topics: Topics, membership: Membership) -> None:
-        self._log, self._destination, self._topics, self._membership = mirrored, destination, topics, membership
+    def __init__(
+        self,
+        mirrored: MirroredLog,
+        destination: Destination,
+        topics: Topics,
+        membership: Membership,
+    ) -> None:
+        self._log, self._destination, self._topics, self._membership = (
+            mirrored,
+            destination,
+            topics,
+            membership,
+        )
 
     async def run(self, live: Live) -> None:
         """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
@@ -61,12 +74,20 @@ class Handover:
             await asyncio.sleep(_LOOK)
 
     def _left(self, here: Picture) -> list[Partition]:
-        return [p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)]
+        return [
+            p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)
+        ]
 
     def _there(self, here: Picture, name: str) -> Topic | None:
-        """A topic as it was mirrored. Another of its name is not the mirror's to reassign, and who leads that says nothing."""
+        """A topic as it was mirrored. Another of its name is not the mirror's to reassign, and who
+        leads that says nothing."""
         topic = here.topics.get(name)
-        return topic if topic is not None and str(topic.id) == self._log.journal.notes.topics[name].destination_id else None
+        return (
+            topic
+            if topic is not None
+            and str(topic.id) == self._log.journal.notes.topics[name].destination_id
+            else None
+        )
 
     async def _try(self, partitions: Iterable[Partition], live: Live, *, patient: bool) -> None:
         wanted: dict[Partition, list[int]] = {}
@@ -77,19 +98,29 @@ class Handover:
         wanted = {partition: caught_up for partition, caught_up in wanted.items() if caught_up}
         if not wanted:
             return
-        # To those that live: with a dead broker among its targets a reassignment would never complete.
-        await self._destination.reassign({(p.topic, p.number): caught_up for p, caught_up in wanted.items()})
+        # To those that live: with a dead broker among its targets a reassignment would never
+        # complete.
+        await self._destination.reassign(
+            {(p.topic, p.number): caught_up for p, caught_up in wanted.items()}
+        )
         await self._log.steps.reach("reassigned")
         here = await self._destination.picture()
         me = self._log.config.broker_id
         wanted = {
-            partition: caught_up for partition, caught_up in wanted.items() if self._there(here, partition.topic) is not None
+            partition: caught_up
+            for partition, caught_up in wanted.items()
+            if self._there(here, partition.topic) is not None
         }
-        await isr.change(self._membership, here, {partition: [me, *caught_up] for partition, caught_up in wanted.items()})
+        await isr.change(
+            self._membership,
+            here,
+            {partition: [me, *caught_up] for partition, caught_up in wanted.items()},
+        )
         await self._log.steps.reach("in-sync")
 
     def _stand(self, partition: Partition) -> None:
-        """A process that came back for the hand-over serves the log as it was promoted, and nothing else."""
+        """A process that came back for the hand-over serves the log as it was promoted, and nothing
+        else."""
         promoted = partition.note.promoted
         if partition.end != promoted:
             partition.truncate(promoted)
@@ -102,7 +133,11 @@ class Handover:
         followers = partition.live()
         end = partition.note.promoted
         home = self._topics.placement.replicas(partition.number, partition.topic)
-        caught_up = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
+        caught_up = [
+            broker
+            for broker in home
+            if broker in alive and partition.agreed(followers.get(broker)) == end
+        ]
         return [] if patient and len(caught_up) < len(alive) else caught_up
 
     async def _bring_back(self) -> None:
@@ -112,7 +147,9 @@ class Handover:
         for topic, number in (*self._log.partitions, *self._log.lost):
             if topic in self._topics.gone or (there := self._there(here, topic)) is None:
                 continue
-            if set(there.partitions[number].replicas) != set(self._topics.placement.replicas(number, topic)):
+            if set(there.partitions[number].replicas) != set(
+                self._topics.placement.replicas(number, topic)
+            ):
                 wanted[topic, number] = self._topics.placement.replicas(number, topic)
         if wanted:
             await self._destination.reassign(wanted)
@@ -120,10 +157,20 @@ class Handover:
 
 def _late(led: Sequence[Partition], error: Exception | None) -> str:
     if led:
-        return f"{', '.join(p.name for p in led[:5])} could not be handed over in {WITHIN_SECONDS:g} s; see the brokers' logs"
-    return f"all partitions are handed over, but what is left to do was not done in {WITHIN_SECONDS:g} s: {error}"
+        return (
+            f"{', '.join(p.name for p in led[:5])} could not be handed over in {WITHIN_SECONDS:g} "
+            "s; see the brokers' logs"
+        )
+    return (
+        f"all partitions are handed over, but what is left to do was not done in {WITHIN_SECONDS:g}"
+        f" s: {error}"
+    )
 
 
 def _handed(topic: Topic | None, partition: Partition) -> bool:
     led = None if topic is None else topic.partitions.get(partition.number)
-    return led is not None and 0 <= led.leader < FIRST_BROKER_ID and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID
+    return (
+        led is not None
+        and 0 <= led.leader < FIRST_BROKER_ID
+        and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID
+    )

@@ -1,7 +1,9 @@
-"""Ends transactions as a coordinator would: WriteTxnMarkers (KIP-98) to the brokers that lead after the hand-over.
+"""Ends transactions as a coordinator would: WriteTxnMarkers (KIP-98) to the brokers that lead after
+the hand-over.
 
-What is to be ended is recorded before the hand-over, because from then on clients of the destination may begin transactions
-of their own. The answer does not contain a marker's offset: it is read from the log; so is, after a kill, what was written.
+What is to be ended is recorded before the hand-over, because from then on clients of the
+destination may begin transactions of their own. The answer does not contain a marker's offset: it
+is read from the log; so is, after a kill, what was written.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ WITHIN_SECONDS: Final = 60.0
 _LOOK: Final = 0.05
 _READ_BYTES: Final = 1 << 20
 Open = tuple[int, int, int, int]
-"""A transaction that is to be ended: producer id, producer epoch, coordinator epoch, first offset."""
+"""A transaction that is to be ended: producer id, producer epoch, coordinator epoch, first
+offset."""
 
 
 async def write(mirrored: MirroredLog, destination: Destination) -> None:
-    """Returns when every transaction that was noted as open has its ABORT, and its offset is in the journal.
+    """Returns when every transaction that was noted as open has its ABORT, and its offset is in the
+    journal.
 
     Can be repeated after a kill. Raises DeadlineExceeded.
     """
@@ -44,7 +48,8 @@ async def write(mirrored: MirroredLog, destination: Destination) -> None:
             if time.monotonic() > deadline:
                 names = ", ".join(p.name for p in waiting[:5])
                 raise DeadlineExceeded(
-                    f"transactions of {names} could not be aborted; see the logs of the brokers that lead them"
+                    f"transactions of {names} could not be aborted; see the logs of the brokers "
+                    "that lead them"
                 )
             try:
                 await _try(mirrored, destination, waiting, leaders)
@@ -61,11 +66,19 @@ def _done(partition: Partition) -> bool:
     return all(what(producer, epoch) in appended for producer, epoch, _, _ in partition.note.open)
 
 
-async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Partition], leaders: dict[str, Connection]) -> None:
+async def _try(
+    mirrored: MirroredLog,
+    destination: Destination,
+    waiting: list[Partition],
+    leaders: dict[str, Connection],
+) -> None:
     here = await destination.picture({p.topic for p in waiting})
     for partition in waiting:
         topic = here.topics.get(partition.topic)
-        if topic is None or str(topic.id) != mirrored.journal.notes.topics[partition.topic].destination_id:
+        if (
+            topic is None
+            or str(topic.id) != mirrored.journal.notes.topics[partition.topic].destination_id
+        ):
             continue  # it is gone, or another has its name: the next look at the metadata says so
         leader = topic.partitions[partition.number].leader
         if not 0 <= leader < FIRST_BROKER_ID:
@@ -112,12 +125,19 @@ async def _abort(connection: Connection, tp: TopicPartition, transactions: Itera
         if row.error_code != Error.none
     ]
     if refused:
-        raise EnvironmentFailure(f"{connection.address} did not abort on {tp[0]}-{tp[1]}: {', '.join(refused)}")
+        raise EnvironmentFailure(
+            f"{connection.address} did not abort on {tp[0]}-{tp[1]}: {', '.join(refused)}"
+        )
 
 
-async def _found(connection: Connection, here: Picture, partition: Partition) -> list[tuple[int, str]]:
-    """The first ABORT of each noted transaction behind the hand-over, as (offset, what), in offset order."""
-    wanted: dict[tuple[int, int], int] = {(producer, epoch): -1 for producer, epoch, _, _ in partition.note.open}
+async def _found(
+    connection: Connection, here: Picture, partition: Partition
+) -> list[tuple[int, str]]:
+    """The first ABORT of each noted transaction behind the hand-over, as (offset, what), in offset
+    order."""
+    wanted: dict[tuple[int, int], int] = {
+        (producer, epoch): -1 for producer, epoch, _, _ in partition.note.open
+    }
     at = partition.note.promoted
     while min(wanted.values()) < 0:
         data = await _read(connection, here.topics[partition.topic].id, partition, at)
@@ -135,10 +155,15 @@ def what(producer_id: int, producer_epoch: int) -> str:
     return f"ABORT of producer {producer_id}, epoch {producer_epoch}"
 
 
-async def _read(connection: Connection, topic_id: Message, partition: Partition, offset: int) -> bytes:
-    """Whole batches from `offset` on, up to the high watermark; none when there is nothing more yet."""
+async def _read(
+    connection: Connection, topic_id: Message, partition: Partition, offset: int
+) -> bytes:
+    """Whole batches from `offset` on, up to the high watermark; none when there is nothing more
+    yet."""
     m = messages.request("fetch", 17)
-    row = m.FetchPartition(partition=partition.number, fetch_offset=offset, partition_max_bytes=_READ_BYTES)
+    row = m.FetchPartition(
+        partition=partition.number, fetch_offset=offset, partition_max_bytes=_READ_BYTES
+    )
     body = m.FetchRequest(
         max_wait=timedelta(milliseconds=50),
         min_bytes=1,

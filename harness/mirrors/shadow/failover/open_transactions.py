@@ -1,12 +1,17 @@
-"""How a failover ends transactions that were open on the mirrored log, and makes producer ids safe; one strategy each.
+"""How a failover ends transactions that were open on the mirrored log, and makes producer ids safe;
+one strategy each.
 
-    abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279, code of July 2026)
-    write-txn-markers  the same markers, but of the brokers that lead after the hand-over (WriteTxnMarkers, KIP-98; `markers`)
-    truncate-once    the log is truncated at its last stable offset (February to May 2026). That can remove the marker of one
-                     that had begun before: it is open again, and hangs for ever
+    abort            an ABORT marker per open transaction is appended, in a new leader epoch
+                     (KIP-1279, code of July 2026)
+    write-txn-markers  the same markers, but of the brokers that lead after the hand-over
+                       (WriteTxnMarkers, KIP-98; `markers`)
+    truncate-once    the log is truncated at its last stable offset (February to May 2026). That can
+                     remove the marker of one that had begun before: it is open again, and hangs for
+                     ever
     truncate-stable  truncated again until nothing is open
 
-What is open is asked from a replica, whose state the promoted broker will have: a mirror that made ids negative finds nothing.
+What is open is asked from a replica, whose state the promoted broker will have: a mirror that made
+ids negative finds nothing.
 """
 
 from __future__ import annotations
@@ -38,16 +43,23 @@ class Settling(Protocol):
 Ending = Callable[[Settling, MirroredLog, Destination, Membership], Awaitable[None]]
 
 
-async def end(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
-    """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be repeated after a kill."""
-    await ENDINGS[mirrored.config.options.open_transactions](failover, mirrored, destination, membership)
+async def end(
+    failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
+) -> None:
+    """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be
+    repeated after a kill."""
+    await ENDINGS[mirrored.config.options.open_transactions](
+        failover, mirrored, destination, membership
+    )
     if mirrored.config.options.producer_ids == "reset":
         await _append_resets(failover, mirrored, membership)
     if mirrored.config.options.producer_ids == "jump":
         await ProducerIdAdvance(mirrored, destination, membership).finish()
 
 
-async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+async def abort(
+    failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
+) -> None:
     """Appends markers until no replica knows of an open transaction."""
     # Again, because a stall in the middle may have taken markers back that nobody had yet.
     while any((opened := await _open(failover, mirrored, destination)).values()):
@@ -56,12 +68,19 @@ async def abort(failover: Settling, mirrored: MirroredLog, destination: Destinat
 
 
 async def _append_aborts(
-    failover: Settling, mirrored: MirroredLog, membership: Membership, opened: Mapping[Partition, list[markers.Open]]
+    failover: Settling,
+    mirrored: MirroredLog,
+    membership: Membership,
+    opened: Mapping[Partition, list[markers.Open]],
 ) -> None:
     # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
     await _new_epoch(failover, mirrored, membership)
     await mirrored.steps.reach("after-epoch")
-    opened = {partition: transactions for partition, transactions in opened.items() if mirrored.has(partition)}
+    opened = {
+        partition: transactions
+        for partition, transactions in opened.items()
+        if mirrored.has(partition)
+    }
     for partition, transactions in opened.items():
         for producer_id, producer_epoch, coordinator_epoch, _ in transactions:
             data = abort_marker(
@@ -78,31 +97,48 @@ async def _append_aborts(
     await failover.settled()
 
 
-async def note_open(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+async def note_open(
+    failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
+) -> None:
     """Takes down what is open: it is ended once brokers lead (`markers`)."""
     for partition, transactions in (await _open(failover, mirrored, destination)).items():
         partition.note.open = transactions
 
 
-async def _open(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[markers.Open]]:
+async def _open(
+    failover: Settling, mirrored: MirroredLog, destination: Destination
+) -> dict[Partition, list[markers.Open]]:
     """Per partition its open transactions, in the order they began."""
     found: dict[Partition, list[markers.Open]] = {}
     for tp, partition in list(mirrored.partitions.items()):
         address = mirrored.config.brokers[_somebody(failover, partition)]
         states = await destination.producers(address, tp)
-        opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
+        opened = sorted(
+            (s for s in states if s.current_txn_start_offset >= 0),
+            key=lambda s: int(s.current_txn_start_offset),
+        )
         found[partition] = [
-            (int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch)), int(s.current_txn_start_offset))
+            (
+                int(s.producer_id),
+                int(s.producer_epoch),
+                max(0, int(s.coordinator_epoch)),
+                int(s.current_txn_start_offset),
+            )
             for s in opened
         ]
     return found
 
 
-async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+async def truncate_once(
+    failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
+) -> None:
     """Truncates every partition at its last stable offset, once, also when a kill came between."""
     stable = await _stable(failover, mirrored, destination)
     for tp, partition in mirrored.partitions.items():
-        if not partition.note.truncated or partition.note.truncated[-1][0] != partition.note.mirrored:
+        if (
+            not partition.note.truncated
+            or partition.note.truncated[-1][0] != partition.note.mirrored
+        ):
             partition.note.truncated.append((partition.note.mirrored, stable[tp]))
     mirrored.journal.save()
     for partition in mirrored.partitions.values():
@@ -110,11 +146,17 @@ async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: 
     await failover.settled()
 
 
-async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+async def truncate_stable(
+    failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
+) -> None:
     """Truncates at the last stable offset until that is the end."""
     while True:
         stable = await _stable(failover, mirrored, destination)
-        open_ = {partition: stable[tp] for tp, partition in mirrored.partitions.items() if stable[tp] < partition.end}
+        open_ = {
+            partition: stable[tp]
+            for tp, partition in mirrored.partitions.items()
+            if stable[tp] < partition.end
+        }
         if not open_:
             return
         for partition, offset in open_.items():
@@ -124,7 +166,9 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
         await failover.settled()
 
 
-async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
+async def _stable(
+    failover: Settling, mirrored: MirroredLog, destination: Destination
+) -> dict[tuple[str, int], int]:
     by_broker: dict[int, dict[tuple[str, int], int]] = {}
     for tp, partition in mirrored.partitions.items():
         by_broker.setdefault(_somebody(failover, partition), {})[tp] = partition.end
@@ -133,7 +177,8 @@ async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destin
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
     if missing := mirrored.partitions.keys() - found.keys():
         raise EnvironmentFailure(
-            f"no last stable offset of the whole log is known of {sorted(missing)[:5]}; are their brokers alive?"
+            f"no last stable offset of the whole log is known of {sorted(missing)[:5]}; are their "
+            "brokers alive?"
         )
     return found
 
@@ -142,12 +187,15 @@ def _somebody(failover: Settling, partition: Partition) -> int:
     """A live broker that has it. Raises EnvironmentFailure when all are dead."""
     live = failover.live(partition)
     if not live:
-        raise EnvironmentFailure(f"no broker that has {partition.name} is running; start one of them")
+        raise EnvironmentFailure(
+            f"no broker that has {partition.name} is running; start one of them"
+        )
     return min(live)
 
 
 def _truncate(partition: Partition, offset: int) -> None:
-    """Ends the log there; followers truncate at their next fetch, and the log is settled when they have."""
+    """Ends the log there; followers truncate at their next fetch, and the log is settled when they
+    have."""
     if offset < partition.end:
         log.info("%s is truncated at offset %d, from %d", partition.name, offset, partition.end)
         partition.limit = offset
@@ -156,11 +204,19 @@ def _truncate(partition: Partition, offset: int) -> None:
 
 
 async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
-    while todo := [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]:
+    while todo := [
+        p
+        for p in mirrored.partitions.values()
+        if not any(what == _RESET for _, what in p.note.appended)
+    ]:
         await _new_epoch(failover, mirrored, membership)
         todo = [partition for partition in todo if mirrored.has(partition)]
         for partition in todo:
-            data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
+            data = reset_marker(
+                partition.end,
+                epoch=partition.epochs.latest,
+                source_cluster=mirrored.config.source_cluster_id,
+            )
             _append(partition, data, _RESET)
         mirrored.remember(todo)
         mirrored.ring()
@@ -176,7 +232,10 @@ async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Memb
         if not mirrored.has(partition):
             continue
         if partition.leader_epoch <= epoch:
-            raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be distinguished")
+            raise EnvironmentFailure(
+                f"{partition.name} is in leader epoch {epoch} still; its markers could not be "
+                "distinguished"
+            )
         partition.epochs.begin(partition.leader_epoch, partition.end)
 
 
@@ -184,7 +243,15 @@ def _append(partition: Partition, data: bytes, what: str) -> None:
     log.info("%s: %s at offset %d", partition.name, what, partition.end)
     partition.note.appended.append((partition.end, what))
     partition.limit = -1
-    partition.keep(Stamped(base=partition.end, end=partition.end + 1, data=memoryview(data), epochs=[], top_producer=-1))
+    partition.keep(
+        Stamped(
+            base=partition.end,
+            end=partition.end + 1,
+            data=memoryview(data),
+            epochs=[],
+            top_producer=-1,
+        )
+    )
     partition.end = partition.position
 
 

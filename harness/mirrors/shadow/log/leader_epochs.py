@@ -1,7 +1,8 @@
-"""Leader epochs of a log: which epoch wrote which offsets (KIP-101, KIP-320), and what a mirror's batches carry.
+"""Leader epochs of a log: which epoch wrote which offsets (KIP-101, KIP-320), and what a mirror's
+batches carry.
 
-No (epoch, offset) may name two batches, a batch's epoch may not exceed the partition's (brokers skip such batches for ever,
-KAFKA-18723), and epochs may not fall along a log.
+No (epoch, offset) may name two batches, a batch's epoch may not exceed the partition's (brokers
+skip such batches for ever, KAFKA-18723), and epochs may not fall along a log.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Lineage:
         return self._epochs[-1] if self._epochs else NONE
 
     def begin(self, epoch: int, start: int) -> bool:
-        """Offsets from `start` on are `epoch`'s; False when that was known. An older or equal epoch changes nothing."""
+        """Offsets from `start` on are `epoch`'s; False when that was known. An older or equal epoch
+        changes nothing."""
         if epoch <= self.latest:
             return False
         self.truncate(start)
@@ -57,7 +59,8 @@ class Lineage:
         return self._epochs[index] if index >= 0 else NONE
 
     def end_of(self, epoch: int, log_end: int) -> Entry:
-        """The largest epoch that is not above `epoch`, and where it ends (KIP-101); (NONE, NONE) if there is none."""
+        """The largest epoch that is not above `epoch`, and where it ends (KIP-101); (NONE, NONE) if
+        there is none."""
         index = bisect_right(self._epochs, epoch) - 1
         if not self._epochs or epoch > self._epochs[-1]:
             return NONE, NONE
@@ -65,20 +68,23 @@ class Lineage:
         return (self._epochs[index] if index >= 0 else epoch), end
 
     def diverges(self, epoch: int, offset: int, log_end: int) -> Entry | None:
-        """What a leader tells a follower whose last fetched batch has `epoch` and that asks for `offset`: None when it agrees."""
+        """What a leader tells a follower whose last fetched batch has `epoch` and that asks for
+        `offset`: None when it agrees."""
         if epoch < 0:
             return None
-        if epoch > self.latest:  # of a log that was truncated since: everything after what is left of it
+        # of a log that was truncated since: everything after what is left of it
+        if epoch > self.latest:
             return (epoch if self.latest == NONE else self.latest), log_end
         known, end = self.end_of(epoch, log_end)
         return (known, end) if known < epoch or end < offset else None
 
 
 def parting(one: Lineage, one_end: int, other: Lineage, other_end: int) -> int:
-    """Where two logs part that were one: the end of the newest epoch that both know, in the one that has less of it; 0 for none.
+    """Where two logs part that were one: the end of the newest epoch that both know, in the one
+    that has less of it; 0 for none.
 
-    Both are asked, as leader and follower do one after the other (KIP-101, KIP-279: an epoch that one of them does not know says
-    nothing).
+    Both are asked, as leader and follower do one after the other (KIP-101, KIP-279: an epoch that
+    one of them does not know says nothing).
     """
     epoch = other.latest
     while epoch != NONE:

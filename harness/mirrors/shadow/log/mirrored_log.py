@@ -1,4 +1,5 @@
-"""The mirrored log as the shadow's parts share it: its partitions, how batches are stamped, and what wakes followers."""
+"""The mirrored log as the shadow's parts share it: its partitions, how batches are stamped, and
+what wakes followers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _NEVER: Final = (1 << 63) - 1
 
 
 class Bell:
-    """Wakes who waits for `next`, which is taken before looking for what to wait for: so no change is missed."""
+    """Wakes who waits for `next`, which is taken before looking for what to wait for: so no change
+    is missed."""
 
     def __init__(self) -> None:
         self.next = asyncio.Event()
@@ -44,7 +46,8 @@ class MirroredLog:
         self.steps = Steps.of(os.environ)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lost: set[TopicPartition] = set()
-        """Partitions that real brokers lead though nothing was handed over; they are nowhere else here."""
+        """Partitions that real brokers lead though nothing was handed over; they are nowhere else
+        here."""
         self.names: dict[Message, str] = {}
         """Topic id on the destination -> name."""
         self.source_names: dict[Message, str] = {}
@@ -64,7 +67,8 @@ class MirroredLog:
         self._bell.ring()
 
     def has(self, partition: Partition) -> bool:
-        """Whether it is mirrored still: somebody may have deleted its topic while something was waited for."""
+        """Whether it is mirrored still: somebody may have deleted its topic while something was
+        waited for."""
         return self.partitions.get((partition.topic, partition.number)) is partition
 
     @property
@@ -75,8 +79,8 @@ class MirroredLog:
     def memory(self) -> int:
         """Bytes of memory that windows take.
 
-        A frame stays whole while any of it is in a window: when all the budget is used, what is left of frames that are
-        hardly in use is moved out of them.
+        A frame stays whole while any of it is in a window: when all the budget is used, what is
+        left of frames that are hardly in use is moved out of them.
         """
         pieces = [piece for partition in self.partitions.values() for piece in partition.window]
         if (size := _memory(pieces)) < BUDGET_BYTES:
@@ -104,15 +108,20 @@ class MirroredLog:
         return self.partitions[tp]
 
     def stamped(self, partition: Partition, raw: memoryview, position: int) -> Stamped:
-        """What the source answered to a fetch at `position`, as it is on the destination. Takes down new epochs first.
+        """What the source answered to a fetch at `position`, as it is on the destination. Takes
+        down new epochs first.
 
-        With leader epochs kept, the log's own epochs are the source's, and batches above the partition's leader epoch are held
-        back until that is raised.
+        With leader epochs kept, the log's own epochs are the source's, and batches above the
+        partition's leader epoch are held back until that is raised.
         """
         keep = self.config.options.leader_epochs == "keep"
-        at: Callable[[int, int], int] = (lambda _, epoch: epoch) if keep else (lambda base, _: partition.epochs.at(base))
+        at: Callable[[int, int], int] = (
+            (lambda _, epoch: epoch) if keep else (lambda base, _: partition.epochs.at(base))
+        )
         known = partition.source_epochs.at(position - 1)
-        made = stamp(raw, position=position, below=_NEVER, source_epoch=known, epoch_at=at, ids=self._ids)
+        made = stamp(
+            raw, position=position, below=_NEVER, source_epoch=known, epoch_at=at, ids=self._ids
+        )
         changed = [partition.source_epochs.begin(epoch, start) for epoch, start in made.epochs]
         if keep:
             changed += [partition.epochs.begin(epoch, start) for epoch, start in made.epochs]
@@ -120,7 +129,8 @@ class MirroredLog:
             if newest > partition.leader_epoch:
                 partition.raise_to = newest
         if made.top_producer > self.journal.notes.top_producer:
-            # In steps, so that the file is not written for every new producer: a jump has a margin of its own.
+            # In steps, so that the file is not written for every new producer: a jump has a margin
+            # of its own.
             self.journal.notes.top_producer = made.top_producer + 100
             changed.append(True)
         if any(changed):
@@ -135,13 +145,16 @@ class MirroredLog:
         self.journal.save()
 
     def lead(self, partition: Partition, epoch: int) -> None:
-        """The shadow leads it in an epoch: what was not served before is that epoch's. Nothing more while it is not known."""
+        """The shadow leads it in an epoch: what was not served before is that epoch's. Nothing more
+        while it is not known."""
         partition.leader_epoch = epoch
         if partition.raise_to <= epoch:
             partition.raise_to = -1
         if partition.position < 0:
             return
-        if self.config.options.leader_epochs == "rewrite" and partition.epochs.begin(epoch, partition.served):
+        if self.config.options.leader_epochs == "rewrite" and partition.epochs.begin(
+            epoch, partition.served
+        ):
             # What the window holds beyond `served` carries the epoch before.
             partition.drop_window(min(partition.position, partition.served))
         self.remember([partition])

@@ -1,7 +1,9 @@
-"""One mirrored partition as the shadow leads it: a bounded window of a log whose whole is the source's.
+"""One mirrored partition as the shadow leads it: a bounded window of a log whose whole is the
+source's.
 
-The log's bytes are the source's, stamped; so it ends where the source ends (`end`), whatever of it is in the window. What is
-not in it is read again. Nothing is served before `end` is known: a follower that has more would be truncated to it.
+The log's bytes are the source's, stamped; so it ends where the source ends (`end`), whatever of it
+is in the window. What is not in it is read again. Nothing is served before `end` is known: a
+follower that has more would be truncated to it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ LIVE_SECONDS = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """What a broker said in its last fetch: its log end offset, in which leader epoch, when; and the high watermark it knows.
+    """What a broker said in its last fetch: its log end offset, in which leader epoch, when; and
+    the high watermark it knows.
 
     `last_epoch` is the leader epoch of the last batch that it has, -1 when it has none.
     """
@@ -37,8 +40,9 @@ class Follower:
 class Partition:
     """State of one partition. `end` is -1 until known. `start` is the source's log start offset.
 
-    `leader_epoch` is -1 while the shadow does not lead. `position` is where the source is read next, -1 while it is not known;
-    `sealed` is why it is not mirrored any more, or empty; `taking` is True until it was taken over.
+    `leader_epoch` is -1 while the shadow does not lead. `position` is where the source is read
+    next, -1 while it is not known; `sealed` is why it is not mirrored any more, or empty; `taking`
+    is True until it was taken over.
     """
 
     topic: str
@@ -97,9 +101,11 @@ class Partition:
         self.held, self.position = 0, position
 
     def read(self, offset: int, limit: int) -> tuple[Pieces, int] | None:
-        """Whole batches from `offset` on, about `limit` bytes, at least one batch, and the offset after them.
+        """Whole batches from `offset` on, about `limit` bytes, at least one batch, and the offset
+        after them.
 
-        None when they are not in the window any more; no bytes when there is nothing after `offset` yet.
+        None when they are not in the window any more; no bytes when there is nothing after `offset`
+        yet.
         """
         if offset < self.window_start:
             return None
@@ -120,7 +126,11 @@ class Partition:
     def live(self) -> dict[int, Follower]:
         """The followers that fetched lately in this leader epoch."""
         since = time.monotonic() - LIVE_SECONDS
-        return {n: f for n, f in self.followers.items() if f.asked >= since and f.leader_epoch == self.leader_epoch}
+        return {
+            n: f
+            for n, f in self.followers.items()
+            if f.asked >= since and f.leader_epoch == self.leader_epoch
+        }
 
     def agreed(self, follower: Follower | None) -> int:
         """Up to where a follower's log is this one, as far as leader epochs tell; -1 for none."""
@@ -133,15 +143,22 @@ class Partition:
         """Takes in a follower's fetch."""
         follower = self.followers.get(broker)
         if follower is None:
-            follower = self.followers[broker] = Follower(offset=offset, leader_epoch=leader_epoch, asked=0)
+            follower = self.followers[broker] = Follower(
+                offset=offset, leader_epoch=leader_epoch, asked=0
+            )
         if follower.leader_epoch != leader_epoch:
             follower.high_watermark_sent = -1
-        follower.offset, follower.leader_epoch, follower.asked = offset, leader_epoch, time.monotonic()
+        follower.offset, follower.leader_epoch, follower.asked = (
+            offset,
+            leader_epoch,
+            time.monotonic(),
+        )
         follower.last_epoch = last_epoch
         return follower
 
     def advance(self) -> bool:
-        """Moves the high watermark to what every live follower has, as a leader does; whether it moved."""
+        """Moves the high watermark to what every live follower has, as a leader does; whether it
+        moved."""
         live = self.live()
         if not live or self.end < 0:
             return False

@@ -1,7 +1,9 @@
-"""Reads the source over the link as a consumer does: one long poll per broker for all its partitions, with bounded memory.
+"""Reads the source over the link as a consumer does: one long poll per broker for all its
+partitions, with bounded memory.
 
-What a source's answer means is decided here: where its log was truncated, or begins later, and from which replica to go on.
-Followers of the destination that are behind the window are read for one by one.
+What a source's answer means is decided here: where its log was truncated, or begins later, and from
+which replica to go on. Followers of the destination that are behind the window are read for one by
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from linkflap.harness.mirrors.shadow.destination.client import Picture, picture
 from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
+from linkflap.harness.mirrors.shadow.source.replica_choice import (
+    Divergence,
+    Readers,
+    Reading,
+    truncation_point,
+)
 from linkflap.harness.mirrors.shadow.source.requests import PARTITION_BYTES, SHORT, SourceRequests
 from linkflap.harness.wire.bulk import Buffer
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
@@ -57,8 +64,16 @@ class Source:
         found = await picture(self.nodes)
         self._readers.look(found, {tp: p.position for tp, p in self._log.partitions.items()})
         self.brokers.clear()
-        self.brokers.update({broker: address for broker, address in found.brokers.items() if broker < FIRST_BROKER_ID})
-        self._log.source_names = {topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)}
+        self.brokers.update(
+            {
+                broker: address
+                for broker, address in found.brokers.items()
+                if broker < FIRST_BROKER_ID
+            }
+        )
+        self._log.source_names = {
+            topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)
+        }
         return found
 
     def poll(self) -> None:
@@ -96,14 +111,16 @@ class Source:
         released = self._log.room.next
         mine, due = self._mine(connection)
         if not mine or len(due) < len(mine):
-            # Who has room waits a little for those who have none: one large answer costs less than many small ones.
+            # Who has room waits a little for those who have none: one large answer costs less than
+            # many small ones.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ROOM_SECONDS):
                     await released.wait()
             mine, due = self._mine(connection)
         if not due:
             return
-        # A batch that is larger than the limits is only given first in an answer: everyone gets there.
+        # A batch that is larger than the limits is only given first in an answer: everyone gets
+        # there.
         self._turns += 1
         due = due[self._turns % len(due) :] + due[: self._turns % len(due)]
         due.sort(key=lambda p: p.held)
@@ -114,7 +131,8 @@ class Source:
         answer = await self._requests.fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
         news = False
         for partition, data in answer:
-            if partition.position == asked[partition.topic][partition.number]:  # otherwise it was truncated or moved meanwhile
+            # otherwise it was truncated or moved meanwhile
+            if partition.position == asked[partition.topic][partition.number]:
                 before = partition.start, partition.position, partition.end
                 await self._take(partition, data, connection)
                 news |= before != (partition.start, partition.position, partition.end)
@@ -123,7 +141,9 @@ class Source:
 
     def _mine(self, connection: Connection) -> tuple[list[Partition], list[Partition]]:
         """The partitions that are read here, and those of which more may be read now."""
-        mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
+        mine = [
+            p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)
+        ]
         full = not mine or self._log.memory() >= BUDGET_BYTES
         return mine, [] if full else [p for p in mine if p.held <= WINDOW_BYTES - PARTITION_BYTES]
 
@@ -135,9 +155,15 @@ class Source:
         """Takes in what the source said of one partition."""
         reading = self._readers.get((partition.topic, partition.number))
         diverges = data.error_code == Error.none and data.diverging_epoch.end_offset >= 0
-        if data.error_code == Error.offset_out_of_range and await self._began_later(partition, connection):
+        if data.error_code == Error.offset_out_of_range and await self._began_later(
+            partition, connection
+        ):
             return
-        if reading is not None and not reading.led and (diverges or data.error_code == Error.offset_out_of_range):
+        if (
+            reading is not None
+            and not reading.led
+            and (diverges or data.error_code == Error.offset_out_of_range)
+        ):
             await self._weigh(partition, reading)
         elif data.error_code == Error.offset_out_of_range:
             await self._ended_earlier(partition, connection)
@@ -147,7 +173,9 @@ class Source:
         elif diverges:
             self._diverged(partition, int(data.diverging_epoch.end_offset))
         else:
-            end = int(data.last_stable_offset if self._requests.committed_only else data.high_watermark)
+            end = int(
+                data.last_stable_offset if self._requests.committed_only else data.high_watermark
+            )
             partition.start = max(partition.start, int(data.log_start_offset))
             if data.records:
                 partition.keep(self._log.stamped(partition, data.records, partition.position))
@@ -173,19 +201,24 @@ class Source:
             self._readers.leave((partition.topic, partition.number))
 
     async def _weigh(self, partition: Partition, reading: Reading) -> None:
-        """A replica under a shadow lacks what was read: another has it, or it was truncated, or that is not known yet."""
+        """A replica under a shadow lacks what was read: another has it, or it was truncated, or
+        that is not known yet."""
         tp, position = (partition.topic, partition.number), partition.position
         words: list[Divergence] = []
         for address in reading.replicas:
             try:
-                word = await self._word(partition, self._behind.setdefault(address, Connection(address)))
+                word = await self._word(
+                    partition, self._behind.setdefault(address, Connection(address))
+                )
             except Unanswered:
                 word = None
             if word is not None and word.end < 0:
                 self._readers.turn(tp, address)
                 return
             words += [word] if word is not None else []
-        end = truncation_point(words, all_live=reading.all_live and len(words) == len(reading.replicas))
+        end = truncation_point(
+            words, all_live=reading.all_live and len(words) == len(reading.replicas)
+        )
         if end >= 0 and partition.position == position:
             self._diverged(partition, end)
         else:
@@ -211,12 +244,21 @@ class Source:
         if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
             return None
         epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
-        return Divergence(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
+        return Divergence(
+            end=end,
+            epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1,
+        )
 
     def _diverged(self, partition: Partition, end: int) -> None:
-        """The source's log was truncated at `end` (an unclean election): so is ours, and the rest needs a new leader epoch."""
+        """The source's log was truncated at `end` (an unclean election): so is ours, and the rest
+        needs a new leader epoch."""
         offset = min(end, partition.position)
-        log.warning("%s: the source was truncated at offset %d, from %d", partition.name, offset, partition.position)
+        log.warning(
+            "%s: the source was truncated at offset %d, from %d",
+            partition.name,
+            offset,
+            partition.position,
+        )
         passed = max([partition.served, *(f.offset for f in partition.followers.values())]) > offset
         partition.source_epochs.truncate(offset)
         partition.drop_window(offset)
@@ -227,7 +269,8 @@ class Source:
         self._log.remember([partition])
 
     async def read_behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
-        """Reads for a follower that is behind the window; empty when the source does not answer. Followers ask again."""
+        """Reads for a follower that is behind the window; empty when the source does not answer.
+        Followers ask again."""
         reading = self._readers.get((partition.topic, partition.number))
         if reading is None:
             return b""
@@ -235,15 +278,27 @@ class Source:
         connection = self._behind.setdefault(address, Connection(address))
         try:
             answer = await self._requests.fetch(
-                connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=min(limit, PARTITION_BYTES)
+                connection,
+                {partition.topic: {partition.number: offset}},
+                wait=SHORT,
+                most=min(limit, PARTITION_BYTES),
             )
         except Unanswered:
             return b""
         for _, data in answer:
-            if data.error_code == Error.none and data.diverging_epoch.end_offset < 0 and data.records:
+            if (
+                data.error_code == Error.none
+                and data.diverging_epoch.end_offset < 0
+                and data.records
+            ):
                 return self._log.stamped(partition, data.records, offset).data
         return b""
 
 
 def _wanted(partition: Partition) -> bool:
-    return partition.leader_epoch >= 0 and partition.position >= 0 and partition.raise_to < 0 and not partition.sealed
+    return (
+        partition.leader_epoch >= 0
+        and partition.position >= 0
+        and partition.raise_to < 0
+        and not partition.sealed
+    )

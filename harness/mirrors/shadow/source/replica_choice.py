@@ -1,8 +1,9 @@
-"""Which replica each partition of the source is read from: its leader, or a real replica where another shadow leads (a chain).
+"""Which replica each partition of the source is read from: its leader, or a real replica where
+another shadow leads (a chain).
 
-A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses. Replicas under a shadow may lag
-behind each other: one that was restarted has less than another had returned, and that is no truncation. `truncation_point`
-decides from the answers of all.
+A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses.
+Replicas under a shadow may lag behind each other: one that was restarted has less than another had
+returned, and that is no truncation. `truncation_point` decides from the answers of all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from linkflap.harness.model.topology import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a shadow (-1).
+    """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a
+    shadow (-1).
 
     `replicas` are the addresses of all live real replicas, `all_live` whether none of them is dead.
     """
@@ -34,7 +36,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """What one replica answers of a log that was read up to an offset: where it diverges, and the epoch of what it has there.
+    """What one replica answers of a log that was read up to an offset: where it diverges, and the
+    epoch of what it has there.
 
     `end` is -1 when it does not diverge; `epoch` is -1 when its log ends there.
     """
@@ -63,7 +66,9 @@ class Readers:
     def turn(self, tp: TopicPartition, address: str) -> None:
         """Reads it from another replica."""
         if (reading := self._readings.get(tp)) is not None and not reading.led:
-            self._readings[tp] = Reading(address=address, replicas=reading.replicas, all_live=reading.all_live)
+            self._readings[tp] = Reading(
+                address=address, replicas=reading.replicas, all_live=reading.all_live
+            )
 
     def look(self, found: Picture, positions: Mapping[TopicPartition, int]) -> None:
         """Takes in the source's metadata; `positions` is how far each partition was read."""
@@ -78,23 +83,31 @@ class Readers:
         self._positions = dict(positions)
 
 
-def _reading(led: Led, brokers: Mapping[int, str], before: Reading | None, *, stuck: bool) -> Reading | None:
+def _reading(
+    led: Led, brokers: Mapping[int, str], before: Reading | None, *, stuck: bool
+) -> Reading | None:
     if 0 <= led.leader < FIRST_BROKER_ID:
-        return Reading(address=brokers[led.leader], epoch=led.epoch) if led.leader in brokers else None
+        return (
+            Reading(address=brokers[led.leader], epoch=led.epoch) if led.leader in brokers else None
+        )
     real = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
     live = tuple(brokers[broker] for broker in real if broker in brokers)
     if not live:
         return None
     index = live.index(before.address) if before is not None and before.address in live else 0
-    # A replica that does not fetch any more looks as one that has nothing new: the others are asked in turn.
-    return Reading(address=live[(index + stuck) % len(live)], replicas=live, all_live=len(live) == len(real))
+    # A replica that does not fetch any more looks as one that has nothing new: the others are asked
+    # in turn.
+    return Reading(
+        address=live[(index + stuck) % len(live)], replicas=live, all_live=len(live) == len(real)
+    )
 
 
 def truncation_point(words: Sequence[Divergence], *, all_live: bool) -> int:
-    """Where a log under a shadow was truncated, as its replicas' answers show; -1: it was not, or that is unknown yet.
+    """Where a log under a shadow was truncated, as its replicas' answers show; -1: it was not, or
+    that is unknown yet.
 
-    What a replica has in a later epoch was written after the truncation. Replicas that just end earlier may be behind, unless all
-    of them do.
+    What a replica has in a later epoch was written after the truncation. Replicas that just end
+    earlier may be behind, unless all of them do.
     """
     newest = max((word.epoch for word in words), default=-1)
     if newest >= 0:

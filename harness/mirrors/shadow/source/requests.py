@@ -1,7 +1,7 @@
 """Requests to the source: Fetch as a consumer sends it, and ListOffsets.
 
-Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the last fetched epoch makes the
-broker say where the log was truncated).
+Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the
+last fetched epoch makes the broker say where the log was truncated).
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ _EARLIEST, _LATEST = -2, -1
 
 
 class SourceRequests:
-    """Asks for partitions of the mirrored log, in the epochs of their leaders. `committed_only`: as a read_committed consumer."""
+    """Asks for partitions of the mirrored log, in the epochs of their leaders. `committed_only`: as
+    a read_committed consumer."""
 
     def __init__(self, mirrored: MirroredLog, readers: Readers) -> None:
         self._log, self._readers = mirrored, readers
         self.committed_only = mirrored.config.options.bound == "lso"
 
     async def fetch(
-        self, connection: Connection, positions: Mapping[str, Mapping[int, int]], *, wait: timedelta, most: int
+        self,
+        connection: Connection,
+        positions: Mapping[str, Mapping[int, int]],
+        *,
+        wait: timedelta,
+        most: int,
     ) -> list[tuple[Partition, Message]]:
         """What the source has of partitions from a position on each. Raises Unanswered."""
         m = messages.request("fetch", 17)
@@ -45,7 +51,9 @@ class SourceRequests:
                         partition=number,
                         current_leader_epoch=self._epoch(name, number, connection),
                         fetch_offset=position,
-                        last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(position - 1),
+                        last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(
+                            position - 1
+                        ),
                         partition_max_bytes=PARTITION_BYTES,
                     )
                     for number, position in tps.items()
@@ -63,23 +71,36 @@ class SourceRequests:
             topics=topics,
             forgotten_topics_data=(),
         )
-        answer = await connection.call("fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS)
+        answer = await connection.call(
+            "fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS
+        )
         # Somebody may have deleted a topic meanwhile, on either side.
         return [
             (partition, data)
             for topic in answer.responses
             for data in topic.partitions
-            if (partition := self._log.partitions.get((self._log.source_names.get(topic.topic_id, ""), data.partition_index)))
+            if (
+                partition := self._log.partitions.get(
+                    (self._log.source_names.get(topic.topic_id, ""), data.partition_index)
+                )
+            )
         ]
 
     def _epoch(self, topic: str, number: int, connection: Connection) -> int:
         """The epoch that a leader is asked in."""
         reading = self._readers.get((topic, number))
-        return reading.epoch if reading is not None and reading.address == connection.address else -1
+        return (
+            reading.epoch if reading is not None and reading.address == connection.address else -1
+        )
 
-    async def look(self, partition: Partition, connection: Connection, offset: int) -> Message | None:
-        """What a replica says of one offset, and as little as it can of what is there. Raises Unanswered."""
-        answer = await self.fetch(connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=1)
+    async def look(
+        self, partition: Partition, connection: Connection, offset: int
+    ) -> Message | None:
+        """What a replica says of one offset, and as little as it can of what is there. Raises
+        Unanswered."""
+        answer = await self.fetch(
+            connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=1
+        )
         return answer[0][1] if answer else None
 
     async def start(self, partition: Partition, connection: Connection) -> int | None:
@@ -95,7 +116,9 @@ class SourceRequests:
         row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
         topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
         answer = await connection.call(
-            "list_offsets", 7, m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,))
+            "list_offsets",
+            7,
+            m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,)),
         )
         result = answer.topics[0].partitions[0]
         return int(result.offset) if result.error_code == Error.none else None

@@ -11,14 +11,19 @@ _SAME: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two names mean one architecture; an architecture that was not recorded matches any."""
+    """Whether two names mean one architecture; an architecture that was not recorded matches
+    any."""
     return not (one and other) or _SAME.get(one, one) == _SAME.get(other, other)
 
 
 def check(image: str) -> None:
-    """Raises SetupError for an image, one that the engine has, that is recorded as another architecture's."""
+    """Raises SetupError for an image, one that the engine has, that is recorded as another
+    architecture's."""
     with engine.asked(f"look at image {image}", kind=SetupError):
         theirs = str(engine.client().images.get(image).attrs.get("Architecture", ""))
         ours = str(engine.client().info().get("Architecture", ""))
     if not same(theirs, ours):
-        raise SetupError(f"image {image} is for {theirs} and the Docker engine is {ours}; name one that is for {ours}")
+        raise SetupError(
+            f"image {image} is for {theirs} and the Docker engine is {ours}; name one that is for "
+            f"{ours}"
+        )

@@ -1,4 +1,5 @@
-"""Builds images from the recipes in docker/: what goes in was fetched on this machine, and nothing is fetched or run inside."""
+"""Builds images from the recipes in docker/: what goes in was fetched on this machine, and nothing
+is fetched or run inside."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Content = Sequence[tuple[Path, str, int]]
 
 @cache
 def recipe(name: str) -> str:
-    """The Dockerfile of that name. Raises SetupError where the installation of linkflap is incomplete."""
+    """The Dockerfile of that name. Raises SetupError where the installation of linkflap is
+    incomplete."""
     for folder in (_IN_PACKAGE, _IN_CHECKOUT):
         path = folder / name / "Dockerfile"
         if path.is_file():
@@ -45,8 +47,16 @@ def identity(name: str) -> str | None:
             return None
 
 
-def build(tag: str, name: str, content: Content, *, arguments: Mapping[str, str], labels: Mapping[str, str]) -> None:
-    """Makes the image `tag` from the recipe called `name`. Raises SetupError with what the engine says."""
+def build(
+    tag: str,
+    name: str,
+    content: Content,
+    *,
+    arguments: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> None:
+    """Makes the image `tag` from the recipe called `name`. Raises SetupError with what the engine
+    says."""
     with tempfile.TemporaryFile(dir=kept.folder()) as context:
         _pack(context, recipe(name), content)
         context.seek(0)

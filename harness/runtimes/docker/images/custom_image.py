@@ -1,7 +1,8 @@
 """An image that the user names as a cluster's Kafka: apache/kafka, or a KIP author's own.
 
-It is taken as it is; its jars are copied out once, because a log directory is formatted and class paths are written on this
-machine. Its own entry point never runs: brokers are started by their main class, as everywhere.
+It is taken as it is; its jars are copied out once, because a log directory is formatted and class
+paths are written on this machine. Its own entry point never runs: brokers are started by their main
+class, as everywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _OTHER: Final = "name another image, or the version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomImage:
-    """`kafka` is the copy on this machine, `libs` where the jars are inside; `id` the engine's, `java` a feature release."""
+    """`kafka` is the copy on this machine, `libs` where the jars are inside; `id` the engine's,
+    `java` a feature release."""
 
     kafka: Kafka
     id: str
@@ -41,17 +43,24 @@ class CustomImage:
 
 
 def is_reference(asked: str) -> bool:
-    """Whether a `ClusterSpec.kafka` names an image: neither a version nor a folder, but a name with a slash or a tag."""
+    """Whether a `ClusterSpec.kafka` names an image: neither a version nor a folder, but a name with
+    a slash or a tag."""
     path = Path(asked).expanduser()
-    named = re.fullmatch(r"[a-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?", asked)
+    named = re.fullmatch(
+        r"[a-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?", asked
+    )
     return bool(named) and ("/" in asked or ":" in asked) and not path.is_dir()
 
 
 def take(reference: str) -> CustomImage:
-    """The image, pulled if the engine has not got it. Raises SetupError; InputError for one without a Kafka."""
+    """The image, pulled if the engine has not got it. Raises SetupError; InputError for one without
+    a Kafka."""
     identity = builds.identity(reference)
     if identity is None:
-        fix = f"build or load an image {reference}, see that its registry can be reached, or name a version, a folder or another"
+        fix = (
+            f"build or load an image {reference}, see that its registry can be reached, or name a "
+            "version, a folder or another"
+        )
         registry.pull(reference, fix=fix)
         identity = builds.identity(reference) or reference
     architecture.check(reference)
@@ -60,11 +69,17 @@ def take(reference: str) -> CustomImage:
     folder = cache.once(f"images/{id[:24]}", lambda target: _copy(reference, target), doing=doing)
     found = look_for(str(folder))
     assert found is not None
-    return CustomImage(kafka=found, id=id, libs=Path((folder / _LIBS_FILE).read_text()), java=int((folder / _JAVA).read_text()))
+    return CustomImage(
+        kafka=found,
+        id=id,
+        libs=Path((folder / _LIBS_FILE).read_text()),
+        java=int((folder / _JAVA).read_text()),
+    )
 
 
 def look(reference: str) -> None:
-    """Raises SetupError and InputError where an image that the engine has cannot be a Kafka; copies nothing."""
+    """Raises SetupError and InputError where an image that the engine has cannot be a Kafka; copies
+    nothing."""
     architecture.check(reference)
     if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
         return  # copied, so it has both
@@ -79,13 +94,18 @@ def _id(identity: str) -> str:
 
 
 def _no_kafka(reference: str) -> InputError:
-    return InputError(f"image {reference} has no Kafka in {' or '.join(_LIBS)}; name another, or a folder of jars")
+    return InputError(
+        f"image {reference} has no Kafka in {' or '.join(_LIBS)}; name another, or a folder of jars"
+    )
 
 
 @contextlib.contextmanager
 def _made(reference: str) -> Iterator[Any]:
     """A container of the image that never starts."""
-    with engine.claimed("jars") as labels, engine.asked(f"copy the jars out of {reference}", kind=SetupError):
+    with (
+        engine.claimed("jars") as labels,
+        engine.asked(f"copy the jars out of {reference}", kind=SetupError),
+    ):
         container = engine.client().containers.create(
             reference, ["none"], entrypoint=["none"], network_mode="none", labels=labels
         )
@@ -127,7 +147,11 @@ def _copied(container: Any, libs: str, target: Path) -> bool:  # noqa: ANN401 - 
         archive.seek(0)
         with tarfile.open(fileobj=archive) as tar:
             for entry in tar:
-                content = tar.extractfile(entry) if entry.isfile() and entry.name.endswith(".jar") else None
+                content = (
+                    tar.extractfile(entry)
+                    if entry.isfile() and entry.name.endswith(".jar")
+                    else None
+                )
                 if content is not None:
                     (target / Path(entry.name).name).write_bytes(content.read())
     return any(target.glob("*.jar"))

@@ -1,4 +1,5 @@
-"""What a run needs of the engine's images, beside Kafka, and whether an image of somebody else's can be a Kafka.
+"""What a run needs of the engine's images, beside Kafka, and whether an image of somebody else's
+can be a Kafka.
 
 Nothing is built, fetched or copied here.
 """
@@ -12,14 +13,18 @@ from linkflap.harness.runtimes.docker.images import builds, custom_image, proxy_
 
 
 def besides() -> Mapping[str, str | None]:
-    """What every run may need -> its image, or None where there is none. Raises SetupError when the engine does not answer."""
-    proxy = next((name for name in (proxy_image.tag(), proxy_image.OFFICIAL) if builds.identity(name)), None)
+    """What every run may need -> its image, or None where there is none. Raises SetupError when the
+    engine does not answer."""
+    proxy = next(
+        (name for name in (proxy_image.tag(), proxy_image.OFFICIAL) if builds.identity(name)), None
+    )
     python = python_image.tag() if python_image.there() else None
     return {"Toxiproxy": proxy, "this machine's Python": python}
 
 
 def reason_against(asked: str) -> str | None:
-    """Why an image that the engine has is no Kafka to run; None for one that is, and for what is no image's name."""
+    """Why an image that the engine has is no Kafka to run; None for one that is, and for what is no
+    image's name."""
     if not custom_image.is_reference(asked):
         return None
     try:

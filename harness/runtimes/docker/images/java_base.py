@@ -1,4 +1,5 @@
-"""A base image from this machine's own Java, where no image registry can be reached: a runtime, and the libraries that it needs.
+"""A base image from this machine's own Java, where no image registry can be reached: a runtime, and
+the libraries that it needs.
 
 There is no shell in it and nothing else: what runs in containers is `java`.
 """
@@ -49,7 +50,15 @@ def _copy_java(java: Java, target: Path, scratch: Path) -> None:
     if not (jlink.is_file() and (java.home / "jmods").is_dir()):
         shutil.copytree(java.home, target)  # links followed: a distribution's conf leads to /etc
         return
-    command = [str(jlink), "--add-modules", _MODULES, "--no-header-files", "--no-man-pages", "--output", str(target)]
+    command = [
+        str(jlink),
+        "--add-modules",
+        _MODULES,
+        "--no-header-files",
+        "--no-man-pages",
+        "--output",
+        str(target),
+    ]
     _run(command, "jlink", java, scratch)
     # jlink leaves out the JDK's own class archive, which the archives of Kafka's classes stand on.
     _run([str(target / "bin" / "java"), "-Xshare:dump"], "java", java, scratch)
@@ -59,4 +68,7 @@ def _run(command: list[str], name: str, java: Java, scratch: Path) -> None:
     output = scratch / f"{name}.log"
     if children.run(command, name=name, folder=scratch, output=output, within=_WITHIN):
         lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise SetupError(f"{name} of {java.home} failed ({lines[-1]}); use another JDK (JAVA_HOME), or images build --base IMAGE")
+        raise SetupError(
+            f"{name} of {java.home} failed ({lines[-1]}); use another JDK (JAVA_HOME), or images "
+            "build --base IMAGE"
+        )

@@ -15,8 +15,13 @@ _MOST: Final = 200
 
 def java_in(name: str, *, fix: str) -> int:
     """The feature release of the Java on an image's PATH. Raises SetupError."""
-    with engine.claimed("base") as labels, engine.asked(f"run java in {name}", kind=SetupError, fix=fix):
-        container = engine.client().containers.create(name, ["-version"], entrypoint=["java"], network_mode="none", labels=labels)
+    with (
+        engine.claimed("base") as labels,
+        engine.asked(f"run java in {name}", kind=SetupError, fix=fix),
+    ):
+        container = engine.client().containers.create(
+            name, ["-version"], entrypoint=["java"], network_mode="none", labels=labels
+        )
         try:
             container.start()
             status = int(container.wait(timeout=_WITHIN)["StatusCode"])
@@ -26,7 +31,12 @@ def java_in(name: str, *, fix: str) -> int:
     release = re.search(r'version "(\d+)', said)
     if status or release is None:
         last = said.splitlines()[-1][:_MOST] if said else "nothing"
-        raise SetupError(f"the Java of image {name} does not run: `java -version` said {last!r} and ended with {status}; {fix}")
+        raise SetupError(
+            f"the Java of image {name} does not run: `java -version` said {last!r} and ended with "
+            f"{status}; {fix}"
+        )
     if int(release[1]) < _LEAST:
-        raise SetupError(f"the Java of image {name} is {release[1]}, and {_LEAST} or later is needed; {fix}")
+        raise SetupError(
+            f"the Java of image {name} is {release[1]}, and {_LEAST} or later is needed; {fix}"
+        )
     return int(release[1])

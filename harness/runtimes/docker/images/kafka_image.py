@@ -21,7 +21,13 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution.kafka import Kafka, cached, look_for
 from linkflap.harness.runtimes.distribution.kafka import kafka as fetched
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import architecture, builds, custom_image, java_base, registry
+from linkflap.harness.runtimes.docker.images import (
+    architecture,
+    builds,
+    custom_image,
+    java_base,
+    registry,
+)
 from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
@@ -33,7 +39,8 @@ _OTHER_BASE: Final = f"name another with --base or ${BASE_VARIABLE}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image that is in the engine. `id` is the engine's, `java` the feature release of its Java."""
+    """An image that is in the engine. `id` is the engine's, `java` the feature release of its
+    Java."""
 
     tag: str
     id: str
@@ -42,16 +49,22 @@ class Image:
 
 def tag(kafka: Kafka, base_image: str) -> str:
     """The name of the image of this Kafka on this base."""
-    recipe = "\n".join((builds.recipe("kafka"), base_image, kafka.key, *(jar.name for jar in kafka.jars)))
+    recipe = "\n".join(
+        (builds.recipe("kafka"), base_image, kafka.key, *(jar.name for jar in kafka.jars))
+    )
     return f"{_REPOSITORY}:{kafka.key}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
     """The image, if it was built. Raises SetupError when the engine does not answer.
 
-    `base_image` is by default the one of $LINKFLAP_BASE, else the one made from this machine's Java.
+    `base_image` is by default the one of $LINKFLAP_BASE, else the one made from this machine's
+    Java.
     """
-    name = tag(kafka, base_image or os.environ.get(BASE_VARIABLE) or java_base.name(java_for(kafka.version)))
+    name = tag(
+        kafka,
+        base_image or os.environ.get(BASE_VARIABLE) or java_base.name(java_for(kafka.version)),
+    )
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
             image = engine.client().images.get(name)
@@ -61,7 +74,8 @@ def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
 
 
 def there(asked: str) -> str | None:
-    """The name of an image for a `ClusterSpec.kafka` that the engine has; fetches nothing. Raises InputError and SetupError."""
+    """The name of an image for a `ClusterSpec.kafka` that the engine has; fetches nothing. Raises
+    InputError and SetupError."""
     if custom_image.is_reference(asked):
         return asked if builds.identity(asked) else None
     made = built(asked)
@@ -72,7 +86,8 @@ def there(asked: str) -> str | None:
 
 
 def built(asked: str, base_image: str | None = None) -> Image | None:
-    """The image of a version or a folder of jars, if it was built here. Raises InputError and SetupError."""
+    """The image of a version or a folder of jars, if it was built here. Raises InputError and
+    SetupError."""
     local = look_for(asked)
     engine.client()
     if local is None and cached(asked) is None:
@@ -81,7 +96,8 @@ def built(asked: str, base_image: str | None = None) -> Image | None:
 
 
 def official(asked: str) -> str | None:
-    """The released image of a version, where none was built here and it is in the engine or in a registry that answers."""
+    """The released image of a version, where none was built here and it is in the engine or in a
+    registry that answers."""
     if look_for(asked) is not None or os.environ.get(BASE_VARIABLE) or built(asked) is not None:
         return None
     name = f"{custom_image.OFFICIAL}:{asked}"
@@ -89,7 +105,8 @@ def official(asked: str) -> str | None:
 
 
 def ready(kafka: Kafka, base_image: str | None = None) -> Image:
-    """The image, built when it is not there; other processes that want it wait. Raises SetupError."""
+    """The image, built when it is not there; other processes that want it wait. Raises
+    SetupError."""
     with FileLock(cache.folder() / ".docker-image.lock"):
         return found(kafka, base_image) or _build(kafka, base_image)
 
@@ -103,7 +120,9 @@ def _build(kafka: Kafka, base_image: str | None) -> Image:
     builds.build(name, "kafka", content, arguments={"BASE": base_image}, labels={_JAVA: str(java)})
     made = found(kafka, base_image)
     if made is None:
-        raise SetupError(f"image {name} was built and is gone; does something remove images on this machine?")
+        raise SetupError(
+            f"image {name} was built and is gone; does something remove images on this machine?"
+        )
     return made
 
 
@@ -120,7 +139,10 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         except ImageNotFound:
             there = False
     if asked and asked != own and not there:
-        fix = f"omit --base (${BASE_VARIABLE}) to make one from this machine's Java, or see that its registry can be reached"
+        fix = (
+            f"omit --base (${BASE_VARIABLE}) to make one from this machine's Java, or see that its "
+            "registry can be reached"
+        )
         with engine.asked(f"pull the base image {asked}", kind=SetupError, fix=fix):
             client.images.pull(asked)
     if there or (asked and asked != own):
@@ -134,6 +156,7 @@ def _check_architecture(about: dict[str, Any]) -> None:
     theirs, ours = str(about.get("Architecture", "")), platform.machine()
     if not architecture.same(theirs, ours):
         raise SetupError(
-            f"the Docker engine is {theirs} and this machine {ours}, so that a base from this machine's Java cannot run there; "
-            "name one that can: linkflap images build --base IMAGE"
+            f"the Docker engine is {theirs} and this machine {ours}, so that a base from this "
+            "machine's Java cannot run there; name one that can: linkflap images build --base "
+            "IMAGE"
         )

@@ -1,4 +1,5 @@
-"""The image of Toxiproxy: the one built here, else the released one by its pinned version where a registry can be reached."""
+"""The image of Toxiproxy: the one built here, else the released one by its pinned version where a
+registry can be reached."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ OFFICIAL: Final = f"ghcr.io/shopify/toxiproxy:{toxiproxy_server.VERSION}"
 
 def tag() -> str:
     """The name of the image built here."""
-    return f"linkflap-toxiproxy:{toxiproxy_server.VERSION}-{hashlib.sha256(builds.recipe('toxiproxy').encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(builds.recipe("toxiproxy").encode()).hexdigest()
+    return f"linkflap-toxiproxy:{toxiproxy_server.VERSION}-{digest[:12]}"
 
 
 def ready(*, build: bool = False) -> str:
-    """The name of an image that is in the engine, fetched or built if there is none; `build`: asks no registry.
+    """The name of an image that is in the engine, fetched or built if there is none; `build`: asks
+    no registry.
 
     Raises SetupError.
     """
@@ -32,5 +35,7 @@ def ready(*, build: bool = False) -> str:
             return OFFICIAL
         cache.LOG.info("first use: building the image of Toxiproxy %s", toxiproxy_server.VERSION)
         server = toxiproxy_server.toxiproxy_server()
-        builds.build(tag(), "toxiproxy", [(server, "toxiproxy-server", 0o755)], arguments={}, labels={})
+        builds.build(
+            tag(), "toxiproxy", [(server, "toxiproxy-server", 0o755)], arguments={}, labels={}
+        )
         return tag()

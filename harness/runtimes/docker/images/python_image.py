@@ -1,6 +1,8 @@
-"""The image of what linkflap itself runs in containers: this machine's Python, and the packages that the shadow mirror needs.
+"""The image of what linkflap itself runs in containers: this machine's Python, and the packages
+that the shadow mirror needs.
 
-Linkflap's own code is not in it: containers see it, read-only, where it is installed, so that what runs is what is here.
+Linkflap's own code is not in it: containers see it, read-only, where it is installed, so that what
+runs is what is here.
 """
 
 from __future__ import annotations
@@ -31,8 +33,19 @@ _REPOSITORY: Final = "linkflap-python"
 _RECIPE: Final = "1"
 _WITHIN: Final = 120
 # Of the standard library, what is large and never used here.
-_LEFT_OUT: Final = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages", "dist-packages")
-# Run in an interpreter of its own: what is imported here already, or there by itself, says nothing of what the shadow needs.
+_LEFT_OUT: Final = (
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+    "ensurepip",
+    "site-packages",
+    "dist-packages",
+)
+# Run in an interpreter of its own: what is imported here already, or there by itself, says nothing
+# of what the shadow needs.
 _NEEDED: Final = """
 import importlib.metadata, sys
 before = set(sys.modules)
@@ -55,9 +68,19 @@ def ready() -> str:
     name = tag()
     with FileLock(kept.folder() / ".docker-python.lock"):
         if not there():
-            kept.LOG.info("first use: making the image of this machine's Python, for the shadow mirror and for partitions")
+            kept.LOG.info(
+                "first use: making the image of this machine's Python, for the shadow mirror and "
+                "for partitions"
+            )
             rootfs.image(
-                name, _fill, changes=(f"ENV PYTHONPATH={CODE}:/{_PACKAGES} PYTHONDONTWRITEBYTECODE=1 PATH=/usr/local/bin",)
+                name,
+                _fill,
+                changes=(
+                    (
+                        f"ENV PYTHONPATH={CODE}:/{_PACKAGES} PYTHONDONTWRITEBYTECODE=1 "
+                        "PATH=/usr/local/bin"
+                    ),
+                ),
             )
     return name
 
@@ -76,9 +99,16 @@ def there() -> bool:
 @cache
 def tag() -> str:
     """The name of the image of this Python with these packages."""
-    state = [_RECIPE, sys.version, sys.base_prefix, *(f"{needed.name} {needed.version}" for needed in _needed())]
+    state = [
+        _RECIPE,
+        sys.version,
+        sys.base_prefix,
+        *(f"{needed.name} {needed.version}" for needed in _needed()),
+    ]
     release = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{_REPOSITORY}:{release}-{hashlib.sha256(chr(10).join(state).encode()).hexdigest()[:12]}"
+    return (
+        f"{_REPOSITORY}:{release}-{hashlib.sha256(chr(10).join(state).encode()).hexdigest()[:12]}"
+    )
 
 
 @cache
@@ -87,10 +117,19 @@ def _needed() -> tuple[Distribution, ...]:
     command = [sys.executable, "-c", _NEEDED]
     root = INSTALLED
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_WITHIN, check=False, cwd=root, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        timeout=_WITHIN,
+        check=False,
+        cwd=root,
+        stdin=subprocess.DEVNULL,
     )
     if done.returncode:
-        raise SetupError(f"the shadow mirror cannot be imported ({done.stderr.strip().splitlines()[-1]}); install linkflap again")
+        raise SetupError(
+            f"the shadow mirror cannot be imported ({done.stderr.strip().splitlines()[-1]}); "
+            "install linkflap again"
+        )
     return tuple(distribution(name) for name in sorted(set(done.stdout.split()) - {"linkflap"}))
 
 
@@ -98,8 +137,12 @@ def _fill(root: Path, scratch: Path) -> None:
     del scratch
     inside = root / Path(sys.base_prefix).relative_to("/")
     for name in ("stdlib", "platstdlib"):
-        library = Path(sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}))
-        shutil.copytree(library, root / library.relative_to("/"), dirs_exist_ok=True, ignore=_ignored)
+        library = Path(
+            sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix})
+        )
+        shutil.copytree(
+            library, root / library.relative_to("/"), dirs_exist_ok=True, ignore=_ignored
+        )
     binary = inside / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(sys.executable).resolve(), binary)
@@ -112,10 +155,16 @@ def _fill(root: Path, scratch: Path) -> None:
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(there, packages / file)
     rootfs.link(
-        root, (Path(sys.executable).resolve(), *(inside / "lib").rglob("*.so"), *packages.rglob("*.so*")), inside=packages
+        root,
+        (Path(sys.executable).resolve(), *(inside / "lib").rglob("*.so"), *packages.rglob("*.so*")),
+        inside=packages,
     )
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
     del folder
-    return {name for name in names if name in _LEFT_OUT or name.startswith("config-") or name.endswith(".a")}
+    return {
+        name
+        for name in names
+        if name in _LEFT_OUT or name.startswith("config-") or name.endswith(".a")
+    }

@@ -1,4 +1,5 @@
-"""Released images: whether a registry can be reached is found out once and quickly, and is no error by itself."""
+"""Released images: whether a registry can be reached is found out once and quickly, and is no error
+by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _unreachable: set[str] = set()
 
 
 def fetched(name: str) -> bool:
-    """Whether the engine has the image, or has got it now. Raises SetupError when the engine does not answer."""
+    """Whether the engine has the image, or has got it now. Raises SetupError when the engine does
+    not answer."""
     if builds.identity(name):
         return True
     host = name.partition("/")[0]
@@ -36,9 +38,14 @@ def pull(name: str, *, fix: str) -> None:
 
 
 def _offered(name: str) -> bool:
-    """Whether the registry has it, as far as it answers soon: a network that swallows packets must not cost minutes."""
+    """Whether the registry has it, as far as it answers soon: a network that swallows packets must
+    not cost minutes."""
     engine.client()
-    quick = docker.DockerClient(base_url=get_docker_host(), timeout=_ANSWERS_WITHIN) if get_docker_host() else None
+    quick = (
+        docker.DockerClient(base_url=get_docker_host(), timeout=_ANSWERS_WITHIN)
+        if get_docker_host()
+        else None
+    )
     client = quick or docker.from_env(timeout=_ANSWERS_WITHIN)
     try:
         client.api.inspect_distribution(name)

@@ -1,6 +1,8 @@
-"""A root file system made from this machine's files, and the image of it: for where no image registry can be reached.
+"""A root file system made from this machine's files, and the image of it: for where no image
+registry can be reached.
 
-There is no shell in one, and nothing beside what its maker put in and the shared objects which that is linked with.
+There is no shell in one, and nothing beside what its maker put in and the shared objects which that
+is linked with.
 """
 
 from __future__ import annotations
@@ -18,14 +20,22 @@ from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.runtimes.docker import engine
 
-# Loaded by name at run time, so that ldd does not see them: host names, and what native codecs want.
-_BY_NAME: Final = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2", "libgcc_s.so.1", "libstdc++.so.6")
+# Loaded by name at run time, so that ldd does not see them: host names, and what native codecs
+# want.
+_BY_NAME: Final = (
+    "libnss_dns.so.2",
+    "libnss_files.so.2",
+    "libresolv.so.2",
+    "libgcc_s.so.1",
+    "libstdc++.so.6",
+)
 _FOLDERS: Final = ("bin", "etc", "tmp", "proc", "sys", "dev", "opt", "usr/bin", "usr/local/bin")
 _AT_ONCE: Final = 100
 
 
 def image(tag: str, fill: Callable[[Path, Path], None], *, changes: Sequence[str]) -> None:
-    """Makes an image of what `fill(root, scratch folder)` puts in; `changes` as Dockerfile lines. Raises SetupError."""
+    """Makes an image of what `fill(root, scratch folder)` puts in; `changes` as Dockerfile lines.
+    Raises SetupError."""
     with tempfile.TemporaryDirectory(dir=cache.folder(), prefix=".root-") as scratch:
         root = Path(scratch) / "root"
         for folder in _FOLDERS:
@@ -39,11 +49,14 @@ def image(tag: str, fill: Callable[[Path, Path], None], *, changes: Sequence[str
             tar.add(root, arcname=".", filter=_plain)
         repository, _, version = tag.partition(":")
         with engine.asked(f"import {tag}", kind=SetupError):
-            engine.client().api.import_image_from_file(str(archive), repository=repository, tag=version, changes=list(changes))
+            engine.client().api.import_image_from_file(
+                str(archive), repository=repository, tag=version, changes=list(changes)
+            )
 
 
 def link(root: Path, binaries: Iterable[Path], *, inside: Path) -> None:
-    """Copies the shared objects that `binaries` are linked with into `root`; those in `inside` are there already."""
+    """Copies the shared objects that `binaries` are linked with into `root`; those in `inside` are
+    there already."""
     for library in sorted(set(_libraries(list(binaries), inside))):
         target = root / library.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,10 +75,16 @@ def _libraries(binaries: Sequence[Path], inside: Path) -> Iterator[Path]:
 
 def _linked(binaries: Sequence[Path], inside: Path) -> set[Path]:
     try:
-        done = subprocess.run(["ldd", *binaries], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["ldd", *binaries], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentFailure(f"ldd {binaries[0]} failed ({error}); install it, or give images build a --base") from error
-    paths = (Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)(?= \(0x)", done.stdout, re.MULTILINE))
+        raise EnvironmentFailure(
+            f"ldd {binaries[0]} failed ({error}); install it, or give images build a --base"
+        ) from error
+    paths = (
+        Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)(?= \(0x)", done.stdout, re.MULTILINE)
+    )
     return {path for path in paths if not path.is_relative_to(inside)}
 
 
@@ -73,5 +92,9 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """Root's, readable by everyone, whoever made it."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
-    entry.mode = 0o1777 if entry.name == "./tmp" else entry.mode | 0o444 | (0o111 if entry.isdir() or entry.mode & 0o100 else 0)
+    entry.mode = (
+        0o1777
+        if entry.name == "./tmp"
+        else entry.mode | 0o444 | (0o111 if entry.isdir() or entry.mode & 0o100 else 0)
+    )
     return entry
