@@ -35,6 +35,7 @@ from linkflap.spark_verify.checks import (
     sequence_continuity,
     share_groups,
     standby_isolation,
+    topic_sync,
     torn_transaction,
     truncation_accounting,
     uncommitted_read,
@@ -79,6 +80,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             internal_topics.CHECK,
             failover.CHECK,
             mirror_states.CHECK,
+            topic_sync.CHECK,
         )
     }
 )

@@ -77,6 +77,21 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A topic at both ends of a link, when its mirror had copied everything and been waited for.
+
+    Partitions at the source (`there`) and the destination (`here`, 0: it has no such topic), and
+    settings that differ: (name, there, here), None where not set.
+    """
+
+    link: str
+    there: int
+    here: int
+    differing: Sequence[tuple[str, str | None, str | None]]
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
     """Verbs of a mirror were answered, or changed it, as its model does not allow: `said` in words,
     when it was written down."""
@@ -182,6 +197,7 @@ class Story:
     stops: Sequence[Stop] = ()
     descriptions: Sequence[Description] = ()
     disagreements: Sequence[Disagreement] = ()
+    comparisons: Sequence[Comparison] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import (
+    Comparison,
     Description,
     Disagreement,
     Promotion,
@@ -259,6 +260,10 @@ class PartitionView:
     @property
     def disagreements(self) -> Sequence[Disagreement]:
         return self.story.disagreements
+
+    @property
+    def comparisons(self) -> Sequence[Comparison]:
+        return self.story.comparisons
 
     @property
     def compacted(self) -> Mapping[str, int]:

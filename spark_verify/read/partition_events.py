@@ -10,7 +10,14 @@ from typing import TypeVar
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.rundir import Damage
-from linkflap.spark_verify.facts.story import Description, Disagreement, Promotion, Stop, Truncation
+from linkflap.spark_verify.facts.story import (
+    Comparison,
+    Description,
+    Disagreement,
+    Promotion,
+    Stop,
+    Truncation,
+)
 from linkflap.spark_verify.read.captures import Key
 
 Row = TypeVar("Row")
@@ -78,6 +85,24 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
         ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
         for e in of_kind(events, happened.VerbsPlayed)
         if e.wrong and e.topic
+    )
+
+
+def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
+    """Of the first partition of each topic."""
+    return _by_partition(
+        (
+            (row.topic, 0),
+            Comparison(
+                link=e.link,
+                there=row.there,
+                here=row.here,
+                differing=tuple((name, *values) for name, values in (row.differing or {}).items()),
+                time=e.time,
+            ),
+        )
+        for e in of_kind(events, happened.TopicsCompared)
+        for row in e.rows
     )
 
 

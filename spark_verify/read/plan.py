@@ -147,6 +147,7 @@ def _stories(
     stops = partition_events.stops(events)
     descriptions = partition_events.descriptions(events)
     disagreements = partition_events.disagreements(events)
+    comparisons = partition_events.comparisons(events)
     unclear = partition_events.unclear(events)
     compacted = _compacted(bounds, topics)
     keys = (
@@ -156,6 +157,7 @@ def _stories(
         | stops.keys()
         | descriptions.keys()
         | disagreements.keys()
+        | comparisons.keys()
         | unclear.keys()
     )
     return {
@@ -168,6 +170,7 @@ def _stories(
             stops=tuple(stops.get(key, ())),
             descriptions=tuple(descriptions.get(key, ())),
             disagreements=tuple(disagreements.get(key, ())),
+            comparisons=tuple(comparisons.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(unclear.get(key, ())),
         )

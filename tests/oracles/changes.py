@@ -21,6 +21,8 @@ def change(made: World, times: int) -> list[str]:
         done.append(_lie.__name__)
     if times and _disagree(made):
         done.append(_disagree.__name__)
+    if times and _compare(made):
+        done.append(_compare.__name__)
     return done
 
 
@@ -404,6 +406,32 @@ def _disagree(made: World) -> bool:
         made.disagreements.append(
             {"link": link, "said": "pause was accepted", "time": made.time, "partition": 0}
         )
+    return True
+
+
+def _compare(made: World) -> bool:
+    """Mirrors held their topics against the source's, once or twice. Their own dice, as those of
+    `_lie`."""
+    dice = Random(made.time + 2)
+    if not made.links or dice.random() < 0.7:
+        return False
+    links = [f"{source}->{destination}" for source, destination in made.links]
+    for link in dice.sample(links, dice.randint(1, len(links))):
+        for n in range(dice.randint(1, 2)):
+            differing = tuple(
+                dice.sample(
+                    [("retention.ms", "1", None), ("segment.ms", None, "2")],
+                    dice.choice([0, 0, 1, 2]),
+                )
+            )
+            row = {
+                "link": link,
+                "there": 2,
+                "here": dice.choice([0, 1, 2, 2, 2]),
+                "differing": differing,
+                "time": made.time + n,
+            }
+            made.comparisons.append({**row, "partition": 0})
     return True
 
 

@@ -30,6 +30,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import (
+    Comparison,
     Description,
     Disagreement,
     Promotion,
@@ -115,6 +116,7 @@ class World:
         self.stops: list[Row] = []
         self.descriptions: list[Row] = []
         self.disagreements: list[Row] = []
+        self.comparisons: list[Row] = []
         self.windows: list[Row] = []
         self.refusals: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
@@ -435,6 +437,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         stops=[Stop(**row) for row in mine(world.stops)],
         descriptions=[Description(**row) for row in mine(world.descriptions)],
         disagreements=[Disagreement(**row) for row in mine(world.disagreements)],
+        comparisons=[Comparison(**row) for row in mine(world.comparisons)],
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
     return PartitionView(

@@ -163,6 +163,21 @@ def _events(made: World) -> Iterator[EventRow]:
     for row in made.disagreements:
         data = {"seed": "1", "steps": ["pause"], "wrong": row["said"], "topic": TOPIC}
         yield EventRow(time=row["time"], kind="verbs-played", subject=row["link"], data=data)
+    for row in made.comparisons:
+        differing = {name: [there, here] for name, there, here in row["differing"]}
+        found = {
+            "topic": TOPIC,
+            "there": row["there"],
+            "here": row["here"],
+            "compared": 2,
+            "differing": differing,
+        }
+        yield EventRow(
+            time=row["time"],
+            kind="topics-compared",
+            subject=row["link"],
+            data={"rows": [found], "seconds": 20.0},
+        )
     for row in made.truncations:
         position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {
             "topic": TOPIC

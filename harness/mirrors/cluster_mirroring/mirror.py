@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.canary import Canary
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring import compared, from_bytes, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
@@ -278,6 +278,15 @@ class ClusterMirror(Seen):
                 return
             drained = self.lag() == 0
             self._watched()
+            if (
+                drained
+                and self._mirrored
+                and (
+                    found := compared.awaited(self.link.name, self._there, self._here, self._homes)
+                )
+                is not None
+            ):
+                self._recorder.write(found)
             answer = VerbAnswer()
             if is_running(self._destination):
                 try:

@@ -42,6 +42,7 @@ from linkflap.harness.model.events.faults import (
 )
 from linkflap.harness.model.events.links import LinkProven, ProxyRebuilt
 from linkflap.harness.model.events.mirrors import (
+    ComparedTopic,
     DescribedPartition,
     JournalPartition,
     JournalTopic,
@@ -54,6 +55,7 @@ from linkflap.harness.model.events.mirrors import (
     MirrorVerb,
     SourceMoved,
     TopicGivenUp,
+    TopicsCompared,
     VerbAnswer,
     VerbsPlayed,
 )
@@ -70,6 +72,7 @@ __all__ = [
     "ClientRestarted",
     "ClientsMoved",
     "ClusterReady",
+    "ComparedTopic",
     "DescribedPartition",
     "Event",
     "Failover",
@@ -108,6 +111,7 @@ __all__ = [
     "ProxyRebuilt",
     "SourceMoved",
     "TopicGivenUp",
+    "TopicsCompared",
     "Trigger",
     "Truncation",
     "VerbAnswer",

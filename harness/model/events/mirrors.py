@@ -65,6 +65,26 @@ class VerbsPlayed(OfLink, frozen=True, kw_only=True):
     unanswered: str | None = None
 
 
+class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic of a mirror's source, held against the destination's: how many partitions it has
+    there and here (0: no such topic), and of its `compared` settings those that differ: name ->
+    (there, here), None where it is not set."""
+
+    topic: str
+    there: Small
+    here: Small
+    compared: Small
+    differing: Mapping[str, tuple[str | None, str | None]] | None = None
+
+
+class TopicsCompared(OfLink, frozen=True, kw_only=True):
+    """A mirror that had copied everything was waited for to sync its topics and their settings, for
+    so many `seconds`."""
+
+    rows: tuple[ComparedTopic, ...]
+    seconds: float
+
+
 class SourceMoved(OfLink, frozen=True, kw_only=True):
     """The mirror's settings name other addresses of its source from now on."""
 

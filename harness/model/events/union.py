@@ -36,6 +36,7 @@ from linkflap.harness.model.events.mirrors import (
     MirrorVerb,
     SourceMoved,
     TopicGivenUp,
+    TopicsCompared,
     VerbsPlayed,
 )
 from linkflap.harness.model.events.run import HostStall, Interrupted, Note, NotEnded, Phase
@@ -55,6 +56,7 @@ AnyEvent = (
     | MirrorDescribed
     | MirrorVerb
     | SourceMoved
+    | TopicsCompared
     | VerbsPlayed
     | MirrorStopped
     | MirrorCrashed

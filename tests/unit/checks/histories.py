@@ -24,6 +24,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import (
+    Comparison,
     Copying,
     Description,
     Disagreement,
@@ -300,6 +301,7 @@ class History(TypedDict, total=False):
     refusals: Sequence[Refusal]
     descriptions: Sequence[Description]
     disagreements: Sequence[Disagreement]
+    comparisons: Sequence[Comparison]
 
 
 class WholeHistory(History, total=False):
@@ -375,6 +377,7 @@ def view(
     refusals: Sequence[Refusal] = (),
     descriptions: Sequence[Description] = (),
     disagreements: Sequence[Disagreement] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> PartitionView:
     options = (
         {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
@@ -398,6 +401,7 @@ def view(
         stops=stops,
         descriptions=descriptions,
         disagreements=disagreements,
+        comparisons=comparisons,
         compacted=compacted or {},
     )
     return PartitionView(

@@ -1,0 +1,135 @@
+"""The topics of a mirror's two ends: whether the destination has each, with as many partitions and
+the same settings.
+
+Settings are those that were set on the topic itself (DYNAMIC_TOPIC_CONFIG), without those that a
+mirror leaves out by default and those by which it marks its own topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from linkflap.harness.mirrors.topics import data_topics
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.events import ComparedTopic, TopicsCompared
+from linkflap.harness.model.wait import until
+
+SYNCED_WITHIN: Final = 20.0
+"""How long topics and settings may take to be synced, several times the refresh of a mirror's
+metadata (2 s here)."""
+LEFT_OUT: Final = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+        "min.insync.replicas",
+    }
+)
+"""What is not synced by default (mirror.topic.properties.exclude), by what topics call it."""
+_OWN: Final = "mirror."
+_ON_THE_TOPIC: Final = 1
+_SECONDS: Final = 10.0
+Settings = Mapping[str, Mapping[str, str]]
+
+
+def compared(
+    there: Mapping[str, int], here: Mapping[str, int], theirs: Settings, ours: Settings
+) -> tuple[ComparedTopic, ...]:
+    """A row for each topic of the source. Topic -> partitions and topic -> settings, of the source
+    and of the destination."""
+    return tuple(
+        _row(topic, count, here.get(topic, 0), theirs.get(topic, {}), ours.get(topic, {}))
+        for topic, count in there.items()
+    )
+
+
+def _row(
+    topic: str, there: int, here: int, theirs: Mapping[str, str], ours: Mapping[str, str]
+) -> ComparedTopic:
+    names = [
+        name
+        for name in sorted({*theirs, *ours})
+        if name not in LEFT_OUT and not name.startswith(_OWN)
+    ]
+    differing = {
+        name: (theirs.get(name), ours.get(name))
+        for name in names
+        if theirs.get(name) != ours.get(name)
+    }
+    return ComparedTopic(
+        topic=topic,
+        there=there,
+        here=here,
+        compared=len(names),
+        differing=(differing or None) if here else None,
+    )
+
+
+def agrees(row: ComparedTopic) -> bool:
+    return row.there == row.here and not row.differing
+
+
+def awaited(
+    link: str, there: AdminClient, here: AdminClient, homes: tuple[str, ...]
+) -> TopicsCompared | None:
+    """Of the data topics of these homes, at the source (`there`) and the destination; see
+    `agreed`."""
+
+    def ask() -> Sequence[ComparedTopic]:
+        theirs, ours = data_topics(there, homes), data_topics(here, homes)
+        both = [topic for topic in theirs if topic in ours]
+        return compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+
+    return agreed(link, ask)
+
+
+def agreed(
+    link: str, ask: Callable[[], Sequence[ComparedTopic]], *, within: float = SYNCED_WITHIN
+) -> TopicsCompared | None:
+    """What was there when all agreed, or when the time was up; None where a cluster never answered,
+    which proves nothing."""
+    began, last = time.monotonic(), list[ComparedTopic]()
+
+    def synced() -> bool:
+        try:
+            found = ask()
+        except KafkaException:
+            return False
+        last[:] = found
+        return all(map(agrees, found))
+
+    with suppress(DeadlineExceeded):
+        until(synced, within=within, every=0.2, what=f"the topics of {link} to be synced")
+    return (
+        TopicsCompared(link=link, rows=tuple(last), seconds=round(time.monotonic() - began, 3))
+        if last
+        else None
+    )
+
+
+def settings_of(admin: AdminClient, topics: Sequence[str]) -> Settings:
+    """What was set on each of these topics. Raises KafkaException."""
+    if not topics:
+        return {}
+    asked = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics],
+        request_timeout=_SECONDS,
+    )
+    return {
+        resource.name: {
+            entry.name: str(entry.value)
+            for entry in future.result().values()
+            if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
+        }
+        for resource, future in asked.items()
+    }

@@ -1,0 +1,117 @@
+"""topic-sync: a mirror's destination has the source's topics, with as many partitions and the same
+settings (KIP-1279).
+
+Topics that are made, grown or given other settings while a mirror runs are synced at each refresh
+of its metadata. They are held against each other at the end of a run, when everything was copied
+and the mirror had been waited for many refreshes long: what differs then is not late. Settings that
+a mirror leaves out by default are not compared, nor those that it marks its topics by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from linkflap.spark_verify.facts.story import Comparison
+from linkflap.spark_verify.facts.view import PartitionView
+
+MISSING = "topic-missing"
+PARTITIONS = "partitions-differ"
+SETTING = "setting-differs"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Judges the last comparison of each link."""
+    last = {each.link: each for each in sorted(view.comparisons, key=lambda each: each.time)}
+    findings: list[Finding] = []
+    for each in last.values():
+        findings.append(
+            Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
+        )
+        findings += _differences(each)
+    return findings
+
+
+def _differences(each: Comparison) -> Iterator[Found]:
+    """They are of a whole topic, and at no offset."""
+    source, destination = LinkSpec.parse(each.link).ends
+    about = {"source": source, "there": each.there, "here": each.here}
+    if not each.here:
+        yield Found(kind=MISSING, cluster=destination, offset=-1, evidence=about)
+        return
+    if each.here != each.there:
+        yield Found(kind=PARTITIONS, cluster=destination, offset=-1, evidence=about)
+    if each.differing:
+        settings = "; ".join(
+            f"{name}: {_said(there)} there, {_said(here)} here"
+            for name, there, here in each.differing
+        )
+        yield Found(
+            kind=SETTING,
+            cluster=destination,
+            offset=-1,
+            evidence={"source": source, "settings": settings},
+        )
+
+
+def _said(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+CHECK = Check(
+    name="topic-sync",
+    guarantee=(
+        "The destination of a mirror that syncs topics has each of the source's, with as many "
+        "partitions and the same settings."
+    ),
+    source="KIP-1279 (topics, partitions and configurations are synced at each metadata refresh)",
+    inputs=frozenset({"promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=MISSING,
+            meaning=(
+                "A topic of the source was not on the destination when all that was written had "
+                "been copied, and the mirror had been waited for."
+            ),
+            sentence="{cluster} has no topic of {tp}, which {source} has with {there} partitions",
+            counted="topic is missing on the destination|topics are missing on the destination",
+            alone="what is written to it is not mirrored",
+            smallest="A has the topic t with 2 partitions, B has no topic t: nowhere on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=PARTITIONS,
+            meaning=(
+                "A topic had another number of partitions on the destination than on the source, in"
+                " the same situation."
+            ),
+            sentence="the topic of {tp} has {here} partitions on {cluster} and {there} on {source}",
+            counted=(
+                "topic has another number of partitions|topics have another number of partitions"
+            ),
+            alone="keys lie elsewhere than they are looked for after a failover",
+            smallest="t has 2 partitions on A and 1 on B: nowhere on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=SETTING,
+            meaning=(
+                "A setting of a topic, one that mirrors sync by default, had another value on the "
+                "destination than on the source, or was set on one of them only, in the same "
+                "situation."
+            ),
+            sentence=(
+                "settings of the topic of {tp} on {cluster} are not those on {source}: {settings}"
+            ),
+            counted="topic has other settings|topics have other settings",
+            alone="after a failover the topic is kept, compacted or limited otherwise than before",
+            smallest="t has retention.ms=1000 on A, and none of its own on B: nowhere on B.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+    unit="topics",
+    when="where a mirror compares them at its end",
+)
