@@ -4,7 +4,8 @@ settings (KIP-1279).
 Topics that are made, grown or given other settings while a mirror runs are synced at each refresh
 of its metadata. They are held against each other at the end of a run, when everything was copied
 and the mirror had been waited for many refreshes long: what differs then is not late. Settings that
-a mirror leaves out by default are not compared, nor those that it marks its topics by.
+a mirror leaves out by default are not compared, nor those that only the destination has: what is
+taken off the source stays there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CHECK = Check(
     name="topic-sync",
     guarantee=(
         "The destination of a mirror that syncs topics has each of the source's, with as many "
-        "partitions and the same settings."
+        "partitions and the settings that the source has."
     ),
     source="KIP-1279 (topics, partitions and configurations are synced at each metadata refresh)",
     inputs=frozenset({"promotions"}),
@@ -97,9 +98,9 @@ CHECK = Check(
         AnomalyKind(
             name=SETTING,
             meaning=(
-                "A setting of a topic, one that mirrors sync by default, had another value on the "
-                "destination than on the source, or was set on one of them only, in the same "
-                "situation."
+                "A setting of the source's topic, one that mirrors sync by default, had another "
+                "value on the destination, or was not set there, in the same situation. What only "
+                "the destination has set is not compared."
             ),
             sentence=(
                 "settings of the topic of {tp} on {cluster} are not those on {source}: {settings}"

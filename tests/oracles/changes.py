@@ -420,7 +420,7 @@ def _compare(made: World) -> bool:
         for n in range(dice.randint(1, 2)):
             differing = tuple(
                 dice.sample(
-                    [("retention.ms", "1", None), ("segment.ms", None, "2")],
+                    [("retention.ms", "1", None), ("segment.ms", "1", "2")],
                     dice.choice([0, 0, 1, 2]),
                 )
             )

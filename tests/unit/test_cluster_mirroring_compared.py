@@ -27,7 +27,7 @@ def test_what_mirrors_leave_out_by_default_may_differ(name: str) -> None:
     assert row.differing is None
 
 
-def test_settings_of_one_side_only_and_of_another_value_differ() -> None:
+def test_a_setting_that_is_not_set_there_or_of_another_value_differs() -> None:
     there, here = (
         {"A.x": {"retention.ms": "1", "segment.ms": "2"}},
         {"A.x": {"retention.ms": "3", "delete.retention.ms": "4"}},
@@ -36,9 +36,13 @@ def test_settings_of_one_side_only_and_of_another_value_differ() -> None:
     assert row.differing == {
         "retention.ms": ("1", "3"),
         "segment.ms": ("2", None),
-        "delete.retention.ms": (None, "4"),
     }
-    assert row.compared == 3
+    assert row.compared == 2
+
+
+def test_what_the_source_has_not_set_is_not_compared() -> None:
+    (row,) = compared({"A.x": 1}, {"A.x": 1}, {"A.x": {}}, {"A.x": {"retention.ms": "1"}})
+    assert (row.differing, row.compared) == (None, 0)
 
 
 def test_of_a_topic_that_is_not_there_only_that_is_said() -> None:

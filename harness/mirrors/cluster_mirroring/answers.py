@@ -20,6 +20,9 @@ from linkflap.harness.model.topology import CANARY, TopicPartition
 from linkflap.harness.model.wait import until
 
 MIRRORING: Final = "MIRRORING"
+FAILED: Final = "FAILED"
+NEVER_AGAIN: Final = -1
+"""What describe says of the retries of a partition that is not tried again."""
 ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
 _EVERY: Final = 0.25
 _SHOWN: Final = 2
@@ -122,6 +125,15 @@ def until_accepted(
         answered(yes=False)
         raise last from error
     return answered(yes=True)
+
+
+def given_up(rows: Sequence[Row]) -> dict[str, str]:
+    """Topic -> why it is mirrored no more, where a partition has failed for good."""
+    return {
+        row.topic: row.error or FAILED
+        for row in rows
+        if row.state == FAILED and row.retries == NEVER_AGAIN
+    }
 
 
 def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bool:

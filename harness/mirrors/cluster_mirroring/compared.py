@@ -1,8 +1,9 @@
 """The topics of a mirror's two ends: whether the destination has each, with as many partitions and
 the same settings.
 
-Settings are those that were set on the topic itself (DYNAMIC_TOPIC_CONFIG), without those that a
-mirror leaves out by default and those by which it marks its own topics.
+Settings are those that were set on the source's topic itself (DYNAMIC_TOPIC_CONFIG), without those
+that a mirror leaves out by default. What only the destination has is not compared: mirrors set what
+the source has, and take nothing off that was taken off there.
 """
 
 from __future__ import annotations
@@ -56,15 +57,9 @@ def compared(
 def _row(
     topic: str, there: int, here: int, theirs: Mapping[str, str], ours: Mapping[str, str]
 ) -> ComparedTopic:
-    names = [
-        name
-        for name in sorted({*theirs, *ours})
-        if name not in LEFT_OUT and not name.startswith(_OWN)
-    ]
+    names = [name for name in sorted(theirs) if name not in LEFT_OUT and not name.startswith(_OWN)]
     differing = {
-        name: (theirs.get(name), ours.get(name))
-        for name in names
-        if theirs.get(name) != ours.get(name)
+        name: (theirs[name], ours.get(name)) for name in names if theirs[name] != ours.get(name)
     }
     return ComparedTopic(
         topic=topic,

@@ -15,6 +15,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Refused,
     Row,
     described,
+    given_up,
     mirroring,
     summary,
 )
@@ -55,6 +56,10 @@ class Seen(Ruled):
 
     def _states(self) -> str:
         return summary(self._rows())
+
+    def given_up(self) -> Mapping[str, str]:
+        """See `TellsGivenUp`: a partition is FAILED, and is not tried again."""
+        return given_up(self._rows())
 
     def _topics(self) -> dict[str, int]:
         """Topic -> partitions of what crosses, as its home has it: the source of a hop may still

@@ -59,15 +59,15 @@ def test_rejects(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "differing", [("retention.ms", "1000", "2000"), ("retention.ms", None, "2000")]
+    "differing", [("retention.ms", "1000", "2000"), ("retention.ms", "1000", None)]
 )
-def test_a_setting_of_one_side_or_of_another_value_differs(
+def test_a_setting_that_lacks_or_has_another_value_differs(
     differing: tuple[str, str | None, str | None],
 ) -> None:
     assert anomalies(NAME, seen(topic(differing))) == [("setting-differs", "B", -1)]
 
 
-def test_what_differs_in_both_ways_is_said_of_both_and_what_was_the_same_before_counts_no_more() -> (
+def test_what_differs_in_both_ways_is_said_of_both_and_an_earlier_comparison_counts_no_more() -> (
     None
 ):
     both = topic(RETENTION, here=1)
