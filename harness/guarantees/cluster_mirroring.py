@@ -56,5 +56,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         reversible=True,
         keeps_journal=True,
         describes_itself=True,
+        syncs_topics=True,
         allowed=ALLOWED,
     )

@@ -68,7 +68,9 @@ class Guarantee:
     says that it may remove a mirrored tail first. `reversible`: it can take over the cluster that
     was given up (failback), and truncates that log where the two histories part. `keeps_journal`:
     it reports each step of its end in the event `mirror-stopped`. `describes_itself`: it is asked
-    all the time for each partition's state and lag (event `mirror-described`).
+    all the time for each partition's state and lag (event `mirror-described`). `syncs_topics`:
+    topics, their partitions and settings are on the destination as on the source, and are compared
+    when it ends (event `topics-compared`).
     """
 
     equality: Equality
@@ -84,6 +86,7 @@ class Guarantee:
     reversible: bool = False
     keeps_journal: bool = False
     describes_itself: bool = False
+    syncs_topics: bool = False
     allowed: tuple[Allowance, ...] = ()
 
     @property

@@ -10,12 +10,13 @@ taken off the source stays there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from linkflap.spark_verify.facts.story import Comparison
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.story import Comparison, Promotion
+from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 MISSING = "topic-missing"
 PARTITIONS = "partitions-differ"
@@ -58,6 +59,14 @@ def _differences(each: Comparison) -> Iterator[Found]:
 
 def _said(value: str | None) -> str:
     return "not set" if value is None else value
+
+
+def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    """A mirror that is stopped for good syncs nothing any more, and is not asked at its end."""
+    fails_over = any(fault.name.fails_over for fault in scenario.schedule)
+    if fails_over or not scenario.mirror.guarantee.syncs_topics:
+        return ()
+    return {(link.destination, "mirrored") for link in scenario.topology.links}
 
 
 CHECK = Check(
@@ -114,5 +123,6 @@ CHECK = Check(
     complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="topics",
-    when="where a mirror compares them at its end",
+    due_at=_due,
+    when="what is mirrored by a mirror that syncs topics, in a run without a failover",
 )
