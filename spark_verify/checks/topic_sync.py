@@ -1,5 +1,5 @@
 """topic-sync: a mirror's destination has the source's topics, with as many partitions and the same
-settings (KIP-1279).
+settings and ACLs (KIP-1279).
 
 Topics that are made, grown or given other settings while a mirror runs are synced at each refresh
 of its metadata. They are held against each other at the end of a run, when everything was copied
@@ -21,6 +21,7 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView
 MISSING = "topic-missing"
 PARTITIONS = "partitions-differ"
 SETTING = "setting-differs"
+ACL = "acl-differs"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -55,6 +56,15 @@ def _differences(each: Comparison) -> Iterator[Found]:
             offset=-1,
             evidence={"source": source, "settings": settings},
         )
+    if each.missing or each.beside:
+        acls = "; ".join(
+            f"{what}: {', '.join(some)}"
+            for what, some in (("missing", each.missing), ("not there", each.beside))
+            if some
+        )
+        yield Found(
+            kind=ACL, cluster=destination, offset=-1, evidence={"source": source, "acls": acls}
+        )
 
 
 def _said(value: str | None) -> str:
@@ -73,9 +83,11 @@ CHECK = Check(
     name="topic-sync",
     guarantee=(
         "The destination of a mirror that syncs topics has each of the source's, with as many "
-        "partitions and the settings that the source has."
+        "partitions, the settings that the source has, and its ACLs."
     ),
-    source="KIP-1279 (topics, partitions and configurations are synced at each metadata refresh)",
+    source=(
+        "KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata refresh)"
+    ),
     inputs=frozenset({"promotions"}),
     anomalies=(
         AnomalyKind(
@@ -117,6 +129,18 @@ CHECK = Check(
             counted="topic has other settings|topics have other settings",
             alone="after a failover the topic is kept, compacted or limited otherwise than before",
             smallest="t has retention.ms=1000 on A, and none of its own on B: nowhere on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=ACL,
+            meaning=(
+                "The ACLs on a topic were not the same on the destination as on the source, in the "
+                "same situation."
+            ),
+            sentence="ACLs on the topic of {tp} on {cluster} are not those on {source}: {acls}",
+            counted="topic has other ACLs|topics have other ACLs",
+            alone="after a failover others may read or write the topic than before",
+            smallest="t may be read by u on A, and B has no such ACL: nowhere on B.",
             despite_torn=True,
         ),
     ),

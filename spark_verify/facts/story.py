@@ -81,7 +81,8 @@ class Comparison:
     """A topic at both ends of a link, when its mirror had copied everything and been waited for.
 
     Partitions at the source (`there`) and the destination (`here`, 0: it has no such topic), and
-    settings that differ: (name, there, here), None where not set.
+    settings that differ: (name, there, here), None where not set; ACLs that are `missing` at the
+    destination, and those that it has `beside`.
     """
 
     link: str
@@ -89,6 +90,8 @@ class Comparison:
     here: int
     differing: Sequence[tuple[str, str | None, str | None]]
     time: int
+    missing: Sequence[str] = ()
+    beside: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,8 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
                 there=row.there,
                 here=row.here,
                 differing=tuple((name, *values) for name, values in (row.differing or {}).items()),
+                missing=row.missing,
+                beside=row.beside,
                 time=e.time,
             ),
         )

@@ -430,6 +430,8 @@ def _compare(made: World) -> bool:
                 "here": dice.choice([0, 1, 2, 2, 2]),
                 "differing": differing,
                 "time": made.time + n,
+                "missing": dice.sample(["u may read"], dice.choice([0, 0, 1])),
+                "beside": dice.sample(["v may read", "w may not"], dice.choice([0, 0, 0, 1, 2])),
             }
             made.comparisons.append({**row, "partition": 0})
     return True

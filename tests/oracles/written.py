@@ -171,6 +171,9 @@ def _events(made: World) -> Iterator[EventRow]:
             "here": row["here"],
             "compared": 2,
             "differing": differing,
+            "acls": 3,
+            "missing": row["missing"],
+            "beside": row["beside"],
         }
         yield EventRow(
             time=row["time"],

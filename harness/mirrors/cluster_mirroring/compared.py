@@ -1,5 +1,5 @@
 """The topics of a mirror's two ends: whether the destination has each, with as many partitions and
-the same settings.
+the same settings and ACLs.
 
 Settings are those that were set on the source's topic itself (DYNAMIC_TOPIC_CONFIG), without those
 that a mirror leaves out by default. What only the destination has is not compared: mirrors set what
@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from linkflap.harness.mirrors.cluster_mirroring.acls import Acls, acls_of
 from linkflap.harness.mirrors.topics import data_topics
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import ComparedTopic, TopicsCompared
@@ -41,6 +43,17 @@ _OWN: Final = "mirror."
 _ON_THE_TOPIC: Final = 1
 _SECONDS: Final = 10.0
 Settings = Mapping[str, Mapping[str, str]]
+
+
+def with_acls(row: ComparedTopic, there: Acls, here: Acls) -> ComparedTopic:
+    """The row with what differs of its ACLs, by the source's (`there`) and the destination's."""
+    theirs, ours = set(there.get(row.topic, ())), set(here.get(row.topic, ()))
+    return msgspec.structs.replace(
+        row,
+        acls=len(theirs | ours),
+        missing=tuple(sorted(theirs - ours)),
+        beside=tuple(sorted(ours - theirs)),
+    )
 
 
 def compared(
@@ -71,7 +84,7 @@ def _row(
 
 
 def agrees(row: ComparedTopic) -> bool:
-    return row.there == row.here and not row.differing
+    return row.there == row.here and not (row.differing or row.missing or row.beside)
 
 
 def awaited(
@@ -83,7 +96,11 @@ def awaited(
     def ask() -> Sequence[ComparedTopic]:
         theirs, ours = data_topics(there, homes), data_topics(here, homes)
         both = [topic for topic in theirs if topic in ours]
-        return compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+        rows = compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+        at_source, at_destination = acls_of(there, both), acls_of(here, both)
+        if at_source is None or at_destination is None:
+            return rows
+        return [with_acls(row, at_source, at_destination) if row.here else row for row in rows]
 
     return agreed(link, ask)
 

@@ -17,11 +17,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.canary import Canary
-from linkflap.harness.mirrors.cluster_mirroring import compared, from_bytes, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring import (
+    acls,
+    compared,
+    from_bytes,
+    settings,
+    truncations,
+)
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
@@ -39,7 +46,7 @@ from linkflap.harness.mirrors.cluster_mirroring.failover import (
 from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
 from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
-from linkflap.harness.mirrors.topics import create
+from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
     MirrorCrashed,
@@ -164,6 +171,8 @@ class ClusterMirror(Seen):
                 self._admin, self._here, self._destination, in_vain=self._reverses is not None
             )
         topics = [*self._topics(), canary]
+        if self._reverses is None:
+            self._make_acls()
         watch = self._watching = self._watch()
         self._ask_until(
             "start",
@@ -199,6 +208,17 @@ class ClusterMirror(Seen):
                 link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds
             )
         )
+
+    def _make_acls(self) -> None:
+        """So that there are some to sync. A source that keeps none, as a released Kafka, stays
+        without."""
+        own = data_topics(self._there, (self.link.source,))
+        try:
+            acls.make(self._there, own)
+        except KafkaException as error:
+            raise SetupError(
+                f"cluster {self.link.source} made no ACLs on its topics: {error}"
+            ) from error
 
     def _create(self) -> None:
         """The mirror as an object of the destination; one that an earlier turn over this link has

@@ -68,13 +68,17 @@ class VerbsPlayed(OfLink, frozen=True, kw_only=True):
 class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topic of a mirror's source, held against the destination's: how many partitions it has
     there and here (0: no such topic), and of its `compared` settings those that differ: name ->
-    (there, here), None where it is not set."""
+    (there, here), None where it is not set. Of its `acls`, where both clusters keep any: those that
+    are missing here, and those that are here and not there."""
 
     topic: str
     there: Small
     here: Small
     compared: Small
     differing: Mapping[str, tuple[str | None, str | None]] | None = None
+    acls: Small | None = None
+    missing: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 class TopicsCompared(OfLink, frozen=True, kw_only=True):

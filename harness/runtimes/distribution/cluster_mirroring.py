@@ -97,6 +97,17 @@ def recognised(names: Sequence[str]) -> Generation | None:
     )
 
 
+def authorizer_settings(found: Generation | None) -> dict[str, str]:
+    """An authorizer for brokers of such a build whose clients do not say who they are: ACLs are
+    kept, and mirrored, and refuse nobody anything."""
+    if found is None:
+        return {}
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+
+
 def broker_settings(found: Generation | None, nodes: int) -> dict[str, str]:
     """What brokers and controllers of such a build are configured with, for small clusters whose
     faults show within seconds."""

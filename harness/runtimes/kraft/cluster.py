@@ -83,6 +83,11 @@ class KraftCluster:
         properties = folder / "server.properties"
         own = {
             **cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)),
+            **(
+                cluster_mirroring.authorizer_settings(self._installation.mirroring)
+                if self._secrets is None
+                else {}
+            ),
             **self._settings,
         }
         properties.write_text(

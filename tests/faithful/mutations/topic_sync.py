@@ -42,6 +42,12 @@ def setting_that_was_not_synced(made: Made, rng: Random) -> None:
     _compared(made, differing={"delete.retention.ms": ["60000", None]})
 
 
+@mutation(PAIR, must="topic-sync/acl-differs")
+def acl_that_was_not_synced(made: Made, rng: Random) -> None:
+    """Somebody who may read the source's topic may not read the destination's."""
+    _compared(made, acls=2, missing=["allow read to User:reader from *"])
+
+
 @mutation(PAIR, verdict="valid")
 def topics_that_are_the_same(made: Made, rng: Random) -> None:
     """The topic has the same partitions and settings on both."""

@@ -28,4 +28,6 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     found.append(plain.anomaly("partitions-differ", b, -1))
                 if len(list(newest.differing)) > 0:
                     found.append(plain.anomaly("setting-differs", b, -1))
+                if any(True for acl in [*newest.missing, *newest.beside]):
+                    found.append(plain.anomaly("acl-differs", b, -1))
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from linkflap.spark_verify.facts.story import Comparison
@@ -26,8 +28,18 @@ def topic(
     here: int = 2,
     at: int = 9,
     link: str = "A->B",
+    missing: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> Comparison:
-    return Comparison(link=link, there=there, here=here, differing=differing, time=at * SECOND)
+    return Comparison(
+        link=link,
+        there=there,
+        here=here,
+        differing=differing,
+        time=at * SECOND,
+        missing=missing,
+        beside=beside,
+    )
 
 
 def seen(*comparisons: Comparison) -> PartitionView:
@@ -44,6 +56,7 @@ REJECTS = {
     "topic-missing": Rejected(view=seen(topic(here=0)), cluster="B", offset=-1),
     "partitions-differ": Rejected(view=seen(topic(here=1)), cluster="B", offset=-1),
     "setting-differs": Rejected(view=seen(topic(RETENTION)), cluster="B", offset=-1),
+    "acl-differs": Rejected(view=seen(topic(missing=["u may read"])), cluster="B", offset=-1),
 }
 
 
@@ -75,3 +88,7 @@ def test_what_differs_in_both_ways_is_said_of_both_and_an_earlier_comparison_cou
         ("partitions-differ", "B", -1),
         ("setting-differs", "B", -1),
     ]
+
+
+def test_an_acl_that_is_there_beside_the_source_s_differs_as_well() -> None:
+    assert anomalies(NAME, seen(topic(beside=["u may read"]))) == [("acl-differs", "B", -1)]
