@@ -38,8 +38,8 @@ from pathlib import Path
 
 import mirrored_logs
 import recorded
+from peak_memory import Memory
 from verdict import HERE, spent
-from verifier import Memory
 
 TARGET = 1.5
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)

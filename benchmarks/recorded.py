@@ -28,9 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from crc32c import crc32c
-from verifier import Memory
+from peak_memory import Memory
+from record_batches import ABORT, ABORTED, COMMIT, Batches, batch
 
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import (
@@ -42,7 +41,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
-from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import FORMAT, Run, RunWriter, write_whole
@@ -56,83 +55,6 @@ RATE = 1600
 """Records per second, of all producers together."""
 START, SECOND = 1_790_000_000_000_000_000, 1_000_000_000
 TARGET = 250
-_VARINT_SHORT = 64
-"""Below it a zigzag varint takes one byte."""
-
-
-class Batches:
-    """Batches of so many records of one size, of which only the payload ids differ."""
-
-    def __init__(self, count: int) -> None:
-        value = bytes(range(48, 120))
-        name = HEADER.encode()
-        head = bytes([0, 0, 0, 32]) + b"key-" + bytes(12) + bytes([0x90, 0x01]) + value
-        tail = bytes([2, 2 * len(name)]) + name + bytes([2 * LAYOUT.size])
-        body = len(head) + len(tail) + LAYOUT.size
-        length = bytes([(2 * body) & 0x7F | 0x80, (2 * body) >> 7])
-        one = length + head + tail + bytes(LAYOUT.size)
-        assert count <= _VARINT_SHORT, "offset deltas of one byte"
-        self._records = np.tile(np.frombuffer(one, np.uint8), (count, 1))
-        self._records[:, len(length) + 2] = 2 * np.arange(count)
-        self._at = len(one) - LAYOUT.size
-        self.count = count
-
-    def data(
-        self,
-        offset: int,
-        producer: int,
-        sequence: int,
-        first: int,
-        operation: int,
-        epoch: int,
-        time: int,
-    ) -> bytes:
-        ids = np.empty(self.count, [("uid", ">i8"), ("operation", ">i8"), ("counter", ">i4")])
-        ids["uid"], ids["operation"] = first + np.arange(self.count), operation
-        ids["counter"] = sequence + np.arange(self.count)
-        self._records[:, self._at :] = ids.view(np.uint8).reshape(self.count, -1)
-        return batch(
-            self._records.tobytes(), offset, self.count, producer, sequence, 0x10, epoch, time
-        )
-
-
-def batch(
-    body: bytes,
-    offset: int,
-    count: int,
-    producer: int,
-    sequence: int,
-    attributes: int,
-    epoch: int,
-    time: int,
-) -> bytes:
-    covered = (
-        b"".join(
-            n.to_bytes(size, "big", signed=True)
-            for n, size in (
-                (attributes, 2),
-                (count - 1, 4),
-                (time, 8),
-                (time, 8),
-                (producer, 8),
-                (0, 2),
-                (sequence, 4),
-                (count, 4),
-            )
-        )
-        + body
-    )
-    length = 9 + len(covered)
-    head = (
-        offset.to_bytes(8, "big") + length.to_bytes(4, "big") + epoch.to_bytes(4, "big") + b"\x02"
-    )
-    return head + crc32c(covered).to_bytes(4, "big") + covered
-
-
-COMMIT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 7, 0])
-ABORT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 7, 0])
-ABORTED = 50
-"""One transaction in so many."""
 
 
 class Written:

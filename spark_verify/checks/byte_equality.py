@@ -15,22 +15,25 @@ compares that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.guarantee import MAPPED, ProducerIds
+from linkflap.harness.model.guarantee import MAPPED
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.changed_records import changed_records
+from linkflap.spark_verify.checks.parts.batch_differences import (
+    changes_of,
+    mapped_over,
+    other_endings,
+    records_beside,
+)
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
-from linkflap.spark_verify.checks.parts.logs import locate, read
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
+from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.facts.view import (
-    ABORT,
-    COMMIT,
     Batches,
     Bools,
     Ints,
@@ -38,8 +41,6 @@ from linkflap.spark_verify.facts.view import (
     Replica,
 )
 
-_CHANGED: Final = 5
-"""Records per batch whose differences are shown."""
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = (
     "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control",
@@ -120,8 +121,12 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             " lost"
         )
         findings.append(Unjudged(reason=reason))
-    mapped = _over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
-    return [*findings, *judged, *(_records(source, destination, start, end) if mapped else ())]
+    mapped = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
+    return [
+        *findings,
+        *judged,
+        *(records_beside(source, destination, start, end) if mapped else ()),
+    ]
 
 
 def _nothing_arrived(
@@ -144,7 +149,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     )
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    how = _over(view.mirror.guarantee.producer_ids, mirrored_range.far)
+    how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(
@@ -172,7 +177,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
                 fields=["producer_id"],
             )
         )
-    ends_otherwise = _ends_otherwise(source, destination, partners[wrong], rows[wrong])
+    ends_otherwise = other_endings(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = [
             n
@@ -181,7 +186,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         ]
         evidence = {
             "fields": fields,
-            **(ends_otherwise.get(row) or _changed(source, destination, row)),
+            **(ends_otherwise.get(row) or changes_of(source, destination, row)),
         }
         findings.append(
             _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
@@ -190,81 +195,6 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
     return findings
-
-
-def _ends_otherwise(
-    source: Replica, destination: Replica, theirs: Ints, ours: Ints
-) -> Mapping[int, Mapping[str, object]]:
-    """Of markers that differ from the source's in what they do: both, and the transaction whose
-    records it is about.
-
-    A marker decides about records before it, so where their transaction begins is evidence: what is
-    found there follows from it.
-    """
-    before, after = source.batches.control[theirs], destination.batches.control[ours]
-    ends = np.isin(before, (COMMIT, ABORT)) & np.isin(after, (COMMIT, ABORT)) & (before != after)
-    if not ends.any():
-        return {}
-    every, batches = read(destination, untracked=True), destination.batches
-    rows = ours[ends]
-    at = locate(every.transactions.marker, batches.base_offset[rows])
-    held = np.flatnonzero(np.isin(every.marker, batches.base_offset[rows]))
-    ended, which = np.unique(every.marker[held], return_inverse=True)
-    records = dict(
-        zip(
-            ended.tolist(),
-            np.bincount(which, weights=batches.count[held]).astype(np.int64).tolist(),
-            strict=True,
-        )
-    )
-    found: dict[int, Mapping[str, object]] = {}
-    for row, transaction in zip(rows.tolist(), at.tolist(), strict=True):
-        markers = ["ABORT", "COMMIT"] if batches.control[row] == COMMIT else ["COMMIT", "ABORT"]
-        about = (
-            {"first_offset": int(every.transactions.first[transaction])} if transaction >= 0 else {}
-        )
-        found[row] = {
-            "markers": markers,
-            "ends": records.get(int(batches.base_offset[row]), 0),
-            **about,
-        }
-    return found
-
-
-def _changed(source: Replica, destination: Replica, row: int) -> Mapping[str, object]:
-    """Which records of a batch differ, where it was looked into; none: it is packed in another
-    way."""
-    base, last = (
-        int(destination.batches.base_offset[row]),
-        int(destination.batches.last_offset[row]),
-    )
-    looked_into = (source.parts.offset >= base) & (source.parts.offset <= last)
-    if not looked_into.any():
-        return {}
-    changed = changed_records(source.parts, destination.parts, base, last)
-    return {"records": [c["offset"] for c in changed], "changed": changed[:_CHANGED]}
-
-
-def _records(source: Replica, destination: Replica, start: int, end: int) -> Iterator[Found]:
-    """Where a mirror changes ids no CRC can be compared: then records are, one by one."""
-    theirs, ours = source.records, destination.records
-    rows = np.flatnonzero((ours.offset >= start) & (ours.offset < end))
-    at = locate(theirs.offset, ours.offset[rows])
-    rows, at = rows[at >= 0], at[at >= 0]
-    for row in rows[ours.digest[rows] != theirs.digest[at]].tolist():
-        evidence = {"source": source.cluster, "uid": int(ours.uid[row])}
-        yield Found(
-            kind="record-divergence",
-            cluster=destination.cluster,
-            offset=int(ours.offset[row]),
-            evidence=evidence,
-        )
-
-
-def _over(how: ProducerIds, links: int) -> ProducerIds:
-    """What a mapping of ids comes to over several links: negation and complement undo themselves
-    (KIP-1279, RS12)."""
-    return "kept" if how in ("negate", "complement") and links and links % 2 == 0 else how
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:

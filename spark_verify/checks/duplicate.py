@@ -14,7 +14,8 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.range_exceptions import may_be_faithful
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

@@ -12,17 +12,13 @@ budget is needed to say that this is too long.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model import events as events_
-from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.model.verdict import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
@@ -30,9 +26,14 @@ from linkflap.spark_verify.checks.base import (
     Examined,
     Finding,
     Found,
-    Measured,
     PartialFinding,
     Unjudged,
+)
+from linkflap.spark_verify.checks.parts.failover_costs import (
+    _seconds,
+    by_failover,
+    costs_of_failovers,
+    int_of,
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import left_behind
@@ -151,10 +152,10 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
         _over(REFUSED, mine, {k: v for k, v in mine.data.items() if k != "refused"})
         for mine in _first_of_each(partials)
     ]
-    for (fault_time, link, kind), mine in _by_failover(partials):
+    for (fault_time, link, kind), mine in by_failover(partials):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
-        lost = sum(_int(c.data["rpo_records"]) for c in mine if not c.data["torn"])
+        lost = sum(int_of(c.data["rpo_records"]) for c in mine if not c.data["torn"])
         took = _seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:
@@ -174,78 +175,13 @@ def _first_of_each(partials: Sequence[PartialFinding]) -> Sequence[PartialFindin
     for partial in sorted(
         (c for c in partials if "refused" in c.data), key=lambda c: (c.topic, c.partition)
     ):
-        found.setdefault(_int(partial.data["refused"]), partial)
+        found.setdefault(int_of(partial.data["refused"]), partial)
     return [partial for _, partial in sorted(found.items())]
-
-
-def _by_failover(
-    partials: Sequence[PartialFinding],
-) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
-    """The promotions of each failover (fault time, link, kind), by time."""
-    found: dict[tuple[int, str, str], list[PartialFinding]] = defaultdict(list)
-    for partial in (c for c in partials if "refused" not in c.data):
-        found[
-            _int(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])
-        ].append(partial)
-    return sorted(found.items(), key=lambda item: item[0])
-
-
-def _seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | None:
-    """From the fault to the first write, whatever partition that was to."""
-    writes = [w for c in promotions if isinstance(w := c.data["first_write"], int)]
-    return round((min(writes) - fault_time) / 1e9, 3) if writes else None
-
-
-def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Measured:
-    """One `Failover` each, its partitions added up; missing are those that promoted nothing, or
-    after which nobody wrote."""
-    failovers = [
-        Failover(
-            link=link,
-            kind=kind,
-            promoted=len(mine),
-            rpo_records=sum(_int(c.data["rpo_records"]) for c in mine),
-            rto_seconds=_seconds(fault_time, mine),
-            fault_time=fault_time,
-            partitions=tuple(_partition(fault_time, each) for each in mine),
-        )
-        for (fault_time, link, kind), mine in _by_failover(partials)
-    ]
-    failed_over = dict.fromkeys(e.link for e in of_kind(events, events_.Failover))
-    missing = [
-        *(
-            f"the failover over {link} promoted no partition"
-            for link in failed_over
-            if link not in {f.link for f in failovers}
-        ),
-        *(
-            f"after the failover over {f.link} no write was acknowledged, so it has no recovery "
-            "time"
-            for f in failovers
-            if f.rto_seconds is None
-        ),
-    ]
-    return Measured(failovers=failovers, missing=missing)
-
-
-def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
-    return PromotedPartition(
-        topic=mine.topic,
-        partition=mine.partition,
-        promotion_offset=mine.offset,
-        rpo_records=_int(mine.data["rpo_records"]),
-        rto_seconds=_seconds(fault_time, [mine]),
-        producer_ids=_int(mine.data.get("producer_ids")),
-    )
 
 
 def _over(kind: str, partial: PartialFinding, evidence: dict[str, object]) -> Combined:
     found = Found(kind=kind, cluster=partial.cluster, offset=partial.offset, evidence=evidence)
     return Combined(found=found, topic=partial.topic, partition=partial.partition)
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
@@ -316,7 +252,7 @@ CHECK = Check(
     follows=frozenset({"lost-write", "order-equality"}),
     kernel=kernel,
     combine=combine,
-    measure=measure,
+    measure=costs_of_failovers,
     unit="promotions",
     due_at=_due,
     when="those of every failover that is scheduled or took place",

@@ -22,16 +22,15 @@ from typing import Final, cast
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.generation_clients import reads_in, sends_of
+from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
-    kept_since,
     log_of,
     own,
-    reads_in,
     replica_of,
-    sends_of,
 )
 from linkflap.spark_verify.checks.parts.logs import distinct, runs
 from linkflap.spark_verify.checks.parts.outcomes import uids_of

@@ -22,7 +22,6 @@ leader wrote behind the later one, or where a fault had reached brokers of the c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 
 import numpy as np
 
@@ -32,9 +31,7 @@ from linkflap.spark_verify.checks.base import (
     Check,
     Examined,
     Finding,
-    Found,
     PartialFinding,
-    Unjudged,
 )
 from linkflap.spark_verify.checks.parts.coordinator_decisions import combine
 from linkflap.spark_verify.checks.parts.coordinator_writes import (
@@ -45,10 +42,13 @@ from linkflap.spark_verify.checks.parts.coordinator_writes import (
     state_columns,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.replicas import between, falls, missing, within
-from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
-
-METADATA = "__cluster_metadata"
+from linkflap.spark_verify.checks.parts.internal_replicas import (
+    absent_offsets,
+    below_high_watermark,
+    led,
+)
+from linkflap.spark_verify.checks.parts.replicas import between, falls, within
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -58,36 +58,18 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         return [*marker_partials(view), *seen_of_groups(view)]
     findings: list[Finding] = []
     for cluster in sorted({r.cluster for r in view.replicas}):
-        replicas = [_below(r) for r in view.replicas if r.cluster == cluster]
+        replicas = [below_high_watermark(r) for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
             findings += [
                 *_examined(replica),
                 *within(replica),
                 *falls(replica),
-                *_absent(view, replica),
+                *absent_offsets(view, replica),
             ]
         if len(replicas) > 1:
             cleaned = max(compacted(view, r) for r in replicas)
-            findings += [f for f in between(_led(view, replicas)) if f.offset >= cleaned]
+            findings += [f for f in between(led(view, replicas)) if f.offset >= cleaned]
     return [*findings, *_coordinators(view)]
-
-
-def _below(replica: Replica) -> Replica:
-    """The part of a replica that is below its high watermark: what is above was being written when
-    it was captured."""
-    batches = replica.batches
-    kept = (
-        batches.last_offset < replica.high_watermark
-        if replica.high_watermark >= 0
-        else np.ones(len(batches), np.bool_)
-    )
-    # What a wrong base offset puts above the end lies, in the file, before something that is below.
-    kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
-    return replace(replica, batches=_taken(batches, kept))
-
-
-def _taken(batches: Batches, rows: Bools) -> Batches:
-    return Batches(**{f.name: getattr(batches, f.name)[rows] for f in fields(Batches)})
 
 
 def _examined(replica: Replica) -> Iterator[Examined]:
@@ -95,56 +77,14 @@ def _examined(replica: Replica) -> Iterator[Examined]:
         yield Examined(cluster=replica.cluster, origin="native", count=len(replica.batches))
 
 
-def _absent(view: PartitionView, replica: Replica) -> Iterator[Finding]:
-    """Offsets that are missing inside of a log, and at its end; of a torn one that is no news."""
-    evidence: dict[str, object] = {"broker": replica.broker}
-    if replica.damage:
-        where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
-        yield Unjudged(reason=f"the log of {where} is torn from offset {replica.torn_from} on")
-        return
-    count, first = missing(replica, view.compacted.get(replica.cluster, 0))
-    if count:
-        yield Found(
-            kind="offsets-missing",
-            cluster=replica.cluster,
-            offset=first,
-            evidence={**evidence, "offsets": count},
-        )
-    if replica.end < replica.high_watermark:
-        evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
-        yield Found(
-            kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
-        )
-
-
-def _led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
-    """Replicas up to where they owe each other anything.
-
-    The high watermark of the metadata log is in no file. What a leader that was deposed had not
-    replicated is in its own log alone, in an epoch below that of what is there now, up to its end.
-    """
-    if view.topic != METADATA:
-        return replicas
-    model = next((r for r in replicas if r.canonical), replicas[0])
-    return [replace(r, high_watermark=min(r.high_watermark, _deposed(r, model))) for r in replicas]
-
-
-def _deposed(replica: Replica, model: Replica) -> int:
-    ours, theirs = replica.batches, model.batches
-    _, here, there = np.intersect1d(ours.base_offset, theirs.base_offset, return_indices=True)
-    behind = np.flatnonzero(ours.leader_epoch[here] < theirs.leader_epoch[there])
-    tail = (
-        behind.size
-        and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
-    )
-    return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
-
-
 def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
     """What the coordinators of each cluster wrote into this partition."""
     for cluster, replica in view.canonical().items():
         begins = max(replica.log_start, view.compacted.get(cluster, 0))
-        sound = not [*_absent(view, _below(replica)), *within(_below(replica))]
+        sound = not [
+            *absent_offsets(view, below_high_watermark(replica)),
+            *within(below_high_watermark(replica)),
+        ]
         data: dict[str, object] = {"sound": sound, "begins": begins}
         if view.topic == TRANSACTIONS:
             data |= state_columns(

@@ -23,11 +23,11 @@ open is open for ever once its cluster was promoted: no coordinator there knows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.generation_truncations import marks_in, truncations_in
 from linkflap.spark_verify.checks.parts.generations import (
     before_truncation,
     compacted,
@@ -35,18 +35,13 @@ from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     log_of,
-    marks_in,
     replica_of,
-    truncations_in,
 )
-from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read
-from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
-
-TIMEOUT = 75_000_000_000
-"""Nanoseconds: librdkafka's and Kafka's default transaction.timeout.ms of 60 s, the coordinator's
-sweep every 10 s, and 5 s."""
+from linkflap.spark_verify.checks.parts.hanging_transactions import hanging, recomputed
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
+from linkflap.spark_verify.checks.parts.sampled_watermarks import out_of_order
+from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -60,88 +55,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             # Up to the first offset that is its own the log is mirrored, so a sample counts for the
             # record below its LSO.
             findings += examined(generation, np.maximum(marks.last_stable[sampled] - 1, 0))
-            findings += _order(view, generation.cluster, marks, sampled)
+            findings += out_of_order(view, generation.cluster, marks, sampled)
             findings += _against_bytes(view, generation, marks, sampled)
             findings += _above_the_log(view, generation, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
-            findings += _hanging(view, generation, log)
+            findings += hanging(view, generation, log)
     return findings
-
-
-def _found(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: object) -> Found:
-    lso, high = int(marks.last_stable[row]), int(marks.high_watermark[row])
-    sample = {
-        "last_stable": lso,
-        "high_watermark": high,
-        "time": int(marks.time[row]),
-        "leader_epoch": int(marks.leader_epoch[row]),
-    }
-    return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
-
-
-def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
-    """Per sample but the first: whether the one before is surely of the same leader's same
-    epoch."""
-    before, after = sampled[:-1], sampled[1:]
-    same = (marks.leader[before] == marks.leader[after]) & (
-        marks.leader_epoch[before] == marks.leader_epoch[after]
-    )
-    unknown = marks.leader_epoch[after] < 0
-    for start, end in _leaders_moved(view, cluster):
-        same &= ~(unknown & (marks.time[before] <= end) & (marks.returned[after] >= start))
-    return np.asarray(same)
-
-
-def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
-    """[start, end] of all that may have given a partition another leader: broken brokers, and a
-    mirror that ends or begins."""
-    yield from ((window.start, window.end) for window in on_cluster(view.windows, cluster))
-    yield from ((p.fault_time, p.time) for p in view.promotions if p.cluster == cluster)
-    yield from ((stop.time, stop.time) for stop in view.stops if stop.cluster == cluster)
-    yield from ((t.time, t.time) for t in view.truncations if t.cluster == cluster)
-
-
-def _order(
-    view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
-) -> Sequence[Finding]:
-    if not len(sampled):
-        return []
-    lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
-    same = _same_tenure(view, cluster, marks, sampled)
-    findings: list[Finding] = []
-    for name, values, kind in (
-        ("last_stable", lso, "lso-regression"),
-        ("high_watermark", high, "high-watermark-regression"),
-    ):
-        for i in np.flatnonzero(same & (values[1:] < values[:-1])).tolist():
-            findings.append(
-                _found(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
-            )
-    findings += _starts(cluster, marks, sampled, same)
-    # The LSO may have been asked for after the high watermark: the next sample bounds what that had
-    # become by then.
-    bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
-    findings += [
-        _found("lso-above-high-watermark", cluster, marks, int(sampled[i]))
-        for i in np.flatnonzero(lso[:-1] > bound).tolist()
-    ]
-    return findings
-
-
-def _starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
-    """Log starts that went back, or were above the LSO, which is asked for next: it is raised with
-    the log start."""
-    start, lso = marks.log_start[sampled], marks.last_stable[sampled]
-    known = same & (start[1:] >= 0)
-    for kind, wrong in (
-        ("log-start-regression", start[1:] < start[:-1]),
-        ("log-start-above-lso", start[1:] > lso[1:]),
-    ):
-        for i in np.flatnonzero(known & wrong).tolist():
-            said = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
-            yield replace(
-                _found(kind, cluster, marks, int(sampled[i + 1]), **said), offset=int(start[i + 1])
-            )
 
 
 def _against_bytes(
@@ -171,7 +90,7 @@ def _against_bytes(
     for replica, here in ((replica_of(view, generation), ~over), (last, shown)):
         if replica is not None and not replica.damage:
             floor = max(replica.log_start, compacted(view, replica))
-            found = _recomputed(read(replica, untracked=True), marks, sampled, since, floor)
+            found = recomputed(read(replica, untracked=True), marks, sampled, since, floor)
             yield from (each for row, each in found if (here & clear)[row])
 
 
@@ -215,76 +134,6 @@ def _above_the_log(
             offset=end,
             evidence=evidence | {"samples": len(rows)},
         )
-
-
-def _recomputed(
-    log: Log, marks: Watermarks, sampled: Ints, since: Sequence[tuple[int, int]], floor: int
-) -> Iterator[tuple[int, Found]]:
-    lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
-    tenure = marks.leader_epoch[sampled] * 1_000_003 + marks.leader[sampled]
-    known = (
-        np.concatenate(([False], tenure[1:] == tenure[:-1]))
-        if len(sampled)
-        else np.empty(0, np.bool_)
-    )
-    lowest = np.where(known, np.minimum(np.concatenate(([0], high[:-1]))[: len(high)], high), 0)
-    following = np.concatenate((high[1:], [log.replica.end]))[: len(high)]
-    highest = np.maximum(
-        high,
-        np.where(np.concatenate((known[1:], [False]))[: len(high)], following, log.replica.end),
-    )
-    first, last = attained(log, lso)
-    wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
-    for time, offset in since:
-        # A marker above the truncation may have ended what now is open.
-        wrong &= (marks.time[sampled] > time) | (highest <= offset)
-    for i in np.flatnonzero(wrong).tolist():
-        between = [int(lowest[i]), int(highest[i])]
-        evidence = {
-            "recomputed": recompute_last_stable(log, int(high[i])),
-            "high_watermark_between": between,
-        }
-        yield i, _found("lso-mismatch", log.replica.cluster, marks, int(sampled[i]), **evidence)
-
-
-def _hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    every, records, cluster = log.transactions, log.replica.records, log.replica.cluster
-    # What came over a link before the cluster was promoted again, or for the first time.
-    own = (
-        [e.start for e in generation.eras[1:] if e.origin == "native"]
-        if view.mirror.guarantee.offsets_kept
-        else []
-    )
-    given_up = own[-1] if own else 0
-    findings = []
-    for i in np.flatnonzero(every.marker == NOWHERE).tolist():
-        at = np.flatnonzero(records.offset >= every.first[i])
-        if not len(at):
-            continue
-        age = view.ended - _begun(view, log, int(at[0]))
-        if age > TIMEOUT or every.first[i] < given_up:
-            evidence = {
-                "producer_id": int(every.producer_id[i]),
-                "open_seconds": round(age / 1e9, 1),
-                "mirrored": bool(every.first[i] < given_up),
-            }
-            findings.append(
-                Found(
-                    kind="hanging-transaction",
-                    cluster=cluster,
-                    offset=int(every.first[i]),
-                    evidence=evidence,
-                )
-            )
-    return findings
-
-
-def _begun(view: PartitionView, log: Log, row: int) -> int:
-    """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of
-    its client's clock."""
-    uid = int(log.replica.records.uid[row])
-    invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
-    return invoked[0] if invoked else int(log.replica.records.timestamp[row]) * 1_000_000
 
 
 CHECK = Check(

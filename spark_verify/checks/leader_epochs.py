@@ -34,22 +34,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.cleaning import KEPT
 from linkflap.spark_verify.checks.parts.generations import (
     compacted,
     every,
     examined,
     log_of,
-    marks_in,
     own,
     replicas_by_log,
 )
 from linkflap.spark_verify.checks.parts.logs import locate
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.checks.parts.replicas import falls
-from linkflap.spark_verify.checks.parts.sampled_epochs import REGRESSION, regressions
+from linkflap.spark_verify.checks.parts.reused_epochs import reused
+from linkflap.spark_verify.checks.parts.sampled_epochs import (
+    REGRESSION,
+    behind_the_log,
+    regressions,
+)
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -59,7 +63,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         findings += falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
         for same in replicas_by_log(view, cluster):
-            findings += _reuse(same, cleaned=_rewritten(view, same))
+            findings += reused(same, cleaned=_rewritten(view, same))
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
@@ -67,7 +71,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if view.mirror.guarantee.leader_epoch_raised:
                 findings += own(generation, log.replica, _not_raised(generation, log.replica))
     kept = view.mirror.guarantee.offsets_kept and view.mirror.guarantee.leader_epochs_kept
-    findings += _behind(view, kept=kept)
+    findings += behind_the_log(view, kept=kept)
     findings += regressions(view)
     if kept:
         for compared in hops(view):
@@ -120,117 +124,6 @@ def _rewritten(view: PartitionView, replicas: Sequence[Replica]) -> int:
     cleaned = max(compacted(view, replica) for replica in replicas)
     noted = view.recorded or view.compacted.get(replicas[0].cluster, 0)
     return FOREVER if cleaned and not noted else cleaned
-
-
-def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
-    """Batches of one cluster that have the epoch and base offset of another with other bytes; one
-    finding per offset.
-
-    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone say
-    nothing.
-    """
-    good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]
-    columns = [
-        np.concatenate(
-            [getattr(r.batches, name)[own] for r, own in zip(replicas, good, strict=True)]
-        )
-        for name in ("leader_epoch", "base_offset", "crc", "length")
-    ]
-    which = np.concatenate([np.full(len(own), n, np.int64) for n, own in enumerate(good)])
-    rows = np.concatenate(good)
-    order = np.lexsort((which, columns[1], columns[0]))
-    epoch, base, crc, length = (column[order] for column in columns)
-    same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1])
-    differ = (crc[1:] != crc[:-1]) | (length[1:] != length[:-1])
-    if cleaned:
-        header = [
-            np.concatenate(
-                [getattr(r.batches, n)[own] for r, own in zip(replicas, good, strict=True)]
-            )
-            for n in KEPT
-        ]
-        differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
-    other = np.flatnonzero(same & differ)
-    found = []
-    for index in other[
-        np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]
-    ].tolist():
-        one, two = replicas[int(which[order[index]])], replicas[int(which[order[index + 1]])]
-        evidence = {
-            "epoch": int(epoch[index]),
-            **_where(one, two, rows[order[index : index + 2]]),
-            "crcs": [int(crc[index]), int(crc[index + 1])],
-        }
-        found.append(
-            Found(
-                kind="epoch-reuse", cluster=one.cluster, offset=int(base[index]), evidence=evidence
-            )
-        )
-    return found
-
-
-def _changed(columns: Sequence[Ints]) -> Bools:
-    """Per row but the first, whether any column has another value than in the row before."""
-    return np.asarray(np.any([column[1:] != column[:-1] for column in columns], axis=0), np.bool_)
-
-
-def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
-    """Names the two logs; where both batches are in one log, their ordinals in it, from 1."""
-    if one is two:
-        return {
-            "broker": one.broker,
-            "capture": one.moment,
-            "batches_of_the_log": (rows + 1).tolist(),
-        }
-    return {"brokers": [one.broker, two.broker], "captures": [one.moment, two.moment]}
-
-
-def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
-    """Samples whose leader epoch is below that of a batch under their high watermark; the first of
-    each generation."""
-    findings: list[Finding] = []
-    for generation in every(view):
-        log, marks = log_of(view, generation), marks_in(view, generation)
-        if log is None or marks is None or not len(log.replica.batches):
-            continue
-        batches = log.replica.batches
-        highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
-        said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
-        said = said if kept else said[-1:]
-        served = highest[
-            np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])
-        ]
-        low = said[marks.leader_epoch[said] < served]
-        if len(low):
-            row = int(low[0])
-            index = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))
-            evidence = {
-                "leader_epoch": int(marks.leader_epoch[row]),
-                "batch_epoch": int(batches.leader_epoch[index]),
-                "time": int(marks.time[row]),
-                "samples": len(low),
-            }
-            offset = int(batches.base_offset[index])
-            findings.append(
-                Found(
-                    kind="epoch-behind",
-                    cluster=generation.cluster,
-                    offset=offset,
-                    evidence=evidence,
-                )
-            )
-    return findings
-
-
-def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
-    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open
-    transactions."""
-    ends = marks.high_watermark
-    for stop in view.stops:
-        if stop.cluster == generation.cluster and stop.truncated:
-            lowest = min(offset for _, offset in stop.truncated)
-            ends = np.where(marks.time <= stop.time, np.minimum(ends, lowest), ends)
-    return ends
 
 
 def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding]:

@@ -25,8 +25,9 @@ from linkflap.spark_verify.checks.parts.generations import (
     own,
 )
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
+from linkflap.spark_verify.checks.parts.range_exceptions import may_be_faithful
 from linkflap.spark_verify.checks.parts.recovery_point import shown_tail
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.generations import examined, judged, owners_of
+from linkflap.spark_verify.checks.parts.fenced_epochs import stale_data
+from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
 from linkflap.spark_verify.checks.parts.transaction_ends import (
     LEFT_OPEN,
@@ -41,7 +42,7 @@ from linkflap.spark_verify.checks.parts.transaction_headers import (
     not_transactional,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -52,7 +53,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             *examined(generation, log.transactions.first),
             *_epochs(log),
             *_overrun(view, generation, log),
-            *_stale(generation, log),
+            *stale_data(generation, log),
             *left_open(view, generation, log),
             *(stuck(log) if generation.last else ()),
             *not_transactional(generation, log),
@@ -132,49 +133,6 @@ def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
             )
         )
     return found
-
-
-def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    """Data whose epoch is below that of the last marker of its producer id before it, both of one
-    owner's clients.
-
-    That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's
-    producer state (KIP-1279) lets an id begin anew.
-    """
-    batches = log.replica.batches
-    marker = (batches.control == COMMIT) | (batches.control == ABORT)
-    part = np.flatnonzero(
-        (batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok
-    )
-    order = part[np.argsort(batches.producer_id[part], kind="stable")]
-    if not len(order):
-        return []
-    pid, index = batches.producer_id[order], np.arange(len(order))
-    last = np.maximum.accumulate(np.where(marker[order], index, -1))
-    fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
-    fence = batches.producer_epoch[order[np.maximum(last, 0)]]
-    whose = np.stack(
-        (
-            owners_of(generation, batches.base_offset[order]),
-            np.cumsum(batches.control == OTHER_CONTROL)[order],
-        )
-    )
-    fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
-    stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
-    return [
-        Found(
-            kind="stale-data",
-            cluster=log.replica.cluster,
-            offset=int(batches.base_offset[order[i]]),
-            evidence={
-                "producer_id": int(pid[i]),
-                "producer_epoch": int(batches.producer_epoch[order[i]]),
-                "marker_epoch": int(fence[i]),
-                "marker_offset": int(batches.base_offset[order[last[i]]]),
-            },
-        )
-        for i in stale.tolist()
-    ]
 
 
 CHECK = Check(

@@ -17,16 +17,22 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined
-from linkflap.spark_verify.checks.parts.logs import among, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import (
-    Hop,
+from linkflap.spark_verify.checks.parts.logs import among, runs
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.range_endings import not_promoted
+from linkflap.spark_verify.checks.parts.range_exceptions import (
     aborted_or_open,
-    hops,
     may_be_faithful,
-    not_promoted,
     repeated_at_source,
 )
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.record_order import (
+    _late,
+    divergences,
+    inversions,
+    order_anomaly,
+    repeats,
+)
+from linkflap.spark_verify.facts.view import Bools, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -67,52 +73,14 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         ]
     return [
         *findings,
-        *_repeats(view, compared),
+        *repeats(view, compared),
         *_strangers(compared, gone, kept=view.mirror.guarantee.offsets_kept),
         *_holes(compared),
-        *_inversions(compared),
-        *_divergences(compared),
+        *inversions(compared),
+        *divergences(compared),
         *_lag(compared),
         *_unsettled(compared),
     ]
-
-
-def _found(compared: Hop, kind: str, at: Ints, **evidence: object) -> Found:
-    """An anomaly at neighbouring records of the destination: `at` are indices into `mirrored`."""
-    ours = compared.destination.replica
-    rows = compared.mirrored[at]
-    return Found(
-        kind=kind,
-        cluster=ours.cluster,
-        offset=int(ours.records.offset[rows[0]]),
-        evidence={
-            "records": len(at),
-            "uid": int(ours.records.uid[rows[0]]),
-            "source": compared.source.replica.cluster,
-            **evidence,
-        },
-    )
-
-
-def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    ours = compared.destination.replica
-    uids = ours.records.uid[compared.mirrored]
-    excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
-    again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
-    found = []
-    # One replay of a range is one anomaly, dated by its oldest record.
-    for start, end in runs(again, compared.first[again]):
-        at = again[start:end]
-        offset = int(ours.records.offset[compared.mirrored[at[0]]])
-        original = int(ours.records.offset[compared.mirrored[compared.first[at[0]]]])
-        evidence: dict[str, object] = {
-            "first_offset": original,
-            "copy": int(compared.copy[at].max()),
-            "first_written": written(view, ours.cluster, original),
-            "written": written(view, ours.cluster, offset),
-        }
-        found.append(_found(compared, "mirrored-duplicate", at, **evidence))
-    return found
 
 
 def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
@@ -145,7 +113,7 @@ def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
             int(compared.source.replica.records.offset[row]),
         )
         findings.append(
-            _found(
+            order_anomaly(
                 compared,
                 "mirrored-aborted",
                 nowhere[hidden >= 0][start:end],
@@ -165,7 +133,7 @@ def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
     return [
         *findings,
         *(
-            _found(compared, "mirror-phantom", phantom[start:end])
+            order_anomaly(compared, "mirror-phantom", phantom[start:end])
             for start, end in runs(phantom, strange)
         ),
     ]
@@ -196,47 +164,6 @@ def _holes(compared: Hop) -> Sequence[Finding]:
             )
         )
     return findings
-
-
-def _inversions(compared: Hop) -> Sequence[Finding]:
-    late = _late(compared, but=compared.unsettled)
-    return [
-        _found(
-            compared,
-            "mirror-inversion",
-            late[start:end],
-            position=int(compared.position[late[start]]),
-        )
-        for start, end in runs(late, compared.position[late])
-    ]
-
-
-def _late(compared: Hop, *, but: Ints) -> Ints:
-    """First copies behind a record that follows them at the source, without those (`but`) whose
-    order cannot be known."""
-    kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
-    if not len(kept):
-        return kept
-    uids = compared.destination.replica.records.uid[compared.mirrored[kept]]
-    positions = compared.position[kept]
-    return kept[positions < np.maximum.accumulate(np.where(among(uids, but), -1, positions))]
-
-
-def _divergences(compared: Hop) -> Sequence[Finding]:
-    known = np.flatnonzero(compared.position >= 0)
-    rows = compared.sequence[compared.position[known]]
-    theirs, ours = compared.source.replica.records, compared.destination.replica.records
-    other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
-    changed, rows = known[other], rows[other]
-    return [
-        _found(
-            compared,
-            "mirror-divergence",
-            changed[start:end],
-            source_offset=int(theirs.offset[rows[start]]),
-        )
-        for start, end in runs(changed, compared.position[changed])
-    ]
 
 
 def _unsettled(compared: Hop) -> Sequence[Finding]:

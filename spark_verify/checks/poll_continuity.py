@@ -21,41 +21,22 @@ drained, it got (`spark_verify.checks.parts.positions`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import (
-    every,
-    examined,
-    generations,
-    kept_since,
-    log_of,
-    of_readers,
-    reads_in,
-    truncations_in,
-)
+from linkflap.spark_verify.checks.parts.generation_clients import of_readers, reads_in
+from linkflap.spark_verify.checks.parts.generation_truncations import kept_since, truncations_in
+from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
+from linkflap.spark_verify.checks.parts.poll_chains import Chain, chains_of, neighbours, stood_at
 from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.facts.view import Bools, PartitionView
 
-ANEW = frozenset({"assign", "revoke"})
 SKIPPED_BY_TRUNCATION = "skipped-by-truncation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """What one consumer got one after the other: per record its offset, payload id and poll, an
-    index into `polls`."""
-
-    polls: Sequence[Read]
-    offset: Ints
-    uid: Ints
-    poll: Ints
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -63,7 +44,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for generation in every(view):
         reads = reads_in(view, generation)
-        chains = list(_chains(view, reads))
+        chains = list(chains_of(view, reads))
         log = log_of(view, generation)
         skipped = [] if log is None else list(_across(view, generation, log))
         if not (reads or skipped):
@@ -85,39 +66,6 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             broken += list(unheard(view, generation, log, reads, broken))
         findings += of_readers(generation, None if log is None else log.replica, broken)
     return findings
-
-
-def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
-    """Polls of one consumer without anything in between that may have moved it; its rows are in the
-    order of their return."""
-    for rows in consumers(reads):
-        polls: list[Read] = []
-        moved, anew = -1, False
-        for row in rows:
-            if row.kind in ANEW:
-                moved, anew = row.returned, True
-            elif row.kind == "poll" and len(row.uids):
-                if anew:
-                    yield from _chain(polls)
-                    polls = []
-                kept = row.offsets < kept_since(view, row)
-                # A rebalance that came inside of this poll: what it returned may be of before and
-                # of after it.
-                anew = row.time <= moved or not bool(kept.all())
-                if row.time > moved and kept.any():
-                    polls.append(replace(row, uids=row.uids[kept], offsets=row.offsets[kept]))
-        yield from _chain(polls)
-
-
-def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
-    if polls:
-        sizes = [len(poll.uids) for poll in polls]
-        yield Chain(
-            polls=tuple(polls),
-            offset=np.concatenate([poll.offsets for poll in polls]),
-            uid=np.concatenate([poll.uids for poll in polls]),
-            poll=np.repeat(np.arange(len(polls), dtype=np.int64), sizes),
-        )
 
 
 def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
@@ -155,7 +103,7 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
     here = reads_in(view, generation)
     ours, theirs = {id(read) for read in here}, {id(read) for read in older}
     for rows in consumers([*older, *here]):
-        for before, after in _neighbours(rows):
+        for before, after in neighbours(rows):
             since = [
                 (offset, time)
                 for time, offset in known
@@ -165,26 +113,8 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
                 since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
                 truncated_to, time = min(since)
-                stood = _stood(rows[before:after], time, theirs)
+                stood = stood_at(rows[before:after], time, theirs)
                 yield from _skipped(view, log, rows[: after + 1], truncated_to, stood)
-
-
-def _stood(rows: Sequence[Read], time: int, earlier: Collection[int]) -> int:
-    """The furthest position of rows up to a time, or of an earlier generation (by id)."""
-    return max(row.position for row in rows if row.time <= time or id(row) in earlier)
-
-
-def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Places of polls that returned something, one after the other, of one consumer that nothing
-    moved in between."""
-    before, moved = -1, -1
-    for index, row in enumerate(rows):
-        if row.kind in ANEW:
-            before, moved = -1, row.returned
-        elif row.kind == "poll" and len(row.uids):
-            if row.time > moved and before >= 0:
-                yield before, index
-            before = index if row.time > moved else -1
 
 
 def _skipped(

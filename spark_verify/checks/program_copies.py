@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,20 +27,23 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
-    Examined,
     Finding,
     Found,
     PartialFinding,
-    Unjudged,
 )
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, native
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs
-from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.checks.parts.generations import every, log_of
+from linkflap.spark_verify.checks.parts.logs import among, runs
+from linkflap.spark_verify.checks.parts.program_inputs import (
+    _partial,
+    all_of,
+    comparable,
+    failovers_followed,
+    inputs_of,
+    left_to_pass,
+    outputs_of,
+)
 from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
-
-HEADER: Final = "linkflap"
-_NONE: Final = np.empty(0, np.int64)
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -54,7 +57,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:
-    moves = path(program.home, view.promotions)
+    moves = failovers_followed(program.home, view.promotions)
     at = moves[-1].cluster if moves else program.home
     for generation in [each for each in every(view) if each.last]:
         if generation.cluster not in (at, moves[-1].source if moves else at):
@@ -64,123 +67,9 @@ def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:
             yield _partial(program, generation, moves, {"torn": True})
             continue
         if view.topic in program.writes:
-            yield from _outputs(view, program, generation, log, moves)
+            yield from outputs_of(view, program, generation, log, moves)
         elif generation.cluster == at:
-            yield from _inputs(view, program, generation, log, moves)
-
-
-def path(home: str, promotions: Sequence[Promotion]) -> Sequence[Promotion]:
-    """The failovers that a program which begins at `home` followed, in their order."""
-    found: list[Promotion] = []
-    cluster = home
-    for promotion in sorted(promotions, key=lambda p: p.time):
-        if promotion.source == cluster:
-            cluster = promotion.cluster
-            found.append(promotion)
-    return found
-
-
-def _inputs(
-    view: PartitionView,
-    program: Copying,
-    generation: LogGeneration,
-    log: Log,
-    moves: Sequence[Promotion],
-) -> Iterator[Finding]:
-    """A partial finding with what there was to pass, how far the group got here, and where it began
-    after a failover."""
-    moved = moves[-1] if moves else None
-    samples = [
-        g for g in view.groups if (g.group, g.cluster) == (program.group, generation.cluster)
-    ]
-    records = log.replica.records
-    ours = log.visible & (records.uid >= 0)
-    offsets, uids = records.offset[ours], records.uid[ours]
-    if not samples:
-        if len(offsets):
-            yield Unjudged(
-                reason=(
-                    f"no committed offset of group {program.group} was ever sampled on "
-                    f"{generation.cluster}"
-                )
-            )
-        passed = began = 0
-    else:
-        yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
-        passed = max(g.offset for g in samples)
-        before = [g.offset for g in samples if moved is not None and g.time <= moved.time]
-        began = before[-1] if before else 0
-    yield from examined(generation, offsets[offsets < passed])
-    data = {
-        "inputs": f"{view.topic}-{view.partition}", "offsets": offsets, "uids": uids,
-        "passed": passed, "began": began,
-        "shortened": log.replica.log_start > 0 or view.compacted.get(generation.cluster, 0) > 0,
-        "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
-    }  # fmt: skip
-    yield _partial(program, generation, moves, data)
-
-
-def _outputs(
-    view: PartitionView,
-    program: Copying,
-    generation: LogGeneration,
-    log: Log,
-    moves: Sequence[Promotion],
-) -> Iterator[Finding]:
-    """A partial finding with what was made of which payloads; of the cluster that was left also
-    what was still open there."""
-    replica, last = log.replica, not moves or moves[-1].cluster == generation.cluster
-    kept = log.visible if last else log.visible | (log.record_state == OPEN)
-    offsets, uids = (
-        replica.records.offset[kept],
-        replica.made_from[kept] if len(replica.made_from) else _NONE,
-    )
-    here = native(generation, offsets)
-    unknown, start = (
-        np.flatnonzero(uids < 0),
-        max(replica.log_start, view.compacted.get(generation.cluster, 0)),
-    )
-    if last and len(unknown):
-        where = f"{view.topic}-{view.partition}@{int(offsets[unknown[0]])} on {generation.cluster}"
-        yield Unjudged(
-            reason=(
-                f"program {program.name} wrote {where} without the header {HEADER!r} of what it was"
-                " made from"
-            )
-        )
-    if last and start > 0:
-        where = f"{view.topic}-{view.partition} on {generation.cluster}"
-        yield Unjudged(
-            reason=(
-                f"outputs of program {program.name} below {start} of {where} are deleted, so what "
-                "has none is unknown"
-            )
-        )
-    data = {
-        "outputs": f"{view.topic}-{view.partition}", "last": last, "offsets": offsets, "uids": uids,
-        "native": here.astype(np.int64), "once": view.mirror.guarantee.delivery == "exactly-once",
-        "shortened": start > 0,
-    }  # fmt: skip
-    yield _partial(program, generation, moves, data)
-
-
-def _partial(
-    program: Copying,
-    generation: LogGeneration,
-    moves: Sequence[Promotion],
-    data: Mapping[str, object],
-) -> PartialFinding:
-    data = {"program": program.name, "moves": " ".join(move.link for move in moves), **data}
-    return PartialFinding(cluster=generation.cluster, offset=-1, data=data, together=program.name)
-
-
-def _comparable(mine: Sequence[PartialFinding]) -> bool:
-    """Not a torn log, and not a failover of some partitions of which the events of others are lost
-    (`complete`)."""
-    return (
-        not any("torn" in part.data for part in mine)
-        and len({part.data["moves"] for part in mine}) == 1
-    )
+            yield from inputs_of(view, program, generation, log, moves)
 
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
@@ -191,7 +80,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     return [
         found
         for _, mine in sorted(programs.items())
-        if _comparable(mine)
+        if comparable(mine)
         for found in _judge(
             [part for part in mine if "inputs" in part.data],
             [part for part in mine if part.data.get("last")],
@@ -205,17 +94,13 @@ def _judge(
     outputs: Sequence[PartialFinding],
     left: Sequence[PartialFinding],
 ) -> Iterator[Combined]:
-    made, before = _all(outputs, "uids"), _all(left, "uids")
-    own = _all(outputs, "native") == 1
+    made, before = all_of(outputs, "uids"), all_of(left, "uids")
+    own = all_of(outputs, "native") == 1
     known = not any(part.data["shortened"] for part in outputs) and bool((made >= 0).all())
     yield from _missing(inputs, made, before, complete=known)
     yield from _repeated(inputs, outputs, made, own)
     if not any(part.data["shortened"] for part in inputs):
-        yield from _from_nothing(outputs, _all(inputs, "uids"))
-
-
-def _all(parts: Sequence[PartialFinding], name: str) -> Ints:
-    return np.concatenate([_NONE, *(np.asarray(part.data[name], np.int64) for part in parts)])
+        yield from _from_nothing(outputs, all_of(inputs, "uids"))
 
 
 def _missing(
@@ -254,8 +139,8 @@ def _repeated(
 ) -> Iterator[Combined]:
     """Outputs of one input beyond the first; where that came over a link, the first of the
     cluster's own is the failover's."""
-    part_of = np.repeat(np.arange(len(outputs)), [len(_all([part], "uids")) for part in outputs])
-    offsets = _all(outputs, "offsets")
+    part_of = np.repeat(np.arange(len(outputs)), [len(all_of([part], "uids")) for part in outputs])
+    offsets = all_of(outputs, "offsets")
     # of one payload those that came over a link first
     order = np.lexsort((offsets, part_of, own, made))
     order = order[made[order] >= 0]
@@ -270,7 +155,7 @@ def _repeated(
             )
     rows = order[again[crossed]]
     shared = {
-        "bound": sum(map(_left_to_pass, inputs)),
+        "bound": sum(map(left_to_pass, inputs)),
         "failover": next((part.data["failover"] for part in inputs), ""),
     }
     for number in np.unique(part_of[rows]).tolist():
@@ -282,18 +167,10 @@ def _repeated(
         )
 
 
-def _left_to_pass(part: PartialFinding) -> int:
-    """How many mirrored inputs of a partition were behind the group's offset when the program began
-    on this cluster."""
-    data: Mapping[str, Any] = part.data
-    offsets = _all([part], "offsets")
-    return int(np.count_nonzero((offsets >= data["began"]) & (offsets < data["mirrored"])))
-
-
 def _from_nothing(outputs: Sequence[PartialFinding], there: Ints) -> Iterator[Combined]:
     """Outputs that were written here, of payloads that no committed input has."""
     for part in outputs:
-        offsets, uids, own = (_all([part], name) for name in ("offsets", "uids", "native"))
+        offsets, uids, own = (all_of([part], name) for name in ("offsets", "uids", "native"))
         strange = (own == 1) & (uids >= 0) & ~among(uids, there)
         for row in np.flatnonzero(strange).tolist():
             yield _combined(
@@ -321,7 +198,7 @@ def _due(
     due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
     for _, workload in clients(scenario.workloads):
         if workload.exactly_once:
-            moves = path(workload.home, promotions)
+            moves = failovers_followed(workload.home, promotions)
             at = moves[-1].cluster if moves else workload.home
             due |= {(at, "checkpoints"), (at, "mirrored" if moves else "native")}
     return due

@@ -14,13 +14,8 @@ from itertools import groupby
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import (
-    every,
-    examined,
-    log_of,
-    of_readers,
-    reads_in,
-)
+from linkflap.spark_verify.checks.parts.generation_clients import of_readers, reads_in
+from linkflap.spark_verify.checks.parts.generations import every, examined, log_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read

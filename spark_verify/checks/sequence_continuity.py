@@ -30,6 +30,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
+from linkflap.spark_verify.checks.parts.missing_batches import cleaned_between, missing_before
 from linkflap.spark_verify.checks.parts.producer_sessions import (
     NEW,
     UNKNOWN,
@@ -41,7 +42,6 @@ from linkflap.spark_verify.checks.parts.producer_sessions import (
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import (
     DATA,
-    OTHER_CONTROL,
     Bools,
     Ints,
     PartitionView,
@@ -106,10 +106,12 @@ def _judge(
     deleted = every.deleted | (generation.cluster in view.unclear)
     wrong &= same | every.follows | ~(deleted | every.owned)
     if view.recorded:
-        wrong &= ~_cleaned(
+        wrong &= ~cleaned_between(
             replica, every, (first - expected) % WRAP, view.compacted.get(generation.cluster, 0)
         )
-    missing = np.zeros(len(order), np.bool_) if view.recorded else wrong & _missing(replica, every)
+    missing = (
+        np.zeros(len(order), np.bool_) if view.recorded else wrong & missing_before(replica, every)
+    )
     began = beginnings(view, generation, replica, every, wrong & ~missing & ~same)
     wrong &= ~missing & (began == NEW)
     again = _same_bytes(replica, order) & ~(wrong & same & repeats)
@@ -153,41 +155,6 @@ def _same_bytes(replica: Replica, order: Ints) -> Bools:
         same &= key[by_key][1:] == key[by_key][:-1]
     again[by_key[1:][same]] = True
     return again
-
-
-def _missing(replica: Replica, every: Sessions) -> Bools:
-    """Per batch, whether offsets are missing since the one before of its producer id; before its
-    first, since the last reset."""
-    b = replica.batches
-    return (
-        _since_before(
-            replica,
-            every,
-            (b.base_offset > _starts(replica)) | (b.count != b.last_offset - b.base_offset + 1),
-        )
-        > 0
-    )
-
-
-def _cleaned(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
-    """Per batch, whether so many offsets are missing between batches since then, below what a
-    cleaner has compacted."""
-    gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts(replica), 0)
-    return np.asarray(_since_before(replica, every, gone) >= lacking)
-
-
-def _starts(replica: Replica) -> Ints:
-    """Per batch of the log, where the one before it ended."""
-    return np.concatenate(([replica.log_start], replica.batches.last_offset[:-1] + 1))
-
-
-def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> Ints:
-    """Per batch, what was counted of the log's batches up to it since the one before of its
-    producer id, or the last reset."""
-    reached, resets = np.cumsum(counted), np.flatnonzero(replica.batches.control == OTHER_CONTROL)
-    since = np.concatenate(([0], reached[resets]))[every.section]
-    earlier = np.where(every.follows, np.concatenate(([0], reached[every.row][:-1])), since)
-    return np.asarray(reached[every.row] - earlier)
 
 
 def _breaks(

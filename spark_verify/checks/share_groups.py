@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
 from linkflap.spark_verify.checks.parts.delivered_records import (
     Delivered,
     aborted_there,
@@ -31,30 +31,31 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     columns_of,
     found,
 )
+from linkflap.spark_verify.checks.parts.generation_clients import of_readers
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
     log_of,
     number_at,
-    of_readers,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, runs
+from linkflap.spark_verify.checks.parts.logs import Log, among, distinct
+from linkflap.spark_verify.checks.parts.share_group_progress import (
+    DROPPED,
+    ENDS,
+    NEVER,
+    column_of,
+    done_with,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Origin, PartitionView
 
 ABORTED: Final = "aborted-delivery"
 AGAIN: Final = "delivered-again"
-NEVER: Final = "never-delivered"
-DROPPED: Final = "never-acknowledged"
-ENDS: Final = ("accepted", "rejected")
 CONFIRMED: Final = (*ENDS, "released", "renewed")
-OFTEN: Final = 3
-"""A record that was delivered so often, as far as members wrote it down, may have been given up by
-its broker."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -64,12 +65,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for generation in every(view):
         log = log_of(view, generation)
         for group, rows in _groups(view, generation).items():
-            got = _of(rows, "acquire")
+            got = column_of(rows, "acquire")
             findings += examined(generation, distinct(got.offset), whole=True)
             wrong = [*_aborted(view, generation, log, rows), *_again(generation, rows, got)]
             findings += of_readers(generation, replica_of(view, generation), wrong)
             if generation.last and not _earlier(view, generation, group):
-                findings += _done(view, generation, log, group, rows)
+                findings += done_with(view, generation, log, group, rows)
     return findings
 
 
@@ -94,10 +95,6 @@ def _earlier(view: PartitionView, generation: LogGeneration, group: str) -> bool
     )
 
 
-def _of(rows: Sequence[Read], *kinds: str) -> Delivered:
-    return columns_of([row for row in rows if row.kind in kinds])
-
-
 def _aborted(
     view: PartitionView, generation: LogGeneration, log: Log | None, rows: Sequence[Read]
 ) -> Sequence[Finding]:
@@ -112,7 +109,7 @@ def _aborted(
 
 
 def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> Sequence[Finding]:
-    ends = _of(rows, *ENDS)
+    ends = column_of(rows, *ENDS)
     if not len(ends) or not len(got):
         return []
     order = np.argsort(ends.returned, kind="stable")
@@ -124,7 +121,7 @@ def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> S
     late = (
         (known[nearest] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
     )
-    held = _held(got, late, _of(rows, *CONFIRMED))
+    held = _held(got, late, column_of(rows, *CONFIRMED))
     return found(
         generation.cluster,
         got,
@@ -149,84 +146,6 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
             confirmed.get((int(got.offset[row]), read.reader, read.process), -1) >= read.returned
         )
     return held
-
-
-def _done(
-    view: PartitionView,
-    generation: LogGeneration,
-    log: Log | None,
-    group: str,
-    rows: Sequence[Read],
-) -> Sequence[Finding]:
-    """What the group is done with and was never given, or was given and never asked to be rid
-    of."""
-    if _last_cluster(view, group) != generation.cluster:
-        return []
-    ends = [row.position for row in rows if row.kind == "settled"]
-    if not ends or log is None:
-        return [
-            Unjudged(
-                reason=(
-                    f"no member of share group {group} said how far it is done with "
-                    f"{view.topic}-{view.partition}"
-                )
-            )
-        ]
-    visible = np.flatnonzero(log.visible)
-    offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
-    done = offsets < max(ends)
-    findings = _missed(generation, rows, offsets[done], uids[done])
-    later = offsets[~done]
-    waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
-    if len(waiting):
-        where = f"{view.topic}-{view.partition} of {generation.cluster}"
-        findings.append(
-            Unjudged(
-                reason=(
-                    f"share group {group} was not given all of {where} in time: first {waiting[0]}"
-                )
-            )
-        )
-    return findings
-
-
-def _last_cluster(view: PartitionView, group: str) -> str:
-    return max(
-        (row for row in view.shares if row.group == group), key=attrgetter("returned")
-    ).cluster
-
-
-def _missed(
-    generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
-) -> list[Finding]:
-    """Of records that a group is done with, those that it never was given, and those that it never
-    was asked to be done with."""
-    got = among(offsets, distinct(_of(rows, "acquire").offset))
-    asked = among(offsets, distinct(_of(rows, "accept", "reject", *ENDS).offset))
-    often = among(
-        offsets,
-        distinct(
-            columns_of([r for r in rows if r.kind == "acquire" and r.position >= OFTEN]).offset
-        ),
-    )
-    kinds = ((NEVER, ~got), (DROPPED, got & ~asked & ~often))
-    return [
-        each
-        for kind, bad in kinds
-        for each in _found(generation.cluster, kind, offsets[bad], uids[bad])
-    ]
-
-
-def _found(cluster: str, kind: str, offsets: Ints, uids: Ints) -> Sequence[Found]:
-    return [
-        Found(
-            kind=kind,
-            cluster=cluster,
-            offset=int(offsets[start]),
-            evidence={"records": end - start, "uid": int(uids[start])},
-        )
-        for start, end in runs(offsets, uids)
-    ]
 
 
 def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:

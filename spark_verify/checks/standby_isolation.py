@@ -21,6 +21,7 @@ import numpy as np
 
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.generation_clients import sends_of, sends_to
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
     examined,
@@ -29,8 +30,6 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     number_at,
     numbers_at,
-    sends_of,
-    sends_to,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner

@@ -18,13 +18,13 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.generation_clients import reads_in
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
     log_of,
     native,
-    reads_in,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids

@@ -14,27 +14,36 @@ away. They are noted, and are no finding.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.log import batches, layout
+from linkflap.harness.log import batches
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
 from linkflap.spark_verify.checks.parts.replicas import missing
 from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN
 from linkflap.spark_verify.checks.parts.transaction_headers import NOT_TRANSACTIONAL
 from linkflap.spark_verify.facts.story import RunFacts, Story
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence
-from linkflap.spark_verify.inspect.evidence import Shown
+from linkflap.spark_verify.inspect.producer_forensics import (
+    MEANINGS,
+    Case,
+    Uses,
+    _with,
+    batches_shown,
+    both_kinds,
+    note_uses,
+    open_transactions,
+    shared_sequences,
+)
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import Captured, Key
 from linkflap.spark_verify.read.log_rows import batch_rows
@@ -42,45 +51,11 @@ from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.spark.job import combined, examine
 
-MEANINGS: Final = {
-    kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
-} | {
-    "open-transaction": (
-        "A transaction has no marker, so the last stable offset stays at its first offset; open "
-        "until the newest record of these logs. Where the log is still mirrored or written to, the "
-        "marker may be to come."
-    ),
-    "producer-id-shared": (
-        "A producer id was used by two producers in one epoch, or its state was lost in between."
-    ),
-}
 CHECKS: Final = tuple(check for check in REGISTRY.values() if check.of_one_cluster)
 
 
 Logs = Mapping[tuple[str, int], batches.Log]
 """By cluster and broker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One thing that is wrong, and the batches that show it."""
-
-    kind: str
-    cluster: str
-    topic: str
-    partition: int
-    offset: int
-    meaning: str
-    evidence: Mapping[str, object]
-    batches: Sequence[Shown] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Uses:
-    """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional ->
-    one batch with it."""
-
-    seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,7 +106,7 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     # A batch that lacks the transactional bit is no other producer's.
     report.cases += [
         c
-        for c in _both_kinds(uses)
+        for c in both_kinds(uses)
         if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known
     ]
 
@@ -186,8 +161,8 @@ def _partition(
         log = logs[canonical.cluster, canonical.broker]
         report.cases += _judged(seen, canonical, logs, report, partial)
         if not seen.internal:
-            open_ones += list(_open(seen, canonical, log))
-            _note_uses(seen, log, uses)
+            open_ones += list(open_transactions(seen, canonical, log))
+            note_uses(seen, log, uses)
         return int(log.headers.max_timestamp[log.headers.crc_ok].max(initial=0))
     return 0
 
@@ -215,7 +190,7 @@ def _judged(
             elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
                 report.notes.append(_note(seen, str(row.data["reason"])))
             elif row.finding == "found":
-                yield _shared(log, row) or _case(row, _sides(row, replica, logs))
+                yield shared_sequences(log, row) or _case(row, _sides(row, replica, logs))
 
 
 def _sides(row: FindingRow, replica: Replica, logs: Logs) -> Logs:
@@ -239,105 +214,14 @@ def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
         yield f"{every - above} offsets of {where} are missing, first {first}: compaction"
 
 
-def _shared(log: batches.Log, row: FindingRow) -> Case | None:
-    """A sequence that begins again at 0 with other bytes: another producer, or one whose state the
-    broker had lost."""
-    if row.kind != "sequence-repeat" or row.data.get("sequence") != 0:
-        return None
-    h = log.headers
-    same = (h.producer_id == row.data.get("producer_id")) & (
-        h.producer_epoch == row.data.get("producer_epoch")
-    )
-    zeros = np.flatnonzero(same & (h.base_sequence == 0) & (h.control == layout.DATA) & h.crc_ok)
-    first, at = zeros[0], zeros[h.base_offset[zeros] == row.offset][-1]
-    if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
-        return None
-    shown = {**row.data, "also_at": int(h.base_offset[first])}
-    return Case(
-        kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition,
-        offset=row.offset,
-        meaning=MEANINGS["producer-id-shared"], evidence=shown,
-        batches=_shown(log, row.offset, [int(first)]),
-    )  # fmt: skip
-
-
-def _open(seen: PartitionView, replica: Replica, log: batches.Log) -> Iterator[tuple[Case, int]]:
-    """Transactions without a marker, and when each began."""
-    every = read(replica, untracked=True).transactions
-    for i in np.flatnonzero(every.marker == NOWHERE).tolist() if not replica.damage else ():
-        offset = int(every.first[i])
-        at = evidence.holding(log, offset)
-        began = int(log.headers.base_timestamp[at]) if at is not None else 0
-        shown = {
-            "producer_id": int(every.producer_id[i]),
-            "last_offset": int(every.last[i]),
-            "log_end": replica.end,
-        }
-        yield (
-            Case(
-                kind="open-transaction", cluster=seen.home, topic=seen.topic,
-                partition=seen.partition, offset=offset,
-                meaning=MEANINGS["open-transaction"], evidence=shown, batches=_shown(log, offset),
-            ),
-            began,
-        )  # fmt: skip
-
-
-def _note_uses(seen: PartitionView, log: batches.Log, uses: Uses) -> None:
-    """The first batch of each producer id and epoch that is transactional, and the first that is
-    not."""
-    h = log.headers
-    data = np.flatnonzero((h.producer_id >= 0) & (h.control == layout.DATA) & h.crc_ok)
-    # After a reset of the partition's producer state (KIP-1279) ids are another cluster's.
-    if (h.control == layout.OTHER_CONTROL).any():
-        return
-    table = np.stack(
-        (h.producer_id[data], h.producer_epoch[data], h.transactional[data].astype(np.int64)),
-        axis=1,
-    )
-    keys, first = np.unique(table, axis=0, return_index=True)
-    for (pid, epoch, transactional), row in zip(keys.tolist(), data[first].tolist(), strict=True):
-        offset = int(h.base_offset[row])
-        case = Case(
-            kind="producer-id-shared", cluster=seen.home, topic=seen.topic,
-            partition=seen.partition, offset=offset,
-            meaning=MEANINGS["producer-id-shared"],
-            evidence={"producer_id": pid, "producer_epoch": epoch},
-            batches=(evidence.header(log, row),),
-        )  # fmt: skip
-        uses.seen[pid, epoch].setdefault(bool(transactional), case)
-
-
-def _both_kinds(uses: Uses) -> Iterator[Case]:
-    for both in uses.seen.values():
-        if len(both) == 2:
-            plain, other = both[False], both[True]
-            where = f"{other.topic}-{other.partition}@{other.offset}"
-            case = _with(plain, {"transactional": False, "transactional_at": where})
-            yield replace(case, batches=(*plain.batches, *other.batches))
-
-
-def _with(case: Case, more: Mapping[str, object]) -> Case:
-    return replace(case, evidence={**case.evidence, **more})
-
-
 def _case(row: FindingRow, logs: Logs) -> Case:
     shown = [
         s
         for (cluster, broker), log in sorted(logs.items())
-        for s in _shown(log, row.offset, of=f"{cluster}/{broker}")
+        for s in batches_shown(log, row.offset, of=f"{cluster}/{broker}")
     ]
     return Case(
         kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition,
         offset=row.offset,
         meaning=MEANINGS.get(row.kind, ""), evidence=row.data, batches=shown,
     )  # fmt: skip
-
-
-def _shown(
-    log: batches.Log, offset: int, more: Iterable[int] = (), of: str = ""
-) -> Sequence[Shown]:
-    rows = evidence.once(
-        [*evidence.nearby(log, offset, each_way=1), *evidence.of_producer(log, offset), *more]
-    )
-    return [evidence.header(log, row, of) for row in rows]

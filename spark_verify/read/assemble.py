@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
@@ -33,6 +31,7 @@ from linkflap.spark_verify.read.damage import keeps_ids, of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts
 from linkflap.spark_verify.read.history_rows import PARTS, history_rows
 from linkflap.spark_verify.read.log_rows import batch_rows
+from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.replica_pieces import Chunk, ReplicaKey, do_not_join, replica_of
 from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, RECORD_FIELDS
@@ -206,20 +205,20 @@ class Gathered:
                 self._heads[moment, cluster, broker][piece] = head
             else:
                 headers, records = (
-                    _lines(batch["headers"][row], HEADER_FIELDS),
-                    _lines(batch["records"][row], RECORD_FIELDS),
+                    lines_of(batch["headers"][row], HEADER_FIELDS),
+                    lines_of(batch["records"][row], RECORD_FIELDS),
                 )
                 self._chunks[moment, cluster, broker].append((piece, ordinal, headers, records))
 
     def _sent(self, rows: pa.StructArray) -> None:
         columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
         for name in NUMBERS:
-            self._sends.numbers(name, _numbers(columns[name]))
+            self._sends.numbers(name, numbers_of(columns[name]))
         for name in WORDS:
             encoded = columns[name].dictionary_encode()
-            self._sends.words(name, encoded.dictionary.to_pylist(), _numbers(encoded.indices))
+            self._sends.words(name, encoded.dictionary.to_pylist(), numbers_of(encoded.indices))
         for name, kind in ARRAYS.items():
-            values, edges = _unpacked(columns[name], np.dtype(kind))
+            values, edges = unpacked(columns[name], np.dtype(kind))
             self._sends.arrays(name, values, np.diff(edges))
 
     def _split(
@@ -228,7 +227,7 @@ class Gathered:
         """Per row of a history its plain fields, and one array per packed one."""
         columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
         packed = zip(
-            *(_apart(columns.pop(name), kind) for name, kind in kinds.items()), strict=True
+            *(rows_of(columns.pop(name), kind) for name, kind in kinds.items()), strict=True
         )
         plain = zip(*map(self._shared, columns.values()), strict=True)
         for row, arrays in zip(plain, packed, strict=True):
@@ -275,43 +274,6 @@ class Gathered:
         return tuple(read for read in ordered if read.kind not in SHARE_KINDS), shared
 
 
-def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
-    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and
-    must not be held."""
-    return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
-
-
-def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers
-    outlives them."""
-    return np.array(
-        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    )
-
-
-def _unpacked(
-    column: pa.BinaryArray, kind: np.dtype[Any]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """All numbers of a packed column, and the edges of its rows in them."""
-    if not len(column):
-        return np.zeros(0, kind), np.zeros(1, np.int64)
-    _, offsets, data = column.buffers()
-    edges = np.frombuffer(offsets, np.int32)[
-        column.offset : column.offset + len(column) + 1
-    ].astype(np.int64)
-    # Copied: the buffer may be unaligned, and must not outlive Spark's.
-    numbers = np.frombuffer(
-        bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind
-    )
-    return numbers, (edges - edges[0]) // kind.itemsize
-
-
-def _apart(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
-    """One array per row of a packed column."""
-    numbers, edges = _unpacked(column, np.dtype(kind))
-    return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
-
-
 def _groups(parts: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
     rows = sorted(
         (row for part in parts for row in part.to_pylist()),
@@ -329,5 +291,5 @@ def _watermarks(parts: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
         own = table.filter(pc.field("cluster") == cluster).sort_by(
             [("time", "ascending"), ("returned", "ascending")]
         )
-        found[cluster] = Watermarks(**{name: _numbers(own[name]) for name in _WATERMARK_FIELDS})
+        found[cluster] = Watermarks(**{name: numbers_of(own[name]) for name in _WATERMARK_FIELDS})
     return found

@@ -15,22 +15,20 @@ judged here.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from typing import Final
 
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.verdict.anomaly_spans import Axis, Spans, log_of, nowhere, spans_of
 
 TRACED: Final = 500
 """Anomalies of each check and kind whose cause is looked for; the others are counted where the
 first of them is."""
 _STATES: Final = frozenset({"samples", "polls"})
-Axis = tuple[object, ...]
 Kind = tuple[str, str]
 """Check and kind."""
 
@@ -58,35 +56,10 @@ class Cause:
         return sum(map(len, self.consequences.values()))
 
 
-@dataclass(slots=True)
-class _Spans:
-    """Intervals on one axis, each with its owner."""
-
-    rows: list[tuple[int, int, int]] = field(default_factory=list)
-    reach: list[int] = field(default_factory=list)
-
-    def close(self) -> None:
-        self.rows.sort()
-        self.reach = list(accumulate((end for _, end, _ in self.rows), max))
-
-    def touching(self, start: int, end: int) -> int | None:
-        """The last interval that begins before `end` and ends behind `start`."""
-        at = bisect_left(self.rows, (end,)) - 1
-        while at >= 0 and self.reach[at] > start:
-            if self.rows[at][1] > start:
-                return self.rows[at][2]
-            at -= 1
-        return None
-
-
-def _nowhere(anomaly: Anomaly) -> str:
-    return ""
-
-
 def rank(
     anomalies: Sequence[Anomaly],
     checks: Mapping[str, Check],
-    upstream: Callable[[Anomaly], str] = _nowhere,
+    upstream: Callable[[Anomaly], str] = nowhere,
 ) -> Sequence[Cause]:
     """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and
     follow from nothing.
@@ -97,15 +70,15 @@ def rank(
     order = _Order(checks)
     roots: dict[int, int] = {}
     joined: dict[int, int] = {}
-    spans: dict[str, list[dict[Axis, _Spans]]] = defaultdict(list)
+    spans: dict[str, list[dict[Axis, Spans]]] = defaultdict(list)
     chosen, others = _chosen(anomalies)
     for check, kind in sorted(
         chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))
     ):
-        mine: dict[Axis, _Spans] = defaultdict(_Spans)
+        mine: dict[Axis, Spans] = defaultdict(Spans)
         for number in chosen[check, kind]:
             roots[number] = _root(anomalies, number, order, spans, roots, joined)
-            for axis, start, end in _about(anomalies[number]):
+            for axis, start, end in spans_of(anomalies[number]):
                 mine[axis].rows.append((start, end, number))
         for each in mine.values():
             each.close()
@@ -185,7 +158,7 @@ def _root(
     anomalies: Sequence[Anomaly],
     number: int,
     order: _Order,
-    spans: Mapping[str, Sequence[Mapping[Axis, _Spans]]],
+    spans: Mapping[str, Sequence[Mapping[Axis, Spans]]],
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> int:
@@ -194,7 +167,7 @@ def _root(
     Of several roots the nearest, which is joined to those that its check can follow from.
     """
     anomaly = anomalies[number]
-    about = list(_about(anomaly))
+    about = list(spans_of(anomaly))
     behind = [mine for name in order.causes(anomaly.check) for mine in spans.get(name, ())]
     nearest = number
     for mine in (*behind, *spans.get(anomaly.check, ())):
@@ -215,12 +188,12 @@ def _root(
     return nearest
 
 
-def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, _Spans]]) -> int | None:
+def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, Spans]]) -> int | None:
     """The first of these that is anywhere in the log up to an anomaly of its state, as the last
     stable offset."""
     upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
     for mine in behind:
-        if (log := mine.get(_log(anomaly, anomaly.cluster))) and (
+        if (log := mine.get(log_of(anomaly, anomaly.cluster))) and (
             found := log.touching(-1, upto)
         ) is not None:
             return found
@@ -247,7 +220,8 @@ def _join_copies(
     at: dict[Axis, int] = {}
     for number in numbers:
         at.setdefault(
-            (*_log(anomalies[number], anomalies[number].cluster), anomalies[number].offset), number
+            (*log_of(anomalies[number], anomalies[number].cluster), anomalies[number].offset),
+            number,
         )
     if len({axis[1] for axis in at}) < 2:
         return
@@ -255,51 +229,9 @@ def _join_copies(
         anomaly = anomalies[number]
         if anomaly.offset < 0 or roots[number] != number or not (above := upstream(anomaly)):
             continue
-        found = at.get((*_log(anomaly, above), anomaly.offset))
+        found = at.get((*log_of(anomaly, above), anomaly.offset))
         if found is not None and (root := _deepest(roots[found], joined)) != number:
             joined[number] = root
-
-
-def _log(anomaly: Anomaly, cluster: object) -> Axis:
-    return ("offset", cluster, anomaly.topic, anomaly.partition)
-
-
-def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
-    """What an anomaly is about, as intervals: what is nearest in its log first."""
-    evidence = anomaly.evidence
-    count = records if isinstance(records := evidence.get("records"), int) and records > 0 else 1
-    pid = _number(evidence.get("producer_id"))
-    if pid >= 0:
-        yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1
-    if (name := evidence.get("transactional_id")) and anomaly.topic:
-        yield ("producer", name, anomaly.cluster, anomaly.topic, anomaly.partition), 0, 1
-    if anomaly.offset >= 0:
-        first = _number(evidence.get("first_offset"))
-        start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
-        yield _log(anomaly, anomaly.cluster), start, anomaly.offset + count
-        if "source" in evidence:
-            there = _number(evidence.get("source_offset", anomaly.offset))
-            yield _log(anomaly, evidence["source"]), there, there + count
-    for name, width in (("uid", count), ("operation", 1)):
-        if (value := _number(evidence.get(name))) >= 0:
-            yield (name,), value, value + width
-    for uid in _listed(evidence):
-        yield ("uid",), uid, uid + 1
-    if pid >= 0:
-        yield ("producer", anomaly.cluster), pid, pid + 1
-
-
-def _listed(evidence: Mapping[str, object]) -> Iterator[int]:
-    for name in ("uids", "seen"):
-        several = evidence.get(name)
-        for each in several if isinstance(several, list) else ():
-            uid = _number(each.get("uid") if isinstance(each, Mapping) else each)
-            if uid >= 0:
-                yield uid
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else -1
 
 
 def _causes(

@@ -8,7 +8,7 @@ Each check has its result (`spark_verify.verdict.check_result`), those of the ru
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +29,10 @@ from linkflap.harness.model.verdict import (
 )
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.checks.base import Check, Measured, PartialFinding
-from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import Silent, asks_readers, silent
 from linkflap.spark_verify.spark.json_columns import unpacked
-from linkflap.spark_verify.verdict.allowances import why_allowed
+from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.certificate import certificate
 from linkflap.spark_verify.verdict.check_result import check_result
 from linkflap.spark_verify.verdict.era_table import eras_of
@@ -113,7 +112,7 @@ def judge(
         if not (reader.run.recorded or check.from_bytes):
             results.append(_without_history(check))
             continue
-        found = _anomalies(by_check[check.name], planned)
+        found = anomaly_rows(by_check[check.name], planned)
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = check_result(
@@ -140,7 +139,7 @@ def judge(
         proven,
         {check.name: check for check in checks},
         _names(planned, done),
-        _upstream(planned),
+        came_from(planned),
     )
     eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
     run = reader.run
@@ -163,19 +162,6 @@ def judge(
         clients_died=tuple(_clients_died(events)),
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
-
-
-def _upstream(planned: RunPlan) -> Callable[[Anomaly], str]:
-    """From which cluster another one has what it has at an offset, where mirrors keep offsets;
-    empty where it is its own."""
-    kept = planned.facts.mirror.guarantee.offsets_kept
-
-    def upstream(anomaly: Anomaly) -> str:
-        past = history(planned.story(anomaly.topic, anomaly.partition)) if kept else None
-        mine = past.generations.get(anomaly.cluster) if past else None
-        return mine[-1].era(anomaly.offset).source if mine and anomaly.offset >= 0 else ""
-
-    return upstream
 
 
 def _of_all(results: Sequence[CheckResult], checks: int) -> Verdict:
@@ -231,39 +217,6 @@ def _without_followers(result: CheckResult) -> CheckResult:
         result, verdict=Verdict.NOT_DUE, examined={},
         reason="clients are given leaders' logs only; compare replicas with linkflap verify --logs",
     )  # fmt: skip
-
-
-def _anomalies(rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
-    return [_anomaly(row, planned) for row in rows if row.finding == "found"]
-
-
-def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
-    anomaly = Anomaly(
-        check=row.check,
-        kind=row.kind,
-        cluster=row.cluster,
-        topic=row.topic,
-        partition=row.partition,
-        offset=row.offset,
-        evidence=row.data,
-    )
-    why = why_allowed(
-        anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows
-    )
-    if why is None:
-        return anomaly
-    return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
-
-
-def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
-    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
-    last; empty at its home."""
-    past = history(planned.story(anomaly.topic, anomaly.partition))
-    mine = past.generations.get(anomaly.cluster)
-    if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
-        return f"{source}->{anomaly.cluster}"
-    into = [c for c in past.mirrored_ranges if c.destination == anomaly.cluster]
-    return f"{into[-1].source}->{anomaly.cluster}" if into else ""
 
 
 def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event]) -> Measured:

@@ -13,13 +13,9 @@ be of the same decision, or of the next.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
-
-import numpy as np
 
 from linkflap.harness.log.coordinators import (
     COMPLETE_ABORT,
@@ -29,6 +25,7 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
+from linkflap.spark_verify.checks.parts.coordinator_groups import groups_seen, of_cluster, rows_of
 
 """Topic, partition."""
 Producer = tuple[int, int]
@@ -72,29 +69,20 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     found: list[Combined] = []
     for cluster in sorted({partial.cluster for partial in partials}):
         mine = [partial for partial in partials if partial.cluster == cluster]
-        found += [*_outcomes(mine), *_groups(mine)]
+        found += [*_outcomes(mine), *groups_seen(mine)]
     return found
 
 
-def _of(partials: Sequence[PartialFinding], what: str) -> list[PartialFinding]:
-    return [partial for partial in partials if partial.data["what"] == what]
-
-
-def _rows(values: object, width: int) -> list[list[int]]:
-    rows: list[list[int]] = np.asarray(values, np.int64).reshape(-1, width).tolist()
-    return rows
-
-
 def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    states = _of(partials, "states")
+    states = of_cluster(partials, "states")
     # A log with a hole says of no transaction how it ended.
     if not states or not all(partial.data["sound"] for partial in states):
         return
     decisions = _decisions(states)
-    for partial in _of(partials, "markers"):
+    for partial in of_cluster(partials, "markers"):
         tp = partial.topic, partial.partition
         actual: dict[Producer, list[_Marker]] = defaultdict(list)
-        for pid, epoch, control, offset, again in _rows(partial.data["markers"], 5):
+        for pid, epoch, control, offset, again in rows_of(partial.data["markers"], 5):
             actual[pid, epoch].append(_Marker(commit=control == 1, offset=offset, again=again == 1))
         expected = decisions.decided.get(tp, {})
         exact = bool(partial.data["exact"]) and decisions.every
@@ -145,11 +133,11 @@ def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
     prepared."""
     ids, topics = data["ids"], data["topics"]
     partitions: dict[int, list[TopicPartition]] = defaultdict(list)
-    for row, topic, partition in _rows(data["partitions_of_states"], 3):
+    for row, topic, partition in rows_of(data["partitions_of_states"], 3):
         partitions[row].append((topics[topic], partition))
     found: list[_Decided] = []
     prepared: dict[int, _Decided] = {}
-    for row, (name, pid, epoch, state, offset, below) in enumerate(_rows(data["states"], 6)):
+    for row, (name, pid, epoch, state, offset, below) in enumerate(rows_of(data["states"], 6)):
         if state in (PREPARE_COMMIT, PREPARE_ABORT):
             # A coordinator that moved prepares again what it finds prepared.
             known = prepared.get(name)
@@ -226,94 +214,3 @@ def _ends_alike(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
         matched = {n - 1 for n in left if wanted[n - 1].commit == marker.commit}
         left = matched | (left if marker.again else set())
     return bool(left)
-
-
-def _written(
-    commits: Sequence[PartialFinding],
-) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
-    """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator
-    had loaded it anew."""
-    written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
-    for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
-        for key, committed, reloaded in _rows(partial.data["commits"], 3):
-            written[keys[key]].append((committed, bool(reloaded)))
-    return written
-
-
-def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], set[int]]:
-    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged,
-    but no reader was given it."""
-    pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
-        for key, committed in _rows(partial.data["pending"], 2):
-            pending[keys[key]].add(committed)
-    return pending
-
-
-def _has_all(commits: Sequence[PartialFinding]) -> bool:
-    """Whether all that coordinators ever wrote of groups is there."""
-    return bool(commits) and all(
-        partial.data["sound"] and partial.data["begins"] == 0 for partial in commits
-    )
-
-
-def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """What was seen of groups, against what their coordinators wrote."""
-    commits = _of(partials, "commits")
-    if not _has_all(commits):
-        return
-    written, pending = _written(commits), _pending(commits)
-    for partial in _of(partials, "seen"):
-        names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
-        sampled, acknowledged = (
-            _rows(partial.data["sampled"], 3),
-            _rows(partial.data["acknowledged"], 2),
-        )
-        for number, group in enumerate(names):
-            log = written.get((group, partial.topic, partial.partition), [])
-            seen = [
-                (offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number
-            ]
-            lost = _not_in(
-                log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled"
-            )
-            there = {committed for committed, _ in log} | pending.get(
-                (group, partial.topic, partial.partition), set()
-            )
-            lost = lost or _absent(
-                there, [offset for which, offset in acknowledged if which == number]
-            )
-            if lost is not None:
-                evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
-                found = Found(
-                    kind="commit-missing",
-                    cluster=partial.cluster,
-                    offset=lost[0],
-                    evidence=evidence,
-                )
-                yield Combined(found=found, topic=partial.topic, partition=partial.partition)
-
-
-def _not_in(
-    log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str
-) -> tuple[int, str] | None:
-    """The first of what was seen that is not in the log behind what was seen before it.
-
-    It may be before that once the coordinator has loaded the log anew: as the log says of a commit,
-    or a sample of itself.
-    """
-    commits, index = [committed for committed, _ in log], 0
-    for offset, disturbed in seen:
-        try:
-            index = commits.index(offset, index)
-        except ValueError:
-            if not commits or not (disturbed or log[index][1]) or offset not in commits:
-                return offset, how
-            index = commits.index(offset)
-    return None
-
-
-def _absent(there: Collection[int], acknowledged: Sequence[int]) -> tuple[int, str] | None:
-    return next(((offset, "acknowledged") for offset in acknowledged if offset not in there), None)

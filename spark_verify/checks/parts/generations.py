@@ -16,13 +16,12 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, read
-from linkflap.spark_verify.checks.parts.reversals import Turn, by_generation, sampled, turns
+from linkflap.spark_verify.checks.parts.reversals import Turn, turns
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Truncation
-from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica, Watermarks
+from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica
 
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
@@ -165,23 +164,6 @@ def own(
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
 
 
-def of_readers(
-    generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]
-) -> Iterator[Finding]:
-    """As `own`, for what readers got: a read belongs to the generation it was made in, at any
-    offset."""
-    for finding in findings:
-        if (
-            generation.last
-            or not isinstance(finding, Found)
-            or 0 <= finding.offset < generation.truncated_to
-        ):
-            yield finding
-        else:
-            moment = replica.moment if replica is not None else ""
-            yield replace(finding, evidence={**finding.evidence, "capture": moment})
-
-
 def apart(generation: LogGeneration, offsets: Ints) -> Ints:
     """A column for `runs`: it splits runs at the truncation, because the next generation answers
     for what is below."""
@@ -252,31 +234,7 @@ def numbers_at(known: Sequence[LogGeneration], times: Ints) -> Ints:
     return found
 
 
-def sends_to(view: PartitionView, cluster: str) -> Sends:
-    """What clients sent to a cluster."""
-    every = Sends.of(view.sends)
-    return every.take(every.says("cluster", cluster))
-
-
-def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
-    """What clients sent to a cluster in one of its generations."""
-    there = sends_to(view, generation.cluster)
-    return there.take(
-        numbers_at(generations(view)[generation.cluster], there.column("invoked"))
-        == generation.number
-    )
-
-
-def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
-    """What readers of a cluster did in one of its generations; a poll while it was truncated may
-    have a part in two (`reversals`).
-    """
-    return by_generation(
-        [r for r in view.reads if r.cluster == generation.cluster], _turns(view, generation.cluster)
-    )[generation.number]
-
-
-def _turns(view: PartitionView, cluster: str) -> Sequence[Turn]:
+def turns_onto(view: PartitionView, cluster: str) -> Sequence[Turn]:
     """The reversals onto a cluster, each with the logs right before and after it."""
     mine = generations(view)[cluster]
     if len(mine) == 1:
@@ -311,69 +269,6 @@ def compacted(view: PartitionView, replica: Replica) -> int:
     if view.recorded or not thinned.any():
         return noted
     return max(noted, int(batches.last_offset[thinned].max()) + 1)
-
-
-def kept_since(view: PartitionView, read: Read) -> int:
-    """The offset below which what a poll saw is still there when a mirror, ending after that,
-    truncated its destination and said so.
-
-    What lies above was of another era, which no generation of the log shows.
-    """
-    offsets = [
-        at
-        for stop in view.stops
-        if stop.cluster == read.cluster and read.time <= stop.time
-        for _, at in stop.truncated
-    ]
-    return min(offsets, default=FOREVER)
-
-
-def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
-    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they
-    truncated its log back to.
-
-    What was asked for up to that time may be of what was truncated, which no capture of this
-    generation shows.
-    """
-    reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
-    reported += [
-        (stop.time, at)
-        for stop in view.stops
-        if stop.cluster == generation.cluster
-        for _, at in stop.truncated
-    ]
-    return sorted(each for each in reported if generation.settled <= each[0] <= generation.ended)
-
-
-def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | None:
-    """The samples of one generation."""
-    marks = view.watermarks.get(generation.cluster)
-    return (
-        None
-        if marks is None
-        else sampled(marks, _turns(view, generation.cluster))[generation.number]
-    )
-
-
-def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
-    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had
-    truncated the log.
-
-    When it truncated is not written down, only when it had ended. A high watermark above the
-    truncation is of before it.
-    """
-    late = np.zeros(len(marks.time), np.bool_)
-    for stop in view.stops:
-        targets = [at for end, at in stop.truncated if at < end]
-        if (
-            targets
-            and stop.cluster == generation.cluster
-            and generation.began <= stop.time <= generation.ended
-        ):
-            before = marks.time <= stop.time
-            whole = np.flatnonzero(before & (marks.high_watermark > max(targets)))
-            late |= before & (np.arange(len(late)) > (whole[-1] if len(whole) else -1))
-    return late
 
 
 def incomplete(view: PartitionView, log: Log) -> str:

@@ -21,12 +21,8 @@ from operator import attrgetter
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Found
-from linkflap.spark_verify.checks.parts.generations import (
-    end_of,
-    marks_in,
-    truncated,
-    truncations_in,
-)
+from linkflap.spark_verify.checks.parts.generation_truncations import marks_in, truncations_in
+from linkflap.spark_verify.checks.parts.generations import end_of, truncated
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.checks.parts.passed_ranges import (
     Passed,

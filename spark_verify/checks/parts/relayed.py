@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.generations import examined, reads_in
+from linkflap.spark_verify.checks.parts.generation_clients import reads_in
+from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate
 from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration

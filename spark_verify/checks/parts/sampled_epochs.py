@@ -11,14 +11,15 @@ cluster's brokers may be of a deposed leader, and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import Found
-from linkflap.spark_verify.checks.parts.generations import generations, marks_in
-from linkflap.spark_verify.facts.eras import on_cluster
-from linkflap.spark_verify.facts.view import PartitionView, Watermarks
+from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
+from linkflap.spark_verify.checks.parts.generations import every, generations, log_of
+from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 REGRESSION = "sampled-epoch-regression"
 
@@ -68,3 +69,51 @@ def regressions(view: PartitionView) -> Iterator[Found]:
                 offset=max(0, int(marks.high_watermark[first])),
                 evidence=evidence,
             )
+
+
+def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
+    """Samples whose leader epoch is below that of a batch under their high watermark; the first of
+    each generation."""
+    findings: list[Finding] = []
+    for generation in every(view):
+        log, marks = log_of(view, generation), marks_in(view, generation)
+        if log is None or marks is None or not len(log.replica.batches):
+            continue
+        batches = log.replica.batches
+        highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
+        said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
+        said = said if kept else said[-1:]
+        served = highest[
+            np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])
+        ]
+        low = said[marks.leader_epoch[said] < served]
+        if len(low):
+            row = int(low[0])
+            index = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))
+            evidence = {
+                "leader_epoch": int(marks.leader_epoch[row]),
+                "batch_epoch": int(batches.leader_epoch[index]),
+                "time": int(marks.time[row]),
+                "samples": len(low),
+            }
+            offset = int(batches.base_offset[index])
+            findings.append(
+                Found(
+                    kind="epoch-behind",
+                    cluster=generation.cluster,
+                    offset=offset,
+                    evidence=evidence,
+                )
+            )
+    return findings
+
+
+def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
+    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open
+    transactions."""
+    ends = marks.high_watermark
+    for stop in view.stops:
+        if stop.cluster == generation.cluster and stop.truncated:
+            lowest = min(offset for _, offset in stop.truncated)
+            ends = np.where(marks.time <= stop.time, np.minimum(ends, lowest), ends)
+    return ends

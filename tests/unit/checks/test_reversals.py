@@ -9,7 +9,9 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
+from linkflap.spark_verify.checks.parts.generation_clients import reads_in
+from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
+from linkflap.spark_verify.checks.parts.generations import every
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import SECOND, Log, anomalies, ints, poll, reversed_, view

@@ -1,0 +1,154 @@
+"""What a consumer group skipped, and what it got again, where it read on after a failover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import Examined, Finding, Found
+from linkflap.spark_verify.checks.parts.checkpoints import uids_of
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
+
+OFFSET_LAG_MAX: Final = 100
+"""MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""
+
+
+SYNC_REACH: Final = 5_000_000_000
+"""Nanoseconds that a committed offset may need to reach the destination: refresh, checkpoint, sync
+(1 s each) and 2 s more."""
+
+
+def during(view: PartitionView, compared: Hop) -> PartitionView:
+    """What was seen of groups until the next failover away from the destination; there, from when
+    it followed for certain.
+
+    Until then the mirror sets groups back that had read what it truncated.
+    """
+    began, there = compared.mirrored_range.settled, compared.mirrored_range.destination
+    later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
+    ended = min(later, default=FOREVER)
+    marks = view.watermarks
+
+    def within(cluster: str, time: int, returned: int) -> bool:
+        return (cluster != there or time >= began) and returned <= ended
+
+    return replace(
+        view,
+        reads=[r for r in view.reads if within(r.cluster, r.time, r.returned)],
+        groups=[g for g in view.groups if within(g.cluster, g.time, g.time)],
+        watermarks=(
+            {name: _within(mine, began, ended) for name, mine in marks.items()}
+            if began or later
+            else marks
+        ),
+    )
+
+
+def _within(marks: Watermarks, began: int, ended: int) -> Watermarks:
+    inside = (marks.time >= began) & (marks.returned <= ended)
+    return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})
+
+
+def polls_of(view: PartitionView, group: str) -> Sequence[Read]:
+    """Every poll of a group's members, on all clusters."""
+    return [r for r in view.reads if r.group == group and r.kind == "poll" and len(r.uids)]
+
+
+def skipped_and_repeated(
+    view: PartitionView,
+    promotion: Promotion,
+    group: str,
+    source: Log,
+    destination: Log,
+    polls: Sequence[Read],
+) -> Sequence[Finding]:
+    own = [r for r in view.reads if r.group == group]
+    commits = [
+        r for r in own if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0
+    ]
+    after = [r for r in own if r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids)]
+    if not commits or not after:
+        return []
+    return _beside(view, promotion, commits, after, source, destination, uids_of(polls))
+
+
+def _beside(
+    view: PartitionView,
+    promotion: Promotion,
+    commits: Sequence[Read],
+    after: Sequence[Read],
+    source: Log,
+    destination: Log,
+    got: Ints,
+) -> Sequence[Finding]:
+    """What a group that had committed on the source skipped, and got again, where it began on the
+    destination."""
+    group = commits[0].group
+    committed = max(commits, key=lambda r: r.returned)
+    ours = destination.replica.records
+    mirrored = np.flatnonzero(
+        destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
+    )
+    at = locate(source.replica.records.uid, ours.uid[mirrored])
+    mirrored, at = mirrored[at >= 0], at[at >= 0]
+    origin = source.replica.records.offset[at]
+    first = min(after, key=lambda r: r.returned)
+    start = int(first.offsets[0])
+    skipped = mirrored[
+        (ours.offset[mirrored] < start)
+        & (origin >= committed.position)
+        & ~among(ours.uid[mirrored], got)
+    ]
+    again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], uids_of(after))]
+    synced = [
+        g.offset
+        for g in view.groups
+        if g.group == group and g.cluster == promotion.cluster and g.time < first.time
+    ]
+    above = int(
+        np.count_nonzero(
+            (origin < committed.position) & (ours.offset[mirrored] >= max(synced, default=0))
+        )
+    )
+    bound = max(_bound(commits, committed, origin), above)
+    findings: list[Finding] = [
+        Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
+    ]
+    evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
+    for kind, rows, more in (
+        ("group-skip", skipped, {}),
+        ("group-replay", again, {"bound": bound}),
+    ):
+        if len(rows):
+            shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
+            findings.append(
+                Found(
+                    kind=kind,
+                    cluster=promotion.cluster,
+                    offset=int(ours.offset[rows[0]]),
+                    evidence=shown,
+                )
+            )
+    return findings
+
+
+def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
+    """How many mirrored records the group may get again when its offsets were synced as often as
+    they should be.
+
+    How late a sync may be is promised nowhere; what lies above the offset that the mirror had last
+    committed for the group is a repeat that this explains, and the bound is never below it.
+    """
+    settled = [r.position for r in commits if r.returned <= committed.returned - SYNC_REACH]
+    since = max(settled, default=0)
+    recent = int(np.count_nonzero((origin >= since) & (origin < committed.position)))
+    behind = int(np.count_nonzero(origin >= committed.position))
+    return recent + OFFSET_LAG_MAX + behind

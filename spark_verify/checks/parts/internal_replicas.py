@@ -1,0 +1,78 @@
+"""Replicas of one of Kafka's own topics, held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.replicas import missing
+from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
+
+
+def below_high_watermark(replica: Replica) -> Replica:
+    """The part of a replica that is below its high watermark: what is above was being written when
+    it was captured."""
+    batches = replica.batches
+    kept = (
+        batches.last_offset < replica.high_watermark
+        if replica.high_watermark >= 0
+        else np.ones(len(batches), np.bool_)
+    )
+    # What a wrong base offset puts above the end lies, in the file, before something that is below.
+    kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
+    return replace(replica, batches=_taken(batches, kept))
+
+
+def _taken(batches: Batches, rows: Bools) -> Batches:
+    return Batches(**{f.name: getattr(batches, f.name)[rows] for f in fields(Batches)})
+
+
+def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
+    """Offsets that are missing inside of a log, and at its end; of a torn one that is no news."""
+    evidence: dict[str, object] = {"broker": replica.broker}
+    if replica.damage:
+        where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
+        yield Unjudged(reason=f"the log of {where} is torn from offset {replica.torn_from} on")
+        return
+    count, first = missing(replica, view.compacted.get(replica.cluster, 0))
+    if count:
+        yield Found(
+            kind="offsets-missing",
+            cluster=replica.cluster,
+            offset=first,
+            evidence={**evidence, "offsets": count},
+        )
+    if replica.end < replica.high_watermark:
+        evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
+        yield Found(
+            kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
+        )
+
+
+def led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
+    """Replicas up to where they owe each other anything.
+
+    The high watermark of the metadata log is in no file. What a leader that was deposed had not
+    replicated is in its own log alone, in an epoch below that of what is there now, up to its end.
+    """
+    if view.topic != METADATA:
+        return replicas
+    model = next((r for r in replicas if r.canonical), replicas[0])
+    return [replace(r, high_watermark=min(r.high_watermark, _deposed(r, model))) for r in replicas]
+
+
+def _deposed(replica: Replica, model: Replica) -> int:
+    ours, theirs = replica.batches, model.batches
+    _, here, there = np.intersect1d(ours.base_offset, theirs.base_offset, return_indices=True)
+    behind = np.flatnonzero(ours.leader_epoch[here] < theirs.leader_epoch[there])
+    tail = (
+        behind.size
+        and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
+    )
+    return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
+
+
+METADATA = "__cluster_metadata"

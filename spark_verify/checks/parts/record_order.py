@@ -1,0 +1,92 @@
+"""Records that came again, or out of the source's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.parts.logs import among, runs, written
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
+from linkflap.spark_verify.checks.parts.range_exceptions import repeated_at_source
+from linkflap.spark_verify.facts.view import Ints, PartitionView
+
+
+def order_anomaly(compared: Hop, kind: str, at: Ints, **evidence: object) -> Found:
+    """An anomaly at neighbouring records of the destination: `at` are indices into `mirrored`."""
+    ours = compared.destination.replica
+    rows = compared.mirrored[at]
+    return Found(
+        kind=kind,
+        cluster=ours.cluster,
+        offset=int(ours.records.offset[rows[0]]),
+        evidence={
+            "records": len(at),
+            "uid": int(ours.records.uid[rows[0]]),
+            "source": compared.source.replica.cluster,
+            **evidence,
+        },
+    )
+
+
+def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    ours = compared.destination.replica
+    uids = ours.records.uid[compared.mirrored]
+    excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
+    again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
+    found = []
+    # One replay of a range is one anomaly, dated by its oldest record.
+    for start, end in runs(again, compared.first[again]):
+        at = again[start:end]
+        offset = int(ours.records.offset[compared.mirrored[at[0]]])
+        original = int(ours.records.offset[compared.mirrored[compared.first[at[0]]]])
+        evidence: dict[str, object] = {
+            "first_offset": original,
+            "copy": int(compared.copy[at].max()),
+            "first_written": written(view, ours.cluster, original),
+            "written": written(view, ours.cluster, offset),
+        }
+        found.append(order_anomaly(compared, "mirrored-duplicate", at, **evidence))
+    return found
+
+
+def inversions(compared: Hop) -> Sequence[Finding]:
+    late = _late(compared, but=compared.unsettled)
+    return [
+        order_anomaly(
+            compared,
+            "mirror-inversion",
+            late[start:end],
+            position=int(compared.position[late[start]]),
+        )
+        for start, end in runs(late, compared.position[late])
+    ]
+
+
+def _late(compared: Hop, *, but: Ints) -> Ints:
+    """First copies behind a record that follows them at the source, without those (`but`) whose
+    order cannot be known."""
+    kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
+    if not len(kept):
+        return kept
+    uids = compared.destination.replica.records.uid[compared.mirrored[kept]]
+    positions = compared.position[kept]
+    return kept[positions < np.maximum.accumulate(np.where(among(uids, but), -1, positions))]
+
+
+def divergences(compared: Hop) -> Sequence[Finding]:
+    known = np.flatnonzero(compared.position >= 0)
+    rows = compared.sequence[compared.position[known]]
+    theirs, ours = compared.source.replica.records, compared.destination.replica.records
+    other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
+    changed, rows = known[other], rows[other]
+    return [
+        order_anomaly(
+            compared,
+            "mirror-divergence",
+            changed[start:end],
+            source_offset=int(theirs.offset[rows[start]]),
+        )
+        for start, end in runs(changed, compared.position[changed])
+    ]
