@@ -23,7 +23,7 @@ BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchMirror:
-    """A mirror on B of one topic of A."""
+    """A mirror of one topic of A."""
 
     admin: MirrorAdmin
     name: str
@@ -80,9 +80,9 @@ class BranchMirror:
 
 
 @contextmanager
-def branch_mirror(bench: Bench, topic: str) -> Iterator[BranchMirror]:
-    """A mirror that is not created yet, of a topic of A. Raises InputError for a Kafka that has
-    none."""
+def branch_mirror(bench: Bench, topic: str, to: str = "B") -> Iterator[BranchMirror]:
+    """A mirror that is not created yet, of a topic of A, on cluster `to`. Raises InputError for a
+    Kafka that has none."""
     build = kafka(bench.variant.kafka)
     names = generation(build)
     if names is None:
@@ -90,13 +90,11 @@ def branch_mirror(bench: Bench, topic: str) -> Iterator[BranchMirror]:
             f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it"
         )
     configs = {
-        names.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap,
+        names.mirror["bootstrap"]: bench.deployment.links[f"A->{to}"].bootstrap,
         names.mirror["groups"]: "(?!)",
     }
     folder = bench.folder / f"admin-{bench.stamp}"
-    with closing(
-        MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))
-    ) as admin:
+    with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap(to))) as admin:
         yield BranchMirror(
             admin=admin,
             name=bench.name("mirror"),
