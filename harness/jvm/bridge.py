@@ -85,7 +85,9 @@ class Bridge:
         return made
 
     def close(self) -> None:
-        """Kills the JVM. Safe to call again."""
+        """Kills the JVM. Safe to call again. Objects of it that are collected later say nothing to
+        it: each would try to connect anew, and log that it could not."""
+        self.gateway._gateway_client.is_connected = False
         self.gateway.close()
         self.child.kill()
 

@@ -4,7 +4,8 @@ is named."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from confluent_kafka import Producer
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
+from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Bite, Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
 from linkflap.harness.model.wait import until
@@ -30,7 +32,7 @@ __all__ = ["pytestmark"]
 
 @dataclass
 class Mirrored:
-    """A and three brokers of B, with a mirror that mirrors one topic, and what is written down."""
+    """A and B, with a mirror that mirrors one topic, and what is written down."""
 
     up: Deployment
     mirror: ClusterMirror
@@ -43,7 +45,8 @@ class Mirrored:
             producer.produce(TOPIC, b"x", partition=number)
         assert producer.flush(60) == 0
 
-    def play(self, fault: str, target: str, **options: Option) -> tuple[Bite, list[str]]:
+    def play(self, fault: str, target: str, bitten: list[Bite], **options: Option) -> Sequence[str]:
+        """What was checked when it was healed. Its bite is in `bitten`, also where it is not."""
         spec = FaultSpec(
             id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options
         )
@@ -54,22 +57,23 @@ class Mirrored:
             stopping=False,
             topics={TOPIC: 3},
         )
-        made = FAULTS[fault](spec, cast(World, world))
+        played = FAULTS[fault](spec, cast(World, world))
         try:
-            made.inject()
+            played.inject()
             self.write()
-            bite = made.bite()
+            bitten.append(played.bite())
         finally:
-            checked = list(made.heal())
+            checked = played.heal()
+        return checked
+
+    def catches_up(self) -> None:
         self.write()
         until(lambda: self.mirror.lag() == 0, within=90, what="the mirror to catch up")
-        return bite, checked
 
 
-@pytest.fixture(scope="module")
-def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
-    folder = tmp_path_factory.mktemp("mirrored")
-    log, topology = EventLog(folder / "events.jsonl"), parse(f'A@"{LIBS}"->B@"{LIBS}":3')
+@contextmanager
+def made(folder: Path, brokers: int) -> Iterator[Mirrored]:
+    log, topology = EventLog(folder / "events.jsonl"), parse(f'A@"{LIBS}"->B@"{LIBS}":{brokers}')
     try:
         with runtime("process")(topology, folder=folder, recorder=log) as up:
             up.clusters["A"].create_topic(TOPIC, partitions=3)
@@ -83,10 +87,20 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
         log.close()
 
 
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
+    """B has one broker. With three the build truncates B to offset 0 whenever a partition's
+    metadata changes (docs/findings/cluster-mirroring-truncates-to-zero.md)."""
+    with made(tmp_path_factory.mktemp("mirrored"), brokers=1) as found:
+        yield found
+
+
 def test_verbs_of_a_mirror_in_use_agree_with_the_model(mirrored: Mirrored) -> None:
-    bite, checked = mirrored.play("mirror-verbs", "A->B", steps=8)
-    assert bite.bit, bite.measured
+    bitten: list[Bite] = []
+    checked = mirrored.play("mirror-verbs", "A->B", bitten, steps=8)
+    assert bitten[0].bit, bitten[0].measured
     assert checked == ["1 topics are mirrored"]
+    mirrored.catches_up()
     (row,) = [
         row["data"]
         for row in map(json.loads, mirrored.events.read_text().splitlines())
@@ -102,16 +116,34 @@ def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(
 ) -> None:
     proxies = mirrored.mirror.source_addresses()
     assert sorted(proxies) == sorted(mirrored.up.links["A->B"].bootstrap.split(","))
-    bite, checked = mirrored.play("mirror-source-moved", "A->B")
-    assert bite.bit, bite.measured
+    bitten: list[Bite] = []
+    checked = mirrored.play("mirror-source-moved", "A->B", bitten)
+    assert bitten[0].bit, bitten[0].measured
     assert mirrored.mirror.source_addresses() == proxies
     assert checked[-1] == "3 partitions caught up"
+    mirrored.catches_up()
 
 
-def test_the_coordinator_of_a_mirror_is_lost_and_another_takes_over(mirrored: Mirrored) -> None:
-    coordinator = mirrored.mirror.coordinator()
-    assert coordinator in mirrored.up.clusters["B"].brokers
-    bite, checked = mirrored.play("mirror-coordinator-loss", "B")
-    assert bite.bit, bite.measured
-    assert cast(dict[str, object], bite.measured)["lost"] == coordinator
-    assert any("in the ISR of all" in line for line in checked)
+def test_the_coordinator_of_a_mirror_is_lost_and_another_takes_over(tmp_path: Path) -> None:
+    """Whether its broker gets in sync again is the build's: where it does not, the fault says so,
+    and logs were truncated to offset 0. So is whether the mirror ever catches up."""
+    with made(tmp_path, brokers=3) as mirrored:
+        coordinator = mirrored.mirror.coordinator()
+        assert coordinator in mirrored.up.clusters["B"].brokers
+        bitten: list[Bite] = []
+        checked, failed = list[str](), ""
+        try:
+            checked = list(mirrored.play("mirror-coordinator-loss", "B", bitten))
+        except FaultError as error:
+            failed = str(error)
+        if failed:
+            assert "to be in the ISR again" in failed
+            logs = "".join(
+                one.log.read_text() for one in mirrored.up.clusters["B"].brokers.values()
+            )
+            assert "to offset 0 below high watermark" in logs
+        else:
+            assert any("in the ISR of all" in line for line in checked)
+        (bite,) = bitten
+        assert bite.bit, bite.measured
+        assert cast(dict[str, object], bite.measured)["lost"] == coordinator

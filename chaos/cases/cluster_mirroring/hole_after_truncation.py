@@ -15,12 +15,15 @@ from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.log.reference import Batch
+from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 
 PARTITIONS: Final = 3
-ROUNDS: Final = 5
+ROUNDS: Final = 3
+WATCHED: Final = 6.0
+"""Seconds after a round: brokers look after their partitions every two."""
 VALUE: Final = b"x" * 200
 EVERY: Final = 0.005
 """Seconds between two records of a partition."""
@@ -59,21 +62,17 @@ def holes(log: Sequence[Batch]) -> list[tuple[int, int]]:
     return found
 
 
-def _played(bench: Bench, *, pause: bool) -> Observation:
-    """The brokers of B stand still in turn, each until it is out of sync; A and the link are
-    untouched."""
+def _played(bench: Bench, *, move: bool) -> Observation:
+    """Leaders of B's log of states are moved; A, the link and the leaders of the mirrored
+    partitions are untouched."""
     topic = bench.topic(partitions=PARTITIONS)
     address = bench.bootstrap("B").split(",")[0]
     seen: dict[int, list[tuple[int, int]]] = {}
 
     def with_holes() -> dict[int, list[tuple[int, int]]]:
         """Partition -> what the log of its leader lacks, by its bytes."""
-        leaders = {
-            number: one.leader
-            for number, one in wire.answered(address, topic).items()
-            if one.leader > 0
-        }
-        logs = {n: bench.log(topic, n, broker=leader, cluster="B") for n, leader in leaders.items()}
+        led = {number: one.leader for number, one in wire.answered(address, topic).items()}
+        logs = {n: bench.log(topic, n, broker=leader, cluster="B") for n, leader in led.items()}
         return {number: missing for number, log in logs.items() if (missing := holes(log))}
 
     def stays() -> bool:
@@ -86,65 +85,43 @@ def _played(bench: Bench, *, pause: bool) -> Observation:
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(PARTITIONS)
         with _written(bench, topic):
-            for rounds in range(1, ROUNDS + 1):
-                if pause:
-                    _out_and_in(bench, topic, 1 + rounds % 3)
+            while rounds < ROUNDS:
+                rounds += 1
+                if move:
+                    _moved(bench)
                 with contextlib.suppress(DeadlineExceeded):
-                    until(stays, within=5, what="a hole", every=1)
+                    until(stays, within=WATCHED, what="a hole", every=1)
                     break
         states = dict(mirror.states())
     found = with_holes()
     facts = {
         "rounds": rounds,
         "holes_of_leaders": {str(number): missing[:3] for number, missing in found.items()},
-        "high_watermarks": {
-            str(number): bench.bound("high", topic, number, "B") for number in found
-        },
+        "high_watermarks": {str(n): bench.bound("high", topic, n, "B") for n in found},
         "states_at_the_end": states,
     }
     return Observation(shown=bool(found), facts=facts)
 
 
-def _out_and_in(bench: Bench, topic: str, number: int) -> None:
-    """A broker stands still until the others have taken it out of sync, and is waited for, but not
-    for ever."""
-    broker = bench.broker(number, "B")
-    asked = bench.ask(next(one for one in bench.cluster("B").brokers.values() if one.id != number))
-
-    def in_sync() -> int:
-        return sum(number in one.in_sync for one in asked.leadership(topic).values())
-
-    broker.pause()
-    try:
-        with contextlib.suppress(DeadlineExceeded):
-            until(
-                lambda: in_sync() == 0,
-                within=WITHIN,
-                what=f"broker {number} to be out of sync",
-                every=0.05,
-            )
-    finally:
-        broker.resume()
-    with contextlib.suppress(DeadlineExceeded):
-        until(
-            lambda: in_sync() == PARTITIONS,
-            within=10,
-            what=f"broker {number} to be in sync",
-            every=0.1,
-        )
+def _moved(bench: Bench) -> None:
+    """Every partition of the log of states is led by the next broker."""
+    asked = bench.ask(bench.up("B"))
+    for number, now in sorted(asked.leadership(STATES).items()):
+        bench.lead(STATES, number, bench.broker(1 + now.leader % 3, "B"), "B")
 
 
 CASE = Case(
     name="KIP-1279-hole-after-truncation",
     title=(
-        "A build of the KIP-1279 branch leaves a hole in the log of a leader that it truncates "
-        "while it copies"
+        "A build of the KIP-1279 branch truncates leaders that copy when the log of states gets "
+        "another leader, and their logs go on behind a hole"
     ),
     kind="proposal",
     claim_text=(
-        "LOG_TRUNCATION may begin while the leader's mirror fetcher has an answer under way. What "
-        "arrives is appended behind the truncated log, at the source's offsets: the log has "
-        "nothing from 0 to there, and never gets it."
+        "A broker that gives up a partition of __mirror_state forgets the states of all its "
+        "partitions, takes them for ones that never began, and truncates them to offset 0 while it "
+        "copies. What arrives is appended at the source's offsets: the log has nothing from 0 to "
+        "there, and never gets it."
     ),
     sources=(
         "docs/findings/cluster-mirroring-hole-after-truncation.md",
@@ -153,17 +130,17 @@ CASE = Case(
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
         f"1. three brokers of B; {PARTITIONS} partitions are written to all the time; 2. up to "
-        f"{ROUNDS} times: SIGSTOP of a broker of B until it is out of sync, then SIGCONT"
+        f"{ROUNDS} times: another in-sync replica of each partition of __mirror_state leads it"
     ),
     reproduced="the log of a leader of B, from its bytes, lacks offsets between 0 and its end",
-    control_text="nobody stands still: no log lacks anything",
+    control_text="no leader is moved: no log lacks anything",
     refuted="logs without holes",
     topology=Topology(
         clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
         links=(LinkSpec(source="A", destination="B"),),
     ),
-    claim=partial(_played, pause=True),
-    control=partial(_played, pause=False),
+    claim=partial(_played, move=True),
+    control=partial(_played, move=False),
     clients=("java",),
     needs=BUILD,
     apart=True,
