@@ -9,11 +9,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka
@@ -32,6 +36,8 @@ class BranchMirror:
     aligning: str
     """The state in which a partition's log is truncated, as this generation of the branch calls
     it."""
+    here: AdminClient
+    destination: Cluster
 
     def create(self) -> None:
         """Raises Refused, as every verb here."""
@@ -54,8 +60,10 @@ class BranchMirror:
         return Counter(row.state for row in self.rows())
 
     def mirrors(self, partitions: int) -> None:
-        """Creates and starts it, and waits until every partition is MIRRORING."""
+        """Creates and starts it, once the log of the mirrors' states is there, and waits until
+        every partition is MIRRORING."""
         self.create()
+        await_loaded(self.admin, self.here, self.destination)
         self.started()
         wanted = {MIRRORING: partitions}
         until(
@@ -101,4 +109,6 @@ def branch_mirror(bench: Bench, topic: str, to: str = "B") -> Iterator[BranchMir
             topic=topic,
             configs=configs,
             aligning=names.aligning,
+            here=bench.admin(to),
+            destination=bench.cluster(to),
         )
