@@ -9,8 +9,13 @@ from typing import Any, cast
 import pytest
 
 from linkflap.harness.mirrors.cluster_mirroring import first_start, settings
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
-from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES, await_loaded, lacking
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.first_start import (
+    STATES,
+    LeftBehind,
+    await_loaded,
+    lacking,
+)
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 
 REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1]}
@@ -94,3 +99,57 @@ def test_a_start_at_once_is_an_option_and_another_word_is_none() -> None:
         ),
     ):
         settings.options({"first_start": "later"})
+
+
+class Brokers:
+    """A destination whose leaders can be moved; the first time nobody answers."""
+
+    def __init__(self) -> None:
+        self.moved: list[dict[tuple[str, int], list[int]]] = []
+        self.unanswered = 1
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        partitions = {n: SimpleNamespace(leader=2, replicas=[2, 3, 1]) for n in range(2)}
+        return SimpleNamespace(topics={"A.orders": SimpleNamespace(partitions=partitions)})
+
+    def lead(self, orders: dict[tuple[str, int], list[int]]) -> None:
+        if self.unanswered:
+            self.unanswered -= 1
+            raise Refused("elect-leaders", "NO_ANSWER", -1, "nobody answered")
+        self.moved.append(orders)
+
+
+def rows(*states: str) -> list[Row]:
+    return [
+        Row(
+            topic="A.orders",
+            partition=number,
+            state=state,
+            source_offset=-1,
+            destination_offset=-1,
+            lag=-1,
+            retries=0,
+            error="",
+        )
+        for number, state in enumerate(states)
+    ]
+
+
+def test_a_partition_that_is_left_behind_gets_another_leader_once() -> None:
+    brokers = Brokers()
+    behind = LeftBehind(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
+    behind.look(rows("LOG_TRUNCATION", "LOG_TRUNCATION"), 0)
+    behind.look(rows("MIRRORING", "LOG_TRUNCATION"), 9)
+    assert behind.moved == [], "it may still get there"
+    for now in (10, 11, 12, 30):
+        behind.look(rows("MIRRORING", "LOG_TRUNCATION"), now)
+    assert brokers.moved == [{("A.orders", 1): [3, 1, 2]}]
+    assert behind.moved == [("A.orders", 1)]
+
+
+def test_a_partition_that_aligns_again_and_again_is_not_left_behind() -> None:
+    brokers = Brokers()
+    behind = LeftBehind(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
+    for now in range(0, 60, 3):
+        behind.look(rows("LOG_TRUNCATION" if now % 2 else "FAILED"), now)
+    assert (behind.moved, brokers.moved) == ([], [])

@@ -142,6 +142,24 @@ class MirrorAdmin:
 
         return self._with("describe-log-dirs", read)
 
+    def lead(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Has the first broker of each order lead its partition. Raises Refused."""
+
+        def move(admin: Handle, jvm: Handle) -> None:
+            common, kinds = jvm.org.apache.kafka.common, jvm.org.apache.kafka.clients.admin
+            moves = {
+                common.TopicPartition(topic, number): jvm.java.util.Optional.of(
+                    kinds.NewPartitionReassignment(list(order))
+                )
+                for (topic, number), order in orders.items()
+            }
+            seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+            admin.alterPartitionReassignments(moves).all().get(ASK_SECONDS, seconds)
+            preferred = common.ElectionType.PREFERRED
+            admin.electLeaders(preferred, set(moves)).all().get(ASK_SECONDS, seconds)
+
+        self._with("elect-leaders", move)
+
     def describe(self, name: str) -> list[Row]:
         """The rows of a mirror, those that there are: some may be missing, and some be of a moment
         ago."""

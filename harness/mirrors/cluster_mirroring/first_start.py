@@ -8,7 +8,7 @@ coordinator, and is never asked again: the partition stays behind
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Final
 
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
@@ -25,6 +25,8 @@ from linkflap.harness.model.wait import until
 STATES: Final = "__mirror_state"
 """The internal topic that keeps the states of mirrored partitions."""
 LOADED_SECONDS: Final = 60.0
+LEFT_SECONDS: Final = 10.0
+"""After so long in that state a partition is left behind: others are through in two."""
 _ANSWERS_WITHIN: Final = 5.0
 _NAMED: Final = 4
 
@@ -77,3 +79,37 @@ def await_loaded(
     what = f"the log of the mirrors' states ({STATES}) on brokers {', '.join(map(str, brokers))}"
     with suppress(DeadlineExceeded) if in_vain else nullcontext():
         until(loaded, within=LOADED_SECONDS, every=0.1, what=what, state=lambda: said)
+
+
+class LeftBehind:
+    """The partitions that a first start leaves in the state `aligning`, because their coordinator
+    did not know them yet. Each gets another leader, once, who asks anew."""
+
+    def __init__(self, admin: MirrorAdmin, here: AdminClient, aligning: str) -> None:
+        self._admin, self._here, self._aligning = admin, here, aligning
+        self._since: dict[TopicPartition, float] = {}
+        self.moved: list[TopicPartition] = []
+
+    def look(self, rows: Sequence[Row], now: float) -> None:
+        """Holds what describe says at `now`, in seconds, against what it said before."""
+        aligning = {(row.topic, row.partition) for row in rows if row.state == self._aligning}
+        self._since = {tp: self._since.get(tp, now) for tp in sorted(aligning)}
+        left = [tp for tp, since in self._since.items() if now - since >= LEFT_SECONDS]
+        if wanted := [tp for tp in left if tp not in self.moved]:
+            self._move(wanted)
+
+    def _move(self, partitions: Sequence[TopicPartition]) -> None:
+        try:
+            topics = self._here.list_topics(timeout=_ANSWERS_WITHIN).topics
+            known = {tp: topics[tp[0]].partitions[tp[1]] for tp in partitions}
+            orders = {tp: next_first(one.replicas, one.leader) for tp, one in known.items()}
+            if several := {tp: order for tp, order in orders.items() if len(order) > 1}:
+                self._admin.lead(several)
+        except (KafkaException, KeyError, Refused):
+            return  # asked again at the next look
+        self.moved.extend(partitions)
+
+
+def next_first(replicas: Sequence[int], leader: int) -> list[int]:
+    """The replicas of a partition with its leader last."""
+    return [*(one for one in replicas if one != leader), leader]

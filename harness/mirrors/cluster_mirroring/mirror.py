@@ -34,6 +34,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
     Answer,
     Refused,
+    mirroring,
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import (
@@ -43,7 +44,7 @@ from linkflap.harness.mirrors.cluster_mirroring.failover import (
     await_stopped,
     not_promoted,
 )
-from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftBehind, await_loaded
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
 from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
 from linkflap.harness.mirrors.topics import create, data_topics
@@ -181,7 +182,7 @@ class ClusterMirror(Seen):
         )
         self._running = True
         try:
-            self._await_mirroring(began)
+            behind = self._await_mirroring(began)
         except DeadlineExceeded as error:
             if self._reverses is None:
                 raise
@@ -201,7 +202,10 @@ class ClusterMirror(Seen):
         self._describing = self._describing or Describing(
             self._admin, self._name, self._write_described
         )
-        options = {**asdict(self._options), "generation": self._generation.name}
+        options: dict[str, object] = asdict(self._options)
+        options |= {"generation": self._generation.name}
+        if behind:
+            options["left_behind"] = behind
         seconds = round(time.monotonic() - began, 3)
         self._recorder.write(
             MirrorStarted(
@@ -236,7 +240,8 @@ class ClusterMirror(Seen):
                     f"mirror {self._name} of {self.link.name} could not be made: {error}"
                 ) from error
 
-    def _await_mirroring(self, began: float) -> None:
+    def _await_mirroring(self, began: float) -> list[str]:
+        """The partitions that were left behind, and got another leader."""
         canary = Canary(
             self._source.bootstrap,
             self._destination.bootstrap,
@@ -244,16 +249,20 @@ class ClusterMirror(Seen):
         )
         left = max(1.0, START_SECONDS - (time.monotonic() - began))
         what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
+        behind = LeftBehind(self._admin, self._here, self._generation.aligning)
+        helped = self._options.first_start == settings.LOADED and self._reverses is None
+
+        def crossed() -> bool:
+            rows = self._rows()
+            if helped:
+                behind.look(rows, time.monotonic())
+            return mirroring(rows, self._partitions()) and canary.arrived()
+
         try:
-            until(
-                lambda: self._mirrors() and canary.arrived(),
-                within=left,
-                every=0.2,
-                what=what,
-                state=self._states,
-            )
+            until(crossed, within=left, every=0.2, what=what, state=self._states)
         finally:
             canary.close()
+        return [f"{topic}-{number}" for topic, number in behind.moved]
 
     def _ask_until(
         self, verb: str, ask: Callable[[], None], within: float, *, never: str = ""

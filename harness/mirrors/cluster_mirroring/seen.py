@@ -16,7 +16,6 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Row,
     described,
     given_up,
-    mirroring,
     summary,
 )
 from linkflap.harness.mirrors.cluster_mirroring.rule import Ruled
@@ -41,9 +40,6 @@ class Seen(Ruled):
     _destination: Cluster
     _deployment: Deployment
     _recorder: Recorder
-
-    def _mirrors(self) -> bool:
-        return mirroring(self._rows(), self._partitions())
 
     def _write_described(self, asked: int, rows: Sequence[Row]) -> None:
         self._recorder.write(described(self.link.name, asked, rows))

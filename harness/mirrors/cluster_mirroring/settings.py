@@ -28,8 +28,8 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         choices=(LOADED, AT_ONCE),
         default=LOADED,
         about=(
-            "start is asked for once every broker has the log of the mirrors' states, or right "
-            "after create"
+            "start is asked for once every broker has the log of the mirrors' states, and what it "
+            "leaves behind gets another leader; or right after create"
         ),
     ),
 }
