@@ -46,6 +46,18 @@ def leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]
     yield from ((t.time, t.time) for t in view.truncations if t.cluster == cluster)
 
 
+def truncating(view: PartitionView, cluster: str) -> list[tuple[int, int, int]]:
+    """(start, end, offset): from when a log was to follow another until it was written down as
+    truncated there. It may get there in steps, each in a leader epoch of its own."""
+    return [
+        (window.start, t.time, t.offset)
+        for window in view.windows
+        if window.name.reverses and window.took_effect and window.on.source == cluster
+        for t in view.truncations
+        if t.cluster == cluster and window.start <= t.time <= window.end
+    ]
+
+
 def out_of_order(
     view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
 ) -> Sequence[Finding]:
@@ -53,12 +65,17 @@ def out_of_order(
         return []
     lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
     same = same_tenure(view, cluster, marks, sampled)
+    before, after = sampled[:-1], sampled[1:]
     findings: list[Finding] = []
     for name, values, kind in (
         ("last_stable", lso, "lso-regression"),
         ("high_watermark", high, "high-watermark-regression"),
     ):
-        for i in np.flatnonzero(same & (values[1:] < values[:-1])).tolist():
+        back = same & (values[1:] < values[:-1])
+        for start, end, offset in truncating(view, cluster):
+            meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
+            back &= ~(meanwhile & (values[1:] >= offset))
+        for i in np.flatnonzero(back).tolist():
             findings.append(
                 found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
             )

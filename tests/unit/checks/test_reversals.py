@@ -185,6 +185,14 @@ def test_a_sample_is_of_one_log_generation(
     assert highs(sampled(*rows)) == [old, new]
 
 
+def test_a_log_may_be_truncated_in_steps_until_it_is_written_down() -> None:
+    steps = ((605, 4, 4, 0), (607, 3, 3, 0), (609, 2, 2, 1), (622, 2, 2, 3), (630, 4, 4, 3))
+    assert anomalies("last-stable-offset", sampled(*steps)) == []
+    deeper = ((605, 4, 4, 0), (607, 1, 1, 0), (622, 2, 2, 3), (630, 4, 4, 3))
+    found = {kind for kind, *_ in anomalies("last-stable-offset", sampled(*deeper))}
+    assert "high-watermark-regression" in found
+
+
 def test_samples_are_judged_while_it_lasts() -> None:
     name = "last-stable-offset"
     assert (
