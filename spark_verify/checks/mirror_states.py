@@ -10,7 +10,8 @@ taken out. A partition that was promoted is not mirrored any more, until its mir
 again.
 
 Verbs that were asked of it in a run (fault mirror-verbs) were held against the model of the KIP
-when they were answered: what disagrees with it was written down, and is an anomaly.
+when they were answered: what disagrees with it was written down, and is an anomaly. So is what the
+mirror's own records (`__mirror_state`) said in the end, and describe did not.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 
 KIND: Final = "state-lie"
 VERB: Final = "verb-disagreement"
+RECORD: Final = "record-differs"
 STALE: Final = 5 * 10**9
 """How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s
 here)."""
@@ -44,7 +46,21 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         )
         findings += _lags(view, mine)
         findings += _states(view, mine)
-    return [*findings, *_verbs(view)]
+    return [*findings, *_verbs(view), *_records(view)]
+
+
+def _records(view: PartitionView) -> Iterator[Found]:
+    """What its own records say of the topic's partitions in the end, of each link: at no offset."""
+    last = {each.link: each for each in sorted(view.comparisons, key=lambda each: each.time)}
+    for each in last.values():
+        if each.recorded:
+            evidence = {"link": each.link, "said": "; ".join(each.recorded), "time": each.time}
+            yield Found(
+                kind=RECORD,
+                cluster=LinkSpec.parse(each.link).destination,
+                offset=-1,
+                evidence=evidence,
+            )
 
 
 def _verbs(view: PartitionView) -> Iterator[Found]:
@@ -188,6 +204,25 @@ CHECK = Check(
             ),
             alone="what an operator asks of the mirror may not be what it does",
             smallest="a topic is paused, and pausing it again is accepted: nowhere on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=RECORD,
+            meaning=(
+                "At the end of a run, when everything was copied, the latest record of "
+                "`__mirror_state` about a partition had another state than describe said of it, "
+                "for 20 s. It is said of the first partition of the topic."
+            ),
+            sentence=(
+                "the mirror of {link} describes {tp} on {cluster} otherwise than it has recorded: "
+                "{said}"
+            ),
+            counted=(
+                "topic is described otherwise than recorded|"
+                "topics are described otherwise than recorded"
+            ),
+            alone="whoever loads the records next takes another state for the mirror's",
+            smallest="describe says MIRRORING of t, and its last record FAILED: nowhere on B.",
             despite_torn=True,
         ),
     ),

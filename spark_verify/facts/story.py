@@ -82,7 +82,8 @@ class Comparison:
 
     Partitions at the source (`there`) and the destination (`here`, 0: it has no such topic), and
     settings that differ: (name, there, here), None where not set; ACLs that are `missing` at the
-    destination, and those that it has `beside`.
+    destination, and those that it has `beside`. `recorded`: where the mirror's records of its state
+    are not what it describes.
     """
 
     link: str
@@ -92,6 +93,7 @@ class Comparison:
     time: int
     missing: Sequence[str] = ()
     beside: Sequence[str] = ()
+    recorded: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,7 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
                 differing=tuple((name, *values) for name, values in (row.differing or {}).items()),
                 missing=row.missing,
                 beside=row.beside,
+                recorded=row.recorded,
                 time=e.time,
             ),
         )

@@ -1,11 +1,11 @@
-"""Topics, their settings and ACLs over a build of Cluster Mirroring; skipped where none is named."""
+"""Topics, their settings and ACLs, and the mirror's own records, over a build of Cluster Mirroring;
+skipped where none is named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -24,8 +24,15 @@ from confluent_kafka.admin import (
 
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring.acls import acls_of
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
 from linkflap.harness.mirrors.cluster_mirroring.compared import agrees, awaited, settings_of
 from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
+from linkflap.harness.mirrors.cluster_mirroring.state_records import (
+    differing,
+    ids_of,
+    latest,
+    read,
+)
 from linkflap.harness.model.events import ComparedTopic
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
@@ -49,7 +56,7 @@ class Both:
     mirror: ClusterMirror
 
     def compared(self) -> ComparedTopic:
-        found = awaited("A->B", self.a, self.b, ("A",))
+        found = awaited("A->B", self.a, self.b, ("A",), self.mirror.disagreeing)
         assert found is not None
         (row,) = found.rows
         return row
@@ -84,6 +91,17 @@ def test_settings_and_acls_of_the_source_s_topic_are_synced(both: Both) -> None:
     assert agrees(row), row
     assert (row.there, row.here, row.acls) == (2, 2, 2)
     assert row.compared >= 1
+
+
+def test_the_mirror_s_records_are_what_describe_says(both: Both) -> None:
+    rows = both.mirror._rows()
+    assert {row.state for row in rows} == {MIRRORING}
+    found = latest(read(both.mirror._destination.bootstrap))
+    assert len(found) == len(rows)
+    assert set(found.values()) == {MIRRORING}
+    assert both.compared().recorded == ()
+    wrong = differing(both.mirror._name, {}, ids_of(both.b, [TOPIC]), rows)
+    assert len(wrong[TOPIC]) == 2
 
 
 def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Both) -> None:

@@ -431,6 +431,7 @@ def _compare(made: World) -> bool:
                 "differing": differing,
                 "time": made.time + n,
                 "missing": dice.sample(["u may read"], dice.choice([0, 0, 1])),
+                "recorded": dice.sample(["0: FAILED recorded"], dice.choice([0, 0, 1])),
                 "beside": dice.sample(["v may read", "w may not"], dice.choice([0, 0, 0, 1, 2])),
             }
             made.comparisons.append({**row, "partition": 0})

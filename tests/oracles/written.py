@@ -174,6 +174,7 @@ def _events(made: World) -> Iterator[EventRow]:
             "acls": 3,
             "missing": row["missing"],
             "beside": row["beside"],
+            "recorded": row["recorded"],
         }
         yield EventRow(
             time=row["time"],

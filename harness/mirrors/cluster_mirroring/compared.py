@@ -84,19 +84,28 @@ def _row(
 
 
 def agrees(row: ComparedTopic) -> bool:
-    return row.there == row.here and not (row.differing or row.missing or row.beside)
+    differs = row.differing or row.missing or row.beside or row.recorded
+    return row.there == row.here and not differs
 
 
 def awaited(
-    link: str, there: AdminClient, here: AdminClient, homes: tuple[str, ...]
+    link: str,
+    there: AdminClient,
+    here: AdminClient,
+    homes: tuple[str, ...],
+    disagreeing: Callable[[Sequence[str]], Mapping[str, tuple[str, ...]]],
 ) -> TopicsCompared | None:
-    """Of the data topics of these homes, at the source (`there`) and the destination; see
-    `agreed`."""
+    """Of the data topics of these homes, at the source (`there`) and the destination; see `agreed`.
+    `disagreeing`: of topics, what the mirror's own records and describe disagree about."""
 
     def ask() -> Sequence[ComparedTopic]:
         theirs, ours = data_topics(there, homes), data_topics(here, homes)
         both = [topic for topic in theirs if topic in ours]
-        rows = compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+        recorded = disagreeing(both)
+        rows = [
+            msgspec.structs.replace(row, recorded=recorded.get(row.topic, ()))
+            for row in compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+        ]
         at_source, at_destination = acls_of(there, both), acls_of(here, both)
         if at_source is None or at_destination is None:
             return rows

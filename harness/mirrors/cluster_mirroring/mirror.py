@@ -311,7 +311,9 @@ class ClusterMirror(Seen):
                 drained
                 and self._mirrored
                 and (
-                    found := compared.awaited(self.link.name, self._there, self._here, self._homes)
+                    found := compared.awaited(
+                        self.link.name, self._there, self._here, self._homes, self.disagreeing
+                    )
                 )
                 is not None
             ):

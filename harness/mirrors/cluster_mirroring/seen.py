@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, state_records
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Refused,
@@ -22,6 +22,7 @@ from linkflap.harness.mirrors.cluster_mirroring.rule import Ruled
 from linkflap.harness.mirrors.topics import data_topics, partitions_of
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
+from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.wire.offsets import bounds, quiet
 
 _ASK_SECONDS: Final = 5.0
@@ -38,6 +39,7 @@ class Seen(Ruled):
     _there: AdminClient
     _source: Cluster
     _destination: Cluster
+    _generation: cluster_mirroring.Generation
     _deployment: Deployment
     _recorder: Recorder
 
@@ -52,6 +54,16 @@ class Seen(Ruled):
 
     def _states(self) -> str:
         return summary(self._rows())
+
+    def disagreeing(self, topics: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Topic -> what the records of `__mirror_state` say of its partitions and describe does
+        not; nothing where this generation's records are of a form that is not known. Raises
+        KafkaException."""
+        if self._generation.name != state_records.GENERATION:
+            return {}
+        return state_records.disagreeing(
+            self._name, self._here, self._destination.bootstrap, topics, self._rows()
+        )
 
     def given_up(self) -> Mapping[str, str]:
         """See `TellsGivenUp`: a partition is FAILED, and is not tried again."""

@@ -69,7 +69,8 @@ class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A topic of a mirror's source, held against the destination's: how many partitions it has
     there and here (0: no such topic), and of its `compared` settings those that differ: name ->
     (there, here), None where it is not set. Of its `acls`, where both clusters keep any: those that
-    are missing here, and those that are here and not there."""
+    are missing here, and those that are here and not there. `recorded`: of the mirror's own records
+    of its state what describe does not say, in words."""
 
     topic: str
     there: Small
@@ -79,6 +80,7 @@ class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     acls: Small | None = None
     missing: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
 
 
 class TopicsCompared(OfLink, frozen=True, kw_only=True):

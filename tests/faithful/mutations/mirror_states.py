@@ -64,6 +64,16 @@ def verb_that_should_be_refused(made: Made, rng: Random) -> None:
     )
 
 
+@mutation(PLANNED, must="mirror-states/record-differs")
+def state_that_was_not_recorded(made: Made, rng: Random) -> None:
+    """The last record of a partition says FAILED, and describe MIRRORING."""
+    time = max(event.time for event in made.events if event.kind != "phase")
+    said = ["partition 0: FAILED recorded, MIRRORING described"]
+    row = {"topic": TOPIC, "there": 2, "here": 2, "compared": 0, "recorded": said}
+    data = {"rows": [row], "seconds": 20.0}
+    made.events.append(EventRow(time=time, kind="topics-compared", subject="A->B", data=data))
+
+
 @mutation(PLANNED, verdict="valid")
 def verbs_that_agree(made: Made, rng: Random) -> None:
     """Verbs were asked of the mirror, and each was taken as its model has it."""

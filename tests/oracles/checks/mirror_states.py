@@ -34,6 +34,14 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 found.append(plain.anomaly("state-lie", b, over[0].offset))
         for link in {d.link for d in plain.view.disagreements}:
             found.append(plain.anomaly("verb-disagreement", link.split("->")[1], -1))
+        for link in {each.link for each in plain.view.comparisons}:
+            mine = [each for each in plain.view.comparisons if each.link == link]
+            newest = mine[0]
+            for each in mine:
+                if each.time >= newest.time:
+                    newest = each
+            if len(newest.recorded) > 0:
+                found.append(plain.anomaly("record-differs", link.split("->")[1], -1))
     return found
 
 

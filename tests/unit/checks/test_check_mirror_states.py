@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.facts.story import (
+    Comparison,
     Description,
     Disagreement,
     Promotion,
@@ -59,6 +60,7 @@ class Rest(TypedDict, total=False):
     windows: Sequence[Window]
     truncations: Sequence[Truncation]
     disagreements: Sequence[Disagreement]
+    comparisons: Sequence[Comparison]
     topology: str
 
 
@@ -114,10 +116,20 @@ PAUSED_TWICE = Disagreement(
     said="pause A.t was accepted, expected: INVALID_CLUSTER_MIRROR_STATES",
     time=8 * SECOND,
 )
+OTHERWISE = "partition 0: FAILED recorded, MIRRORING described"
+
+
+def recorded(*words: str, at: int = 9) -> Comparison:
+    return Comparison(link="A->B", there=1, here=1, differing=(), time=at * SECOND, recorded=words)
+
+
 REJECTS = {
     "state-lie": Rejected(view=seen(said(0, 8)), cluster="B", offset=1),
     "verb-disagreement": Rejected(
         view=seen(said(1, 8), disagreements=[PAUSED_TWICE]), cluster="B", offset=-1
+    ),
+    "record-differs": Rejected(
+        view=seen(comparisons=[recorded(OTHERWISE)]), cluster="B", offset=-1
     ),
 }
 
@@ -152,3 +164,7 @@ def test_of_several_disagreements_of_a_mirror_the_first_is_said() -> None:
     back = replace(PAUSED_TWICE, link="B->A")
     found = anomalies(NAME, seen(disagreements=[later, PAUSED_TWICE, back]))
     assert found == [("verb-disagreement", "B", -1), ("verb-disagreement", "A", -1)]
+
+
+def test_records_that_agree_at_last_are_fine() -> None:
+    assert anomalies(NAME, seen(comparisons=[recorded(OTHERWISE, at=8), recorded()])) == []
