@@ -1,8 +1,8 @@
 """What the records of `__mirror_state` say of partitions, each one's latest, against describe.
 
 Keys and values are as the first generation of the branch writes them (MirrorPartitionStateKey,
-MirrorPartitionStateValue): what describe says is told from them by the brokers, and has to agree
-with them once nothing changes any more.
+MirrorPartitionStateValue): brokers answer describe by them, and the two have to agree
+once nothing changes any more.
 """
 
 from __future__ import annotations
